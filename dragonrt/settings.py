@@ -29,10 +29,14 @@ class SettingError(DragonError):
 class Setting:
     """What is known of one field.
 
-    `help` is one sentence for people. Numbers lie from `low` to `high`; texts have at most `limit`
-    bytes and tuples at most `limit` entries. `travels`: it is sent to the other side. `traced`: it
-    stands in traces and `--json`, which a question's own words do not. `option` is its name on a
-    command line where that is not the field's, `letter` its short form; `daily`: often needed.
+    Attributes:
+        help: one sentence for people.
+        low: with `high` the range of numbers.
+        limit: the most bytes of a text, or entries of a tuple.
+        travels: it is sent to the other side.
+        traced: it stands in traces and `--json`, which a question's own words do not.
+        option: its name on a command line, if not the field's; `letter` is its short form.
+        daily: often needed.
     """
 
     help: str = ""
@@ -52,6 +56,10 @@ def setting(default: Any = MISSING, help: str = "", **about: Any) -> Any:
     return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
 
 
+own = functools.partial(setting, travels=False)
+"""Return a field of a setting that is not sent to the other side."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One field of a class of settings: `type` is the annotation, evaluated."""
@@ -68,7 +76,7 @@ class Entry:
 
 
 def flag(name: str) -> str:
-    """A field's name as an option."""
+    """Return a field's name as an option."""
     return "--" + name.replace("_", "-")
 
 

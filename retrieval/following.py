@@ -15,16 +15,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypedDict
 
-from .documents import SUFFIXES, Parser
+from . import RetrievalError
+from .documents import SUFFIXES
 from .embedding import Embedder
-from .failures import RetrievalError
 from .index import Index, Report
-from .ingestion import excluded, relative_name
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
+
+
+class UpdateOptions(TypedDict):
+    """Keyword arguments of `Index.update`."""
+
+    words: int
+    url: str | None
+    exclude: Sequence[str]
+    largest: float
+    follow_links: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +43,12 @@ class Order:
     documents: list[str]
     directory: str
     embedder: str
-    words: int
-    url: str | None
-    parser: Parser
-    exclude: Sequence[str]
-    largest: float
     watch: bool
-    follow_links: bool = False
+    options: UpdateOptions
 
 
-def changes(
-    documents: Sequence[Path], directory: Path, exclude: Sequence[str] = ()
-) -> Iterator[set[Path]]:
-    """Give the files that `Index.update` with the same arguments would find changed, in batches.
+def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
+    """Give changed files that `Index.update` with the same arguments may read, in batches.
 
     No change after the first batch is missed. A batch is empty when nothing has changed for a
     while. A renamed file comes with both names. Raises RetrievalError if a path does not exist, or
@@ -60,17 +62,12 @@ def changes(
         ) from error
     named = {path.absolute() for path in documents if not path.is_dir()}
     folders = {path.absolute() for path in documents if path.is_dir()}
-    index, left_out = directory.absolute(), excluded(exclude)
+    index = directory.absolute()
 
     def wanted(_: watchfiles.Change, name: str) -> bool:
         path = Path(name)
-        if path in named:
-            return True
-        if path.is_relative_to(index) or path.suffix.lower() not in SUFFIXES:
-            return False
-        below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
-        shown = any(not any(part.startswith(".") for part in found.parts) for found in below)
-        return shown and not left_out(relative_name(documents, path))
+        below = any(map(path.is_relative_to, folders)) and not path.is_relative_to(index)
+        return path in named or (below and path.suffix.lower() in SUFFIXES)
 
     # Only its directory notices a file that is replaced in one step.
     watched = folders | {path.parent for path in named}
@@ -88,11 +85,7 @@ def changes(
                 yield {Path(name) for _, name in batch} | missed
                 missed = set()
             return
-        except FileNotFoundError as error:
-            raise RetrievalError(f"there is no file or directory {error}") from error
-        except UnicodeEncodeError as error:
-            raise RetrievalError("a directory whose name is not UTF-8 cannot be watched") from error
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, UnicodeEncodeError) as error:
             # watchfiles fails at a name that is not UTF-8; its directory is reported instead.
             if "decode" not in str(error):
                 raise RetrievalError(f"the documents cannot be watched: {error}") from error
@@ -109,29 +102,22 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         say(asdict(report))
         return True
 
-    def update() -> None:
-        report = Index.update(
-            directory,
-            documents,
-            embedder,
-            order.words,
-            on_portion=committed,
-            url=order.url,
-            wait_s=_WAIT_S,
-            parser=order.parser,
-            exclude=order.exclude,
-            largest=order.largest,
-            follow_links=order.follow_links,
-        )
-        say(asdict(report))
-
-    batches = changes(documents, directory, order.exclude) if order.watch else iter([set[Path]()])
+    batches = changes(documents, directory) if order.watch else iter([set[Path]()])
     for number, batch in enumerate(batches):
         if number == 0 and order.watch:
             say({})
         if number == 0 or batch:
             try:
-                update()
+                committed(
+                    Index.update(
+                        directory,
+                        documents,
+                        embedder,
+                        on_portion=committed,
+                        wait_s=_WAIT_S,
+                        **order.options,
+                    )
+                )
             except RetrievalError as error:
                 say({"error": str(error)})
 

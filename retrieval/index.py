@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .documents import Parser, require, way
+from . import DocumentError, RetrievalError
 from .embedding import Embedder, Vectors
-from .failures import DocumentError, RetrievalError
-from .ingestion import CUT, FoundFiles, find, indexed_file, look
+from .ingestion import CUT, FoundFiles, look
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
 from .questions import words_of
@@ -29,7 +28,7 @@ _PORTION_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question; `score` is their cosine, or the re-ranker's score."""
+    """A chunk found for a question; `score` is their cosine."""
 
     chunk: Chunk
     score: float
@@ -47,15 +46,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an update did, in numbers of files and chunks.
+    """What an update did, in numbers of files; `chunks` are now in the index.
 
-    Attributes:
-        deleted: counts indexed files that can no longer be read, too.
-        skipped: files that could not be read, each with the reason.
-        ignored: files of kinds that are not documents.
-        chunks: chunks now in the index.
-        left, left_bytes, next_file: new and changed files still to be read, their size, and the
-            next one; none after a whole update.
+    `deleted` counts indexed files that can no longer be read, too. `skipped` are files that could
+    not be read, with the reasons, `ignored` those of other kinds. `left` files, of `left_bytes`,
+    are still to be read; `next_file` is the next.
     """
 
     added: int
@@ -76,28 +71,20 @@ class Index:
     """A snapshot of an index, open for searching; later updates do not change it."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Called by `Index.open`."""
-        self._store = store
-        self.manifest = manifest
+        """Use `Index.open`."""
+        self.store, self.manifest = store, manifest
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot of the index in `directory`, or in the database at `url`.
-
-        Raises RetrievalError if there is no index, or it is damaged or of another format.
-        """
+        """Open the newest snapshot in `directory`, or in the database at `url`; RetrievalError."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
-
-    def require(self, embedder: Embedder) -> None:
-        """Raise RetrievalError, with the command that rebuilds, if another model made the index."""
-        self._store.require(embedder, self.manifest)
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents and of how they were cut and embedded."""
         manifest, digest = self.manifest, hashlib.sha256()
         digest.update(f"{manifest.fingerprint} {manifest.words}".encode())
-        for content in sorted(c + s.partition("/")[2] for c, s in self._store.files().values()):
+        for content in sorted(c + s.partition("/")[2] for c, s in self.store.files().values()):
             digest.update(content.encode())
         return digest.hexdigest()
 
@@ -107,23 +94,19 @@ class Index:
 
     def files(self) -> dict[str, str]:
         """Return the SHA-256 of every file's content, by the file's name."""
-        return {name: content for name, (content, _) in self._store.files().items()}
-
-    def ids(self) -> dict[str, int]:
-        """Return the id of every chunk by its digest, in the order of the files."""
-        return self._store.ids()
+        return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
         """Return the chunk with one of the `ids`."""
-        return self._store.chunks([number])[number]
+        return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
         """Iterate over the chunks whose text and title have more characters."""
-        return map(self.chunk, self._store.longer(characters))
+        return map(self.chunk, self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
         """Iterate over all chunks, in the order of the files."""
-        return map(self.chunk, self.ids().values())
+        return map(self.chunk, self.store.ids().values())
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -133,8 +116,8 @@ class Index:
         "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" by both
         (reciprocal rank fusion, Cormack et al. 2009). A hit's score is always its cosine.
 
-        `vector` is the question's embedding, float32 [dimension], normalised; `question` its text,
-        unneeded if dense. Raises RetrievalError for a vector of another dimension than the index.
+        `vector` is the question's embedding, float32 [dimension], normalised; RetrievalError if it
+        is of another dimension than the index.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -144,9 +127,8 @@ class Index:
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
         vector = np.asarray(vector, dtype=np.float32)
-        found = self._store.search(vector, words_of(question), k, by)
-        found.sort(key=lambda hit: (-hit[0], -hit[1], hit[2].source, hit[2].start))
-        return [Hit(chunk, cosine) for _, cosine, chunk in found]
+        found = self.store.search(vector, words_of(question), k, by)
+        return [Hit(chunk, cosine) for cosine, chunk in found]
 
     @classmethod
     def update(
@@ -155,12 +137,11 @@ class Index:
         documents: Path | Sequence[Path],
         embedder: Embedder,
         words: int = 64,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] = lambda now: None,
         on_portion: Callable[[Report], bool] | None = None,
         rebuild: bool = False,
         url: str | None = None,
         wait_s: float = 0.0,
-        parser: Parser = "pdfium",
         exclude: Sequence[str] = (),
         largest: float = math.inf,
         *,
@@ -168,51 +149,66 @@ class Index:
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
-        Only new and changed text is embedded, that of small files first. The change becomes visible
-        at the end, or in portions. An interrupted update leaves the index as it was; the next one
-        reuses the embeddings of the finished files.
+        Only new and changed text is embedded, that of small files first. An interrupted update
+        leaves the index as it was; the next one reuses the embeddings of the finished files.
 
         Args:
             words: size of the chunks, see `chunking.chunk`.
             progress: called after every file, and within long ones; its exceptions end the update.
-            on_portion: called with the report whenever about 256 new chunks (or a quarter of the
-                index) have become visible, or after half a minute; the update ends if it returns
-                False. Files still to be read then stay in the index as they were.
+            on_portion: called whenever about 256 new chunks (or a quarter of the index) have become
+                visible, or after half a minute; the update ends if it returns False.
             rebuild: ignore the present index, whatever its model and state.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
-            parser: what reads PDF; files that another parser read are read again.
-            exclude: patterns of names to leave out, see `ingestion.excluded`.
+            exclude, follow_links: see `ingestion.FoundFiles`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
-            follow_links: read what links out of the documents lead to.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
-        another model made it, the parser is not installed, or the disk refuses.
+        another model made it, or the disk refuses.
         """
-        require(parser)
-        found = find(documents, directory, exclude, follow_links=follow_links)
+        found = FoundFiles(documents, directory, exclude, follow_links=follow_links)
+        settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
             if url
             else SqliteStore.writing(directory, rebuild, wait_s)
         )
-        with writing as store, Reader(parser, words, largest) as reader:
+        with writing as store, Reader(words, largest) as reader:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
-            settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
             update = _Update(store, old, settings, found, embedder, reader)
-            report = update.run(progress or (lambda now: None), on_portion)
-            if not report.left:
-                prune_kv(directory, store.ids())
+            for report in update.run(progress, portions=on_portion is not None):
+                if report.left and on_portion is not None and not on_portion(report):
+                    return report
+            prune_kv(directory, store.ids())
             return report
+
+
+class Retriever:
+    """An index and the embedding model it was made with."""
+
+    def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
+        """Raise RetrievalError if another embedding model made the index."""
+        index.store.require(embedder, index.manifest)
+        self.index, self._embedder, self._search = index, embedder, search
+        self.fingerprint = f"{index.fingerprint()} {search}"
+        """Equal if the same chunks are found for every question."""
+
+    def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
+        """Return the `k` most relevant chunks of a cosine from `floor` on, best first."""
+        if len(self.index) == 0 or k < 1:
+            return []
+        vector = self._embedder.encode_question(question)
+        hits = self.index.search(vector, k, question, self._search)
+        return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_manifest` is that of the index, None if nothing of it is kept. `_kept` are the files that are
-    as they should be, `_changes` those of them that are not committed yet.
+    `_kept` are the files that are as they should be, `_written` those of them that were read anew,
+    `_changes` what is not committed yet.
     """
 
     def __init__(
@@ -226,15 +222,14 @@ class _Update:
     ) -> None:
         self._store, self._manifest, self._settings = store, old, settings
         self._found, self._embedder, self._reader = found, embedder, reader
-        self._kept: set[str] = set()
+        self._kept, self._written = set[str](), set[str]()
         self._changes: dict[str, IndexedFile] = {}
-        self._changed: set[str] = set()
         self._stamps: dict[str, str] = {}
-        self._skipped = list(found.skipped)
+        self._skipped = found.skipped
         self._embedded = 0
         self._old = store.files() if old else {}
         self._same_cut = old is not None and old.words == settings.words
-        self._waiting = sorted(self._to_read())
+        self._waiting = sorted(self._to_read(), reverse=True)
         self._portion = self._embedded, time.monotonic()
 
     def _to_read(self) -> Iterator[tuple[int, str]]:
@@ -243,97 +238,46 @@ class _Update:
             try:
                 size, stamp = look(path)
             except DocumentError as error:
-                self._skipped.append((name, str(error)))
+                self._skipped[name] = str(error)
                 continue
-            before = self._old.get(name, ("", ""))[1]
             if size > self._reader.largest:
-                reason = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
-                self._skipped.append((name, reason))
-            elif self._same_cut and stamp and before == self._mark(path, stamp):
+                self._skipped[name] = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
+            elif self._same_cut and stamp[0] != "/" and stamp == self._old.get(name, ("", ""))[1]:
                 self._kept.add(name)
             else:
                 yield size, name
 
-    def _mark(self, path: Path, stamp: str) -> str:
-        return f"{stamp}/{way(path.suffix, self._reader.parser)}{CUT}"
-
-    def run(
-        self, progress: Callable[[Progress], None], on_portion: Callable[[Report], bool] | None
-    ) -> Report:
-        """Bring the index up to date, or a portion of it."""
+    def run(self, progress: Callable[[Progress], None], *, portions: bool) -> Iterator[Report]:
+        """Bring the index up to date; gives the report at the end, and after every portion."""
         done, total = 0, sum(size for size, _ in self._waiting)
         while self._waiting:
-            size, name = self._waiting[0]
+            size, name = self._waiting[-1]
             try:
-                for part in self._take(name, self._found.files[name]):
+                for part in self._read(name):
                     progress(Progress(name, done + int(part * size), total, self._embedded))
-                    if self._stops(on_portion):
-                        return self._report()
+                    if portions and self._portion_is_full():
+                        yield self._committed(last=False)
                 self._kept.add(name)
             except DocumentError as error:
-                self._skipped.append((name, str(error)))
-            del self._waiting[0]
+                self._skipped[name] = str(error)
+            self._waiting.pop()
             done += size
             progress(Progress(name, done, total, self._embedded))
-            if self._waiting and self._stops(on_portion):
-                return self._report()
-        self._commit(last=True)
-        return self._report()
+            if portions and self._waiting and self._portion_is_full():
+                yield self._committed(last=False)
+        yield self._committed(last=True)
 
-    def _stops(self, on_portion: Callable[[Report], bool] | None) -> bool:
-        """Commit a portion if it is complete, and return whether the update is to end there."""
-        if on_portion is None:
-            return False
-        many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
-        before, begun_s = self._portion
-        if self._embedded - before < many and time.monotonic() - begun_s < _PORTION_S:
-            return False
-        self._commit(last=False)
-        self._portion = self._embedded, time.monotonic()
-        return not on_portion(self._report())
-
-    def _commit(self, *, last: bool) -> None:
-        # Files still to be read stay in the index as they were, if they were cut alike.
-        waiting = {name for _, name in self._waiting if self._same_cut}
-        paths = self._kept | (waiting & self._old.keys())
-        ours, made, gone = self._settings, self._manifest, self._store.files().keys() - paths
-        if self._changes or made is None or made.settings() != ours or gone:
-            self._manifest = self._store.commit(ours, self._changes, paths, last=last)
-            self._changes = {}
-        self._store.stamp(self._stamps)
-        self._stamps = {}
-
-    def _report(self) -> Report:
-        manifest, old = self._manifest, self._old.keys()
-        assert manifest is not None  # it has been committed
-        waiting = {name for _, name in self._waiting}
-        return Report(
-            added=len(self._kept - old),
-            changed=len(self._changed & old),
-            deleted=len(old - self._kept - waiting),
-            unchanged=len((self._kept & old) - self._changed),
-            skipped=tuple(sorted(self._skipped)),
-            ignored=self._found.ignored,
-            chunks=manifest.chunks,
-            embedded=self._embedded,
-            snapshot=manifest.snapshot,
-            left=len(waiting),
-            left_bytes=sum(size for size, _ in self._waiting),
-            next_file=self._waiting[0][1] if waiting else "",
-        )
-
-    def _take(self, name: str, path: Path) -> Iterator[float]:
+    def _read(self, name: str) -> Iterator[float]:
         """Read a file and embed what is new in it; gives the share that is stored so far."""
         known, before = self._old.get(name, ("", ""))
-        size, stamp = look(path)
-        mark = self._mark(path, stamp)
-        same_way = self._same_cut and before.partition("/")[2] == mark.partition("/")[2]
-        content, pieces = self._reader.read(path, size, known if same_way else "")
+        size, stamp = look(path := self._found.files[name])
+        cut_alike = self._same_cut and before.endswith(f"/{CUT}")
+        content, pieces = self._reader.read(path, size, known if cut_alike else "")
         if pieces is None:
-            self._stamps[name] = mark
+            self._stamps[name] = stamp
             return
-        file, model = indexed_file(name, content, pieces, mark), self._embedder.fingerprint
-        new = self._store.without_vector(model, file.chunks)
+        chunks, model = [_chunk(name, *piece) for piece in pieces], self._embedder.fingerprint
+        new = self._store.without_vector(model, chunks)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]
             vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
@@ -342,11 +286,43 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield (first + _AT_ONCE) / len(new)
-        if self._same_cut and content == known and file.chunks == self._store.chunks_in(name):
-            self._stamps[name] = mark
-        else:
-            self._changes[name] = file
-            self._changed.add(name)
+        self._changes[name] = IndexedFile(content, chunks, stamp)
+        self._written.add(name)
+
+    def _portion_is_full(self) -> bool:
+        many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
+        before, begun_s = self._portion
+        return self._embedded - before >= many or time.monotonic() - begun_s >= _PORTION_S
+
+    def _committed(self, *, last: bool) -> Report:
+        """Make visible what has been read. Other files stay as they were, if they are cut alike."""
+        waiting, old = {name for _, name in self._waiting}, self._old.keys()
+        stays = self._kept | (waiting & old if self._same_cut else set())
+        gone, manifest = self._store.files().keys() - stays, self._manifest
+        if self._changes or gone or manifest is None or manifest.settings() != self._settings:
+            manifest = self._store.commit(self._settings, self._changes, gone, last=last)
+        self._store.stamp(self._stamps)
+        self._manifest, self._changes, self._stamps = manifest, {}, {}
+        self._portion = self._embedded, time.monotonic()
+        return Report(
+            added=len(self._kept - old),
+            changed=len(self._written & old),
+            deleted=len(old - self._kept - waiting),
+            unchanged=len((self._kept & old) - self._written),
+            skipped=tuple(sorted(self._skipped.items())),
+            ignored=tuple(sorted(self._found.ignored)),
+            chunks=manifest.chunks,
+            embedded=self._embedded,
+            snapshot=manifest.snapshot,
+            left=len(waiting),
+            left_bytes=sum(size for size, _ in self._waiting),
+            next_file=self._waiting[-1][1] if waiting else "",
+        )
+
+
+def _chunk(name: str, text: str, title: str, start: int, end: int, page: int) -> Chunk:
+    digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+    return Chunk(digest[:32], text, title, name, start, end, page)
 
 
 def _embedded_text(chunk: Chunk) -> str:

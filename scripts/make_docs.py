@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
@@ -227,8 +227,6 @@ def _names(chosen: Iterable[Entry]) -> str:
 def _type(hint: Any) -> str:
     if hint == events.Event:
         return "one of those below"
-    if get_origin(hint) is Annotated:
-        return ", ".join(hint.__metadata__)
     if get_origin(hint) is Literal:
         return " or ".join(f"`{value!r}`" for value in get_args(hint))
     shown = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))

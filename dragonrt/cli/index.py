@@ -16,7 +16,7 @@ from dragonrt.node.side_settings import SideSettings
     {SideSettings: "Index"},
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
-        *("embedder", "chunk_words", "kv_cache", "kv_type", "parser"),
+        *("embedder", "chunk_words", "kv_cache", "kv_type"),
         *("exclude", "largest_file", "follow_links", "rebuild"),
     ),
 )
@@ -42,7 +42,8 @@ def index(
     if loaded is None:
         return
 
-    from dragonrt.node.process import open_library, prefill
+    from dragonrt.node.library import prefill
+    from dragonrt.node.process import open_library
 
     library = open_library(side, loaded)
     assert library is not None  # it has documents

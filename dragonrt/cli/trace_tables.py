@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dragonrt.traces.events import Record
-    from dragonrt.traces.summary import Summary
 
 MISSING = "-"
 
@@ -41,22 +40,24 @@ def trace(
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
     from dragonrt.traces.file import read_trace
-    from dragonrt.traces.summary import summarize
 
     traces = [read_trace(path) for path in (file, second) if path is not None]
     if replay:
         _replay(traces)
     elif plot is not None or chrome is not None:
         _export(traces, plot, chrome, session)
-    elif as_json:
-        for records in traces:
-            print(json.dumps(summarize(records).to_json(), ensure_ascii=False))
     else:
-        summaries = [summarize(records) for records in traces]
-        output.print(_totals(summaries))
-        for summary in summaries:
-            if len(summary.answers) > 1:
-                output.print(_answers(summary))
+        from dragonrt.traces.answers import summary
+
+        reports = [summary(records) for records in traces]
+        if as_json:
+            for report in reports:
+                print(json.dumps(report, ensure_ascii=False))
+            return
+        output.print(_totals(reports))
+        for report in reports:
+            if len(report["answers"]) > 1:
+                output.print(_answers(report))
 
 
 def _replay(traces: "list[list[Record]]") -> None:
@@ -91,23 +92,22 @@ def _export(
             output.print(str(path), markup=False, soft_wrap=True)
 
 
-def _totals(summaries: "list[Summary]") -> "Table":
+def _totals(reports: list[dict[str, Any]]) -> "Table":
     """Return a column per file and a row per number."""
     from rich import box
     from rich.table import Table
 
-    columns = [_cells(summary) for summary in summaries]
+    columns = [_cells(report) for report in reports]
     table = Table("", box=box.SIMPLE_HEAD)
-    for summary in summaries:
-        table.add_column(f"{summary.side} ({summary.model})", justify="right")
+    for report in reports:
+        table.add_column(f"{report['side']} ({report['model']})", justify="right")
     for name in max(columns, key=len):
         table.add_row(name, *(column.get(name, MISSING) for column in columns))
     return table
 
 
-def _cells(summary: "Summary") -> dict[str, str]:
-    report = summary.to_json()
-    total, probes = report["total"], report["probes"]
+def _cells(report: dict[str, Any]) -> dict[str, str]:
+    total, probes, other = report["total"], report["probes"], report["other_bytes"]
     waited, rtts, found = total["waited_ms"], probes["rtt_ms_range"], total["conformal"]
     bits = probes["bandwidth_bits"]
     ledgers = [each["ledger"] for each in report["answers"] if "ledger" in each]
@@ -128,7 +128,7 @@ def _cells(summary: "Summary") -> dict[str, str]:
         "waited for the other's decision": _number(waited.get("target"), 0, " ms"),
         "bytes sent, received": f"{total['bytes_sent']}, {total['bytes_received']}",
         "bytes per token": _number(total["bytes_per_token"]),
-        "bytes of handshakes and probes": f"{summary.idle_sent}, {summary.idle_received}",
+        "bytes of handshakes and probes": f"{other['sent']}, {other['received']}",
         "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
         "time per forward": _number(total["ms_per_forward"], 2, " ms"),
     }
@@ -171,40 +171,31 @@ def _cells(summary: "Summary") -> dict[str, str]:
     }
 
 
-def _answers(summary: "Summary") -> "Table":
+def _answers(report: dict[str, Any]) -> "Table":
     """Return a row per answer; a cloud's devices are numbered in the order of their answers."""
     from rich import box
     from rich.table import Table
 
-    title = f"answers, as the {summary.side} saw them"
+    title = f"answers, as the {report['side']} saw them"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in (
-        "session",
-        "end",
-        "tokens",
-        "first",
-        "/token",
-        "accepted",
-        "bytes/token",
-        "dropped",
-    ):
-        table.add_column(
-            name, justify="left" if name in ("session", "end") else "right", no_wrap=True
-        )
-    peers = list(dict.fromkeys(answer.peer for answer in summary.answers))
-    for answer in summary.answers:
-        report = answer.to_json()
-        acceptance = report["acceptance"]
-        of = f" of #{peers.index(answer.peer) + 1}" if len(peers) > 1 else ""
+    for name in ("session", "end"):
+        table.add_column(name, no_wrap=True)
+    for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    peers = list(dict.fromkeys(answer.get("peer") for answer in report["answers"]))
+    for answer in report["answers"]:
+        acceptance = answer["acceptance"]
+        number = peers.index(answer.get("peer")) + 1
+        name = f"{answer['session']} of #{number}" if len(peers) > 1 else f"{answer['session']}"
         table.add_row(
-            f"{answer.session}{of}{' (resumed)' if report['resumed'] else ''}",
-            report["finish"] or "none",
-            _decided(report),
-            _number(report["time_to_first_token_ms"], 0, " ms"),
-            _number(report["ms_per_token"], 1, " ms"),
+            f"{name} (resumed)" if answer["resumed"] else name,
+            answer["finish"] or "none",
+            _decided(answer),
+            _number(answer["time_to_first_token_ms"], 0, " ms"),
+            _number(answer["ms_per_token"], 1, " ms"),
             f"{_share(acceptance['device'])}, {_share(acceptance['cloud'])}",
-            _number(report["bytes_per_token"]),
-            str(report["dropped"]),
+            _number(answer["bytes_per_token"]),
+            str(answer["dropped"]),
         )
     return table
 

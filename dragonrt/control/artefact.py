@@ -1,7 +1,6 @@
-"""Something trained, in two files of one name: `NAME.safetensors` and `NAME.json`.
+"""Something trained: weights in `NAME.safetensors`, and what they mean in `NAME.json`.
 
-The first holds the weights, the second what they mean and what they were trained on.
-`scripts/train` writes them.
+`scripts/train` writes the two files.
 """
 
 import json
@@ -19,8 +18,8 @@ from dragonrt.errors import ControlError
 T = TypeVar("T")
 Arrays = Mapping[str, NDArray[Any]]
 Record = Mapping[str, Any]
-VERSIONS = {"controller": 2, "verifier": 1}
-"""The kinds of networks that `scripts/train/run` trains, and their files' version."""
+FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier 1"}
+"""The `format` in the record of each kind that `scripts/train/run` trains."""
 
 
 def files(path: Path) -> tuple[Path, Path]:
@@ -29,16 +28,10 @@ def files(path: Path) -> tuple[Path, Path]:
     return Path(f"{base}.safetensors"), Path(f"{base}.json")
 
 
-def form(kind: str) -> str:
-    """Return what a record of this kind has as its `format`."""
-    return f"dragonrt {kind} {VERSIONS[kind]}"
-
-
 def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
-    """Return what `read` makes of the arrays and the record in the files.
+    """Return what `read` makes of the finite float32 arrays and the record in the files.
 
-    Raises ControlError with one line for what is wrong with the files, or for a ValueError,
-    KeyError, TypeError or ControlError of `read`.
+    Raises ControlError for wrong files, and for a ValueError, KeyError or TypeError of `read`.
     """
     weights_file, record_file = files(path.expanduser())
     for file in (weights_file, record_file):
@@ -50,19 +43,12 @@ def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
     try:
         arrays = load_file(weights_file)
         record = json.loads(record_file.read_text(encoding="utf-8"))
-        if not isinstance(record, dict):
-            raise ValueError("its record is not a JSON object")
-        if record["format"] != form(kind):
-            raise ValueError(f"its format is {record['format']!r}, not {form(kind)!r}")
+        if record["format"] != FORMATS[kind]:
+            raise ValueError(f"its format is {record['format']!r}, not {FORMATS[kind]!r}")
+        if not all(a.dtype == np.float32 and np.isfinite(a).all() for a in arrays.values()):
+            raise ValueError("its weights are not finite float32 numbers")
         return read(arrays, record)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, ControlError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error}"
         reason = reason.splitlines()[0] if reason else type(error).__name__
         raise ControlError(f"{path} is not a {kind}: {reason}") from None
-
-
-def finite(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the array. Raises ValueError unless it holds finite float32 numbers."""
-    if array.dtype != np.float32 or not np.isfinite(array).all():
-        raise ValueError("its weights are not finite float32 numbers")
-    return array

@@ -1,7 +1,6 @@
 """A learned controller: a network of two layers that gives each action a value (QSV IV-C)."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -10,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.control.artefact import Arrays, Record, finite, load
+from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
 from dragonrt.errors import ControlError
 
-VALID_FORMS = (
-    "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, default, or the FILE of a trained one"
-)
 _NONE_YET = -1.0  # so that an answer's beginning is told from tokens that were certain
 _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations
 
@@ -27,8 +23,7 @@ class Encoding:
 
     Outputs go through the lengths and, for each, through the resolutions. The inputs are the newest
     `confidences` confidences (-1 where there is none yet), the next one's and the natural logarithm
-    of the rate, less `log_rate_mean` and divided by `log_rate_deviation`. Raises ControlError if
-    these two are not finite numbers, the second above 0.
+    of the rate, standardized. Raises ControlError unless mean and deviation can do that.
     """
 
     lengths: tuple[int, ...]
@@ -48,66 +43,47 @@ class Encoding:
 
     @property
     def inputs(self) -> int:
-        """How many numbers the network is given."""
+        """Return the number of the network's inputs."""
         return self.confidences + 2
 
     def features(self, state: ControlState) -> NDArray[np.float32]:
-        """The network's input for a state: float32 [inputs]."""
-        features = np.full(self.inputs, _NONE_YET, np.float32)
+        """Return the network's input for a state: float32 [inputs]."""
         known = state.confidences[-self.confidences :]
-        features[self.confidences - len(known) : self.confidences] = known
-        features[-2] = state.next_confidence
+        missing = [_NONE_YET] * (self.confidences - len(known))
         log_rate = math.log(state.rate) if state.rate > 0 else -math.inf
         away = (log_rate - self.log_rate_mean) / self.log_rate_deviation
-        features[-1] = min(max(away, -_FARTHEST), _FARTHEST)
-        return features
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkWeights:
-    """A network of two layers, float32: relu between them.
-
-    `hidden` is [H, inputs], `hidden_bias` [H], `output` [actions, H], `output_bias` [actions].
-    """
-
-    hidden: NDArray[np.float32]
-    hidden_bias: NDArray[np.float32]
-    output: NDArray[np.float32]
-    output_bias: NDArray[np.float32]
-
-    def values(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The value of each action: float32 [actions]."""
-        hidden = np.maximum(self.hidden @ features + self.hidden_bias, 0)
-        values: NDArray[np.float32] = self.output @ hidden + self.output_bias
-        return values
-
-    def fit(self, encoding: Encoding) -> bool:
-        """Whether the shapes are those that the encoding needs."""
-        width, actions = self.hidden_bias.size, len(encoding.actions)
-        shapes = [(width, encoding.inputs), (width,), (actions, width), (actions,)]
-        arrays = (self.hidden, self.hidden_bias, self.output, self.output_bias)
-        return [array.shape for array in arrays] == shapes
+        rate = min(max(away, -_FARTHEST), _FARTHEST)
+        return np.array([*missing, *known, state.next_confidence, rate], np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The action of the highest value. `trained_on` says what it learned from and how well."""
+    """A trained network of two layers, relu between them.
+
+    Attributes:
+        weights: float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
+            output_bias [actions].
+        trained_on: its training data and its scores.
+    """
 
     encoding: Encoding
-    weights: NetworkWeights
-    trained_on: Mapping[str, Any] = field(default_factory=dict)
+    weights: Arrays
+    trained_on: Record = field(default_factory=dict)
+
+    def values(self, state: ControlState) -> NDArray[np.float32]:
+        """Return the value of each action in this state: float32 [actions]."""
+        w, features = self.weights, self.encoding.features(state)
+        hidden = np.maximum(w["hidden"] @ features + w["hidden_bias"], 0)
+        values: NDArray[np.float32] = w["output"] @ hidden + w["output_bias"]
+        return values
 
     def choose(self, state: ControlState) -> Action:
-        """The action of the highest value in this state; ties: the first."""
-        best = int(self.weights.values(self.encoding.features(state)).argmax())
-        return self.encoding.actions[best]
+        """Return the action of the highest value in this state; ties: the first."""
+        return self.encoding.actions[int(self.values(state).argmax())]
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read the two files; `path` is either of them, or their name without suffix.
-
-        Raises ControlError with one line that says what is wrong with the files.
-        """
+        """Read either of the two files, or their name without suffix. Raises ControlError."""
         return load("controller", path, cls._read)
 
     @classmethod
@@ -115,10 +91,12 @@ class Learned:
         lengths, resolutions = (tuple(map(_whole, record[n])) for n in ("lengths", "resolutions"))
         mean, deviation = (float(record[n]) for n in ("log_rate_mean", "log_rate_deviation"))
         encoding = Encoding(lengths, resolutions, _whole(record["confidences"]), mean, deviation)
-        weights = NetworkWeights(**{key: finite(array) for key, array in arrays.items()})
-        if not weights.fit(encoding):
+        width, actions = arrays["hidden_bias"].size, len(encoding.actions)
+        shapes = {"hidden": (width, encoding.inputs), "hidden_bias": (width,)}
+        shapes |= {"output": (actions, width), "output_bias": (actions,)}
+        if {name: array.shape for name, array in arrays.items()} != shapes:
             raise ValueError("its two files do not fit together")
-        return cls(encoding, weights, dict(record["trained_on"]))
+        return cls(encoding, arrays, dict(record["trained_on"]))
 
 
 def _whole(value: Any) -> int:
@@ -128,23 +106,19 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str) -> Controller:
-    """The controller that a specification names: one of `VALID_FORMS`.
-
-    Raises ControlError with one line saying what is wrong.
-    """
-    match spec.split(":"):
-        case ["static", length, resolution]:
-            return Static(Action(_number(length, spec), _number(resolution, spec)))
-        case ["heuristic", resolution]:
-            return Heuristic(_number(resolution, spec))
-        case ["static" | "heuristic", *_]:
-            raise ControlError(f"{spec!r} is not a controller: write {VALID_FORMS}")
-    return Learned.load(
-        bundled.controller_path(spec) if spec in bundled.controllers() else Path(spec)
-    )
+    """Return the controller of a specification. Raises ControlError if it is none."""
+    kind, *numbers = spec.split(":")
+    if kind not in ("static", "heuristic"):
+        known = spec in bundled.controllers()
+        return Learned.load(bundled.controller_path(spec) if known else Path(spec))
+    if len(numbers) != (2 if kind == "static" else 1) or not all(map(_is_number, numbers)):
+        raise ControlError(
+            f"{spec!r} is not a controller: write static:LENGTH:RESOLUTION, "
+            "heuristic:RESOLUTION, default, or the FILE of a trained one"
+        )
+    values = map(int, numbers)
+    return Static(Action(*values)) if kind == "static" else Heuristic(*values)
 
 
-def _number(text: str, spec: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise ControlError(f"{text!r} in {spec!r} is not a number: write {VALID_FORMS}")
-    return int(text)
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 6

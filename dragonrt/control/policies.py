@@ -32,14 +32,14 @@ class Action:
 class ControlState:
     """What is known when a block is to be drafted.
 
-    `confidences`: the probability that the draft model's distribution, after the sampler and before
-    the codec, gave to each of the newest tokens of the answer, newest last. They are the tokens
-    that a distribution was drafted for: accepted ones and replacements of rejected ones, but not
-    the one behind a block that was accepted wholly.
-    `next_confidence`: the largest probability in the draft model's distribution for the block's
-    first token, before the sampler. That token is drafted whatever is decided.
-    `rate`: the uplink's in bit/s now, infinite if nothing limits it.
-    `accepted`, `drafted`: of the block before, up to its first rejected token; both 0 before it.
+    Attributes:
+        confidences: the probability that the draft model, after the sampler and before the codec,
+            gave to each of the newest tokens that a distribution was drafted for, newest last.
+            The token behind a block that was accepted wholly is none of them.
+        next_confidence: the draft model's largest probability for the block's first token, before
+            the sampler. That token is drafted whatever is decided.
+        rate: the uplink's in bit/s now, infinite if nothing limits it.
+        accepted, drafted: of the block before, up to its first rejected token; 0 before the first.
     """
 
     confidences: tuple[float, ...]
@@ -53,7 +53,7 @@ class Controller(Protocol):
     """A policy over (L, ℓ)."""
 
     def choose(self, state: ControlState) -> Action:
-        """The action for the next block."""
+        """Return the action for the next block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,12 @@ class Static:
     action: Action
 
     def choose(self, state: ControlState) -> Action:
-        """The action, whatever the state."""
         return self.action
 
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """One token more after a block accepted wholly, else as many as were accepted (QSV V-A).
-
-    The resolution is fixed. Raises ControlError if it is below 1.
-    """
+    """One token more after a block accepted wholly, else as many as were accepted (QSV V-A)."""
 
     resolution: int
 
@@ -80,7 +76,6 @@ class Heuristic:
         Action(1, self.resolution)
 
     def choose(self, state: ControlState) -> Action:
-        """Return L + 1 if all L tokens were accepted, else the number that was, at least 1."""
         if state.drafted == 0:
             length = FIRST_LENGTH
         elif state.accepted == state.drafted:

@@ -1,19 +1,14 @@
-"""Estimate decoding delays and acceptance: pure estimators (DRAGON §5.2, SPEC 1.4).
-
-The network part is estimated in `dragonrt.link.probe` and `dragonrt.control.round_trip`.
-"""
+"""Estimate decoding delays and the round trip: pure estimators (DRAGON §5.2, SPEC 1.4)."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import dataclass
+from statistics import fmean, linear_regression
 
 from dragonrt.control.scheduler import Estimate
 from dragonrt.side import Side, other
 
 SMOOTHING = 0.1
 """ζ: the weight of the newest sample in every moving average."""
-
 
 ANCHORS = 3
 """Real forwards of an answer whose mean delay sets the intercept k_c, which is frozen then."""
@@ -36,91 +31,105 @@ class DecodeProfile:
 
     @classmethod
     def fit(cls, lengths: Sequence[float], delays_s: Sequence[float]) -> "DecodeProfile":
-        """The least-squares line through offline samples (t, seconds)."""
-        t = np.asarray(lengths, dtype=np.float64)
-        delay = np.asarray(delays_s, dtype=np.float64)
-        spread = t - t.mean()
-        k_b = float((spread**2).mean())
-        slope = float((spread * delay).mean()) / k_b if k_b > 0 else 0.0
-        k_c = float(delay.mean() - slope * t.mean())
-        k_b = max(float((t**2).mean()), 1.0)
-        return cls(k_a=slope * k_b, k_b=k_b, k_c=k_c)
+        """Return the least-squares line through offline samples (t, seconds)."""
+        slope, k_c = linear_regression(lengths, delays_s)
+        k_b = fmean(t * t for t in lengths)
+        return cls(slope * k_b, k_b, k_c)
+
+    @property
+    def slope(self) -> float:
+        """Return the seconds that each step adds."""
+        return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """The same line, t counted from the end of `context` tokens: the documents and the prompt.
+        """Return the same line, t counted from the end of `context` tokens.
 
         Its slope weighs as PRIOR_STEP says, however long the contexts that it was measured on.
         """
-        slope = self.k_a / self.k_b
-        return DecodeProfile(slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
+        return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
-        """ĉ(t) in seconds."""
-        return max(self.k_a / self.k_b * step + self.k_c, 0.0)
+        """Return ĉ(t) in seconds."""
+        return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Take in one measured delay: k_c is frozen, the slope follows (SPEC 1.4)."""
+        """Add one measured delay: k_c is frozen, the slope follows (SPEC 1.4)."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
-    def to_json(self) -> dict[str, float]:
-        return asdict(self)
-
-
-class DecodeDelay:
-    """What a draft of one side takes in this answer, if anything is known of it.
-
-    The first ANCHORS samples move the line, its slope kept, to where they lie: the machine may be
-    under another load than when it was profiled, and it may never have been.
-    """
-
-    def __init__(self, profile: DecodeProfile | None = None) -> None:
-        """`profile` counts t from the beginning of the answer."""
-        self.profile = profile
-        self._anchors: list[tuple[int, float]] = []
-
-    def took(self, step: int, delay_s: float) -> None:
-        """Take in what a draft of that step took. It must have needed a forward of its own."""
-        if self.profile is None:
-            self.profile = DecodeProfile(0.0, PRIOR_STEP**2, delay_s)
-        if len(self._anchors) == ANCHORS:
-            self.profile.update(step, delay_s)
-            return
-        self._anchors.append((step, delay_s))
-        slope = self.profile.k_a / self.profile.k_b
-        self.profile.k_c = sum(each_s - slope * at for at, each_s in self._anchors) / len(
-            self._anchors
-        )
-
 
 class Estimates:
-    """Running estimates of both sides' decoding delays.
+    """Running estimates of both sides' decoding delays, equal on both sides.
 
-    Both sides have the same, as they tell each other their profiles and what their drafts took.
+    The first ANCHORS samples of an answer move a side's line, its slope kept, to where they lie:
+    the machine may be under another load than when it was profiled, and it may never have been.
     """
 
     def __init__(self) -> None:
-        self._delays: dict[Side, DecodeDelay] = {"device": DecodeDelay(), "cloud": DecodeDelay()}
+        self._profiles: dict[Side, DecodeProfile] = {}
+        self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
         """Return the line along which drafts of `side` are expected, if any is known."""
-        return self._delays[side].profile
+        return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Set the decode profile of `side`; t is the step."""
-        self._delays[side] = DecodeDelay(profile)
+        """Set the decode profile of `side`; its t is the step."""
+        self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
         """Add a draft of `side` that took `decode_s` seconds; 0: it needed no forward."""
-        if decode_s > 0:
-            self._delays[side].took(step, decode_s)
+        if decode_s <= 0:
+            return
+        profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
+        anchors = self._anchors[side]
+        if len(anchors) == ANCHORS:
+            profile.update(step, decode_s)
+            return
+        anchors.append((step, decode_s))
+        profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return what the scheduler needs after a step."""
-        decode_s = {side: self._decode_s(side, step) for side in self._delays}
-        return Estimate(decode_s=decode_s, acceptance=acceptance.copy(), rtt_s=rtt_s)
+        """Return what the scheduler needs after a step. An unknown side is as fast as the other."""
+        decode_s: dict[Side, float] = {}
+        for side in self._anchors:
+            profile = self.profile(side) or self.profile(other(side))
+            decode_s[side] = profile.predict(step + 1) if profile is not None else 0.0
+        return Estimate(decode_s, acceptance.copy(), rtt_s)
 
-    def _decode_s(self, side: Side, step: int) -> float:
-        """Expect an unknown side to be as fast as the other: that decides nothing."""
-        profile = self.profile(side) or self.profile(other(side))
-        return profile.predict(step + 1) if profile is not None else 0.0
+
+class RoundTrip:
+    """One side's measurement of the round trip, from the times that messages carry.
+
+    Each message has two in microseconds since its side began: when it was sent, and an echo, the
+    newest time of the other side plus how long it was held here. So no clocks are compared.
+    `seconds` is the newest round trip, None before the first echo.
+    """
+
+    def __init__(self) -> None:
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Begin a new session: messages of the one before are lost."""
+        self.seconds: float | None = None
+        self._began_s = now
+        self._theirs: tuple[int, float] | None = None
+
+    def stamp(self, now: float) -> tuple[int, int]:
+        """Return the two times of a message that leaves now; an echo of 0 is none."""
+        echo_us = 0
+        if self._theirs is not None:
+            stamp_us, arrived_s = self._theirs
+            echo_us = stamp_us + round((now - arrived_s) * 1e6)
+        return self._elapsed_us(now), echo_us
+
+    def received(self, time_us: int, echo_us: int, now: float) -> None:
+        """Add the times of a message that arrived now; a time of 0 is none."""
+        if time_us:
+            self._theirs = time_us, now
+        elapsed_us = self._elapsed_us(now)
+        if 0 < echo_us <= elapsed_us:  # what cannot be true is no sample
+            self.seconds = (elapsed_us - echo_us) / 1e6
+
+    def _elapsed_us(self, now: float) -> int:
+        return round((now - self._began_s) * 1e6) + 1

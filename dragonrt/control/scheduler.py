@@ -1,8 +1,7 @@
 """Which side aggregates next (SPEC 1.3).
 
-`Aggregator` says how it is chosen. `greedy` is DRAGON's scheduler (Eq. 6-8): after
-every aggregation it hands over to the other side if the expected latency per token is lower
-there. `both` is leaderless: every side decides for itself, so nothing is scheduled.
+`greedy` is DRAGON's scheduler (Eq. 6-8): after every aggregation it hands over to the other side
+if the expected latency per token is lower there. `both` is leaderless: nothing is scheduled.
 """
 
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ class Aggregator(StrEnum):
     SYNC = "sync"
 
     def first(self) -> Side:
-        """The side that decides step 0 where one side decides."""
+        """Return the side that decides step 0 where one side decides."""
         return "cloud" if self is Aggregator.CLOUD else "device"
 
 
@@ -37,7 +36,7 @@ class Estimate:
 
 
 def expected_latency(aggregator: Side, estimate: Estimate) -> float:
-    """Z of one side: expected seconds per token if that side aggregates (DRAGON Eq. 7)."""
+    """Return Z of one side: expected seconds per token if that side aggregates (DRAGON Eq. 7)."""
     remote = other(aggregator)
     local_s, remote_s = estimate.decode_s[aggregator], estimate.decode_s[remote]
     accepted = estimate.acceptance[remote]
@@ -46,14 +45,14 @@ def expected_latency(aggregator: Side, estimate: Estimate) -> float:
 
 
 def latency_difference(aggregator: Side, estimate: Estimate) -> float:
-    """ΔZ: seconds per token that handing over to the other side would save (DRAGON Eq. 8)."""
+    """Return ΔZ: seconds per token that handing over would save (DRAGON Eq. 8)."""
     return expected_latency(aggregator, estimate) - expected_latency(other(aggregator), estimate)
 
 
 def next_aggregator(
     placement: Aggregator, step: int, current: Side, estimate: Estimate, noise: Noise
 ) -> Side:
-    """The side that decides `step`, chosen by `current`, which has decided the step before."""
+    """Return the side that decides `step`, chosen by `current`, which decided the step before."""
     match placement:
         case Aggregator.GREEDY:
             return other(current) if latency_difference(current, estimate) > 0 else current

@@ -1,8 +1,4 @@
-"""A trained head on a draft model predicts whether the target accepts a token (SPEC section 4).
-
-One linear layer and a sigmoid. Its record says which pair of models it was trained for, how, and
-its scores on held-out text.
-"""
+"""A trained head on a draft model predicts whether the target accepts a token (SPEC section 4)."""
 
 import math
 from collections.abc import Mapping
@@ -15,23 +11,19 @@ import platformdirs
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.control.artefact import Arrays, Record, finite, load
+from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.errors import ControlError
 
 Kind = Literal["sprinter", "specdec++"]
-"""What a head predicts of a token x drafted from q, where p is the target's distribution.
+"""What is predicted of a token x drafted from q, if p is the target's distribution.
 
-sprinter: that q(x)/p(x) ≤ λ (SPRINTER section 3.2). specdec++: that it stands, which it does with
-probability min(1, p(x)/q(x)) (SpecDec++, arXiv 2405.19715).
+sprinter: q(x)/p(x) ≤ λ (SPRINTER section 3.2). specdec++: that x is accepted, whose probability is
+min(1, p(x)/q(x)) (SpecDec++, arXiv 2405.19715).
 """
 
 Features = Literal["hidden", "hidden+confidence"]
-"""What a head reads. hidden: the draft model's last hidden state of the token before x, from which
-q was computed. hidden+confidence: that, and the `CONFIDENCES` of x."""
-
-CONFIDENCES = ("q(x)", "log q(x)", "max q")
-
-_SMALLEST = 1e-12  # a probability below this counts as this in a logarithm
+"""hidden: the draft model's last hidden state of the token before x, from which q was computed.
+hidden+confidence: that, and the `confidences` of x."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +41,10 @@ class Verifier:
     """σ(w · f + b) of the features f of a drafted token.
 
     Attributes:
-        kind: what is predicted.
-        features: what is read.
-        pair: the models it was trained for.
         weight: w, float32 [features].
-        bias: b.
-        threshold: τ, below which a token is taken for one that the target would refuse.
+        threshold: τ; of a lower probability a token is expected to be rejected by the target.
         ratio: λ of the labels; only a sprinter has one.
-        trained_on: from what it was made, and its scores on held-out text.
+        trained_on: its training data, and its scores on held-out text.
     """
 
     kind: Kind
@@ -76,10 +64,9 @@ class Verifier:
         `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
         distribution before any sampler.
         """
-        read = hidden
         if self.features == "hidden+confidence":
-            read = np.concatenate((hidden, confidences(q, token)))
-        logit = float(self.weight @ read) + self.bias
+            hidden = np.concatenate((hidden, confidences(q, token)))
+        logit = float(self.weight @ hidden) + self.bias
         return (1 + math.tanh(logit / 2)) / 2  # the sigmoid, of any logit
 
     def check_pair(self, draft_fingerprint: str, target_fingerprint: str) -> None:
@@ -96,23 +83,25 @@ class Verifier:
 
     @classmethod
     def load(cls, name: str | Path) -> Self:
-        """Read the two files: a bundled verifier's name, or a path (of either file, or of both).
-
-        Raises ControlError with one line that says what is wrong with the files.
-        """
-        bundled_one = name in bundled.verifiers()
-        path = bundled.verifier_path(str(name)) if bundled_one else Path(name)
+        """Read a bundled verifier by its name, or either of two files. Raises ControlError."""
+        known = name in bundled.verifiers()
+        path = bundled.verifier_path(str(name)) if known else Path(name)
         return load("verifier", path, cls._read)
 
     @classmethod
     def _read(cls, arrays: Arrays, record: Record) -> Self:
-        pair = [str(record[field.name]) for field in fields(TrainedPair)]
+        kind, features = record["kind"], record["features"]
+        weight, bias = arrays["weight"], arrays["bias"]
+        if kind not in get_args(Kind) or features not in get_args(Features):
+            raise ValueError(f"there is no {kind!r} verifier that reads {features!r}")
+        if weight.ndim != 1:
+            raise ValueError("its layer is not a row of numbers")
         return cls(
-            kind=_one_of(record["kind"], get_args(Kind)),
-            features=_one_of(record["features"], get_args(Features)),
-            pair=TrainedPair(*pair),
-            weight=_row(arrays["weight"]),
-            bias=float(_row(arrays["bias"]).item()),
+            kind=kind,
+            features=features,
+            pair=TrainedPair(*(str(record[each.name]) for each in fields(TrainedPair))),
+            weight=weight,
+            bias=float(bias.item()),
             threshold=float(record["threshold"]),
             ratio=None if record["ratio"] is None else float(record["ratio"]),
             trained_on=dict(record["trained_on"]),
@@ -120,13 +109,11 @@ class Verifier:
 
     @classmethod
     def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """The verifier of this kind for these models: trained here, or else bundled.
+        """Return the verifier of this kind for these models, trained here or else bundled.
 
         Raises ControlError if there is none.
         """
-        trained_here = sorted(trained_verifiers().glob("*.json"))
-        names: list[str | Path] = [*trained_here, *bundled.verifiers()]
-        for name in names:
+        for name in (*sorted(trained_verifiers().glob("*.json")), *bundled.verifiers()):
             found = cls.load(name)
             known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
             if found.kind == kind and known == (draft_fingerprint, target_fingerprint):
@@ -138,23 +125,11 @@ class Verifier:
 
 
 def trained_verifiers() -> Path:
-    """The directory of the verifiers that were trained here, and are found by their models."""
+    """Return the directory of the verifiers that were trained here."""
     return Path(platformdirs.user_data_dir("dragonrt")) / "verifiers"
 
 
 def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:
-    """The `CONFIDENCES` of a token drafted from `q` [V]: float32, logarithms natural."""
-    probability = max(float(q[token]), _SMALLEST)
+    """Return q(x), ln q(x) and max q of a token x drafted from `q` [V], in float32."""
+    probability = max(float(q[token]), 1e-12)  # of which there is a logarithm
     return np.array((probability, math.log(probability), q.max()), np.float32)
-
-
-def _one_of(value: Any, choices: tuple[Any, ...]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r} is none of {', '.join(choices)}")
-    return value
-
-
-def _row(array: NDArray[Any]) -> NDArray[np.float32]:
-    if array.ndim != 1:
-        raise ValueError("its layer is not a row of numbers")
-    return finite(array)

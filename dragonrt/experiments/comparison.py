@@ -24,7 +24,7 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.service.conversation import Conversation
 from dragonrt.side import Precision, Side
-from dragonrt.traces.counts import AnswerCounts, Counts
+from dragonrt.traces.counts import AnswerCounts
 
 USUAL = DragonSettings()
 
@@ -60,14 +60,9 @@ class Given:
         return self.answer.tokens
 
     @cached_property
-    def told(self) -> AnswerCounts:
-        """The fold of the answer's events."""
+    def counts(self) -> AnswerCounts:
+        """What happened during the answer, in numbers."""
         return AnswerCounts.of(self.answer.records)
-
-    @property
-    def counts(self) -> Counts:
-        """The numbers of the fold."""
-        return self.told.counts
 
     @property
     def first_s(self) -> float:

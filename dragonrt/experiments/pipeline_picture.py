@@ -68,9 +68,8 @@ def _draw_tracks(axes: Any, timeline: Timeline, span: tuple[float, float]) -> No
                 [(start_s, stop_s - start_s)], (base, TALL), facecolor=colour, alpha=0.3
             )
             axes.plot(stop_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
-        lanes = _stacked(
-            each for each in timeline.flights if each.sender == side and each.start_s < span[1]
-        )
+        flights = [each for each in timeline.flights if each.sent.side == side]
+        lanes = _stacked(each for each in flights if each.sent.t < span[1])
         height = min(LOW, HIGHEST / max(len(lanes), 1))
         for lane, flights in enumerate(lanes):
             _draw_flights(axes, flights, base - GAP - (lane + 1) * height, height)
@@ -110,20 +109,22 @@ def _draw_forwards(
 
 def _draw_flights(axes: Any, flights: Sequence[Flight], base: float, height: float) -> None:
     for flight in flights:
-        colour = COLOURS.get(flight.message, COLOURS["other"])
-        span = (flight.start_s, (flight.end_s or flight.start_s) - flight.start_s)
+        colour, start_s = COLOURS.get(flight.message, COLOURS["other"]), flight.sent.t
         look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
-        axes.broken_barh([span], (base, 0.86 * height), **look)
-        if flight.end_s is None:  # only the sender's trace is there: when it left
-            axes.plot(flight.start_s, base + height / 2, marker=".", color=colour)
+        axes.broken_barh([(start_s, _end_s(flight) - start_s)], (base, 0.86 * height), **look)
+        if flight.arrived is None:  # only the sender's trace is there: when it left
+            axes.plot(start_s, base + height / 2, marker=".", color=colour)
+
+
+def _end_s(flight: Flight) -> float:
+    return (flight.arrived or flight.sent).t
 
 
 def _stacked(flights: Iterable[Flight]) -> list[list[Flight]]:
     """Return the flights in as few lanes as they need not to overlap."""
     lanes: list[list[Flight]] = []
-    for flight in sorted(flights, key=lambda each: each.start_s):
-        ends = ((lane, lane[-1].end_s or lane[-1].start_s) for lane in lanes)
-        free = next((lane for lane, end_s in ends if end_s <= flight.start_s), None)
+    for flight in sorted(flights, key=lambda each: each.sent.t):
+        free = next((lane for lane in lanes if _end_s(lane[-1]) <= flight.sent.t), None)
         if free is None:
             lanes.append(free := [])
         free.append(flight)

@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -25,10 +26,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(not signs, *others, signs, signs, False, False)
 
 
-_AUTHORITY: list[_Extension] = [
-    (x509.BasicConstraints(True, 0), True),
-    (_usage(signs=True), True),
-]
+_AUTHORITY: list[_Extension] = [(x509.BasicConstraints(True, 0), True), (_usage(signs=True), True)]
 _MEMBER: list[_Extension] = [
     (x509.BasicConstraints(False, None), True),
     (_usage(signs=False), True),
@@ -51,21 +49,22 @@ def make_certificates(
     for path in paths:
         if path.exists():
             raise LinkError(f"{path} exists and is left as it is: choose another directory")
-    signer = _Signer(
-        _name("dragonrt authority"), ec.generate_private_key(ec.SECP256R1()), now, days
-    )
-    write_secret(paths[0], _pem(signer.sign(signer.name, signer.key.public_key(), _AUTHORITY)))
+    authority = ec.generate_private_key(ec.SECP256R1())
+    last = datetime.combine(now.date() + timedelta(days=days), time.max, UTC)
+    # Valid from the day before: the other side's clock may be behind.
+    sign = partial(_signed, authority, now - timedelta(days=1), last)
+    write_secret(paths[0], _pem(sign("authority", authority.public_key(), _AUTHORITY)))
     for side, usage in (
         ("cloud", ExtendedKeyUsageOID.SERVER_AUTH),
         ("device", ExtendedKeyUsageOID.CLIENT_AUTH),
     ):
         key = ec.generate_private_key(ec.SECP256R1())
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
         extensions = [*_MEMBER, (x509.ExtendedKeyUsage([usage]), False), (issuer, False)]
         if side == "cloud" and hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             extensions.append((names, False))
-        certificate = signer.sign(_name(f"dragonrt {side}"), key.public_key(), extensions)
+        certificate = sign(side, key.public_key(), extensions)
         for file, content in zip(_files(side), (_pem(certificate), _key_pem(key)), strict=True):
             write_secret(directory / file, content)
     return tuple(paths)
@@ -86,30 +85,25 @@ def _files(side: str) -> tuple[str, str]:
     return f"{side}.pem", f"{side}.key"
 
 
-class _Signer:
-    """Signs certificates, valid from the day before `now`: the other side's clock may be behind."""
-
-    def __init__(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-    ) -> None:
-        self.name, self.key = name, key
-        self._first = now - timedelta(days=1)
-        self._last = datetime.combine(now.date() + timedelta(days=days), time.max, UTC)
-
-    def sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, extensions: Sequence[_Extension]
-    ) -> x509.Certificate:
-        """Return the certificate of `subject` with its public key."""
-        builder = x509.CertificateBuilder(self.name, subject, key, x509.random_serial_number())
-        builder = builder.not_valid_before(self._first).not_valid_after(self._last)
-        identifier = x509.SubjectKeyIdentifier.from_public_key(key)
-        for extension, critical in ((identifier, False), *extensions):
-            builder = builder.add_extension(extension, critical)
-        return builder.sign(self.key, hashes.SHA256())
+def _signed(
+    authority: ec.EllipticCurvePrivateKey,
+    first: datetime,
+    last: datetime,
+    name: str,
+    key: ec.EllipticCurvePublicKey,
+    extensions: Sequence[_Extension],
+) -> x509.Certificate:
+    issuer, subject = _name("authority"), _name(name)
+    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
+    builder = builder.not_valid_before(first).not_valid_after(last)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
+    for extension, critical in ((identifier, False), *extensions):
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(authority, hashes.SHA256())
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+def _name(role: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"dragonrt {role}")])
 
 
 def _host(host: str) -> x509.GeneralName:
@@ -129,7 +123,5 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -9,14 +9,13 @@ from collections import deque
 from collections.abc import Callable
 
 from dragonrt.errors import LinkError
-from dragonrt.link.inbox import Inbox
 from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import BufferedStream, Stream
 
 MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 
 
-class EmulatedStream:
+class EmulatedStream(BufferedStream):
     """A Stream over `stream`, delayed by one model per direction; made inside a running loop.
 
     `drain` waits, and reading pauses, while more than `MAX_IN_FLIGHT` bytes are under way.
@@ -24,31 +23,23 @@ class EmulatedStream:
 
     def __init__(self, stream: Stream, outgoing: LinkModel, incoming: LinkModel) -> None:
         loop = asyncio.get_running_loop()
-        self.peer_name = stream.peer_name
+        super().__init__(stream.peer_name, self._balance)
         self._stream = stream
         self._outgoing = _DelayLine(loop, outgoing, self._departed)
         self._incoming = _DelayLine(loop, incoming, self._arrived)
-        self._inbox = Inbox(self._balance)
         self._readable = asyncio.Event()
-        self._writable = asyncio.Event()
         self._balance()
         self._error: LinkError | None = None
-        self._closing = False
         self._ended = asyncio.Event()
         self._reader = loop.create_task(self._read(), name=f"link from {stream.peer_name}")
 
-    async def receive(self) -> bytes:
-        return await self._inbox.receive()
-
     def write(self, data: bytes) -> None:
-        if data and not self._closing:
+        if data and not self._over:
             self._outgoing.send(bytes(data))
             self._balance()
 
     async def drain(self) -> None:
-        await self._writable.wait()
-        if self._closing:
-            raise LinkError(f"the link to {self.peer_name} is closed")
+        await super().drain()
         await self._stream.drain()
 
     def close(self) -> None:
@@ -58,7 +49,7 @@ class EmulatedStream:
         self._close_behind_the_last_byte()
 
     def abort(self) -> None:
-        self._closing = True
+        self._over = True
         self.close()
         self._outgoing.clear()
         self._stream.abort()
@@ -96,8 +87,8 @@ class EmulatedStream:
             self._end()
 
     def _close_behind_the_last_byte(self) -> None:
-        if not self._closing:
-            self._closing = True
+        if not self._over:
+            self._over = True
             self._writable.set()
             self._outgoing.send(b"")
 

@@ -47,8 +47,7 @@ class EncryptedStream(Layer):
     """A Stream over `stream`, sealed with keys derived from `key`; one of the two sides `dials`.
 
     The first `receive` makes the handshake, and raises HandshakeError if the other side has another
-    key or none; what is written before waits for it. Bytes that the other side has not sealed, or
-    that were altered, break the link. At most one record is kept unopened.
+    key or none; what is written before waits for it. Altered bytes break the link.
     """
 
     def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:
@@ -66,7 +65,7 @@ class EncryptedStream(Layer):
             self._noise.set_as_responder()
         self._noise.start_handshake()
         if dials:
-            self._say_first()
+            self._send_first()
 
     async def receive(self) -> bytes:
         if not self._noise.handshake_finished and not await self._agree():
@@ -108,12 +107,12 @@ class EncryptedStream(Layer):
         except (InvalidTag, ValueError):  # another key, or an invalid point
             raise self._refusal(Reason.KEY, KEYS_DIFFER) from None
         if not self._dials:
-            self._say_first()
+            self._send_first()
         waiting, self._waiting = self._waiting, []
         self.write(b"".join(waiting))
         return True
 
-    def _say_first(self) -> None:
+    def _send_first(self) -> None:
         self._stream.write(_FIRST.to_bytes(LENGTH_BYTES, "big") + self._noise.write_message())
 
     def _take_first(self) -> bytes | None:

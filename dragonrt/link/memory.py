@@ -1,10 +1,7 @@
 """A pair of streams inside one process, for simulation and tests: no delay, no socket."""
 
-import asyncio
-
 from dragonrt.errors import LinkError
-from dragonrt.link.inbox import Inbox
-from dragonrt.link.stream import HIGH_WATER, Stream
+from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
 
 
 def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
@@ -17,31 +14,19 @@ def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream
     return first, second
 
 
-class _MemoryStream:
+class _MemoryStream(BufferedStream):
     """One end of the pair; written bytes go straight into the other end's inbox."""
 
     _peer: "_MemoryStream"
 
     def __init__(self, peer_name: str) -> None:
-        self.peer_name = peer_name
-        self._inbox = Inbox(self._emptied)
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._over = False
-
-    async def receive(self) -> bytes:
-        return await self._inbox.receive()
+        super().__init__(peer_name, self._emptied)
 
     def write(self, data: bytes) -> None:
         if not self._over:
             self._peer._inbox.feed(bytes(data))
             if self._peer._inbox.size > HIGH_WATER:
                 self._writable.clear()
-
-    async def drain(self) -> None:
-        await self._writable.wait()
-        if self._over:
-            raise LinkError(f"the stream to {self.peer_name} is closed")
 
     def close(self) -> None:
         self._inbox.discard()
@@ -58,7 +43,7 @@ class _MemoryStream:
             self._peer._end()
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for: ending a pair takes no time."""
+        """Return at once: ending a pair takes no time."""
 
     def _emptied(self) -> None:
         self._peer._writable.set()

@@ -76,8 +76,8 @@ class RttSeries:
 class Jitter:
     """A deviation around the latency, of mean zero.
 
-    `uniform`: within +-amplitude; `normal`: standard deviation amplitude, cut off at three of
-    them; `sinusoidal`: amplitude times the sine of time over `period_s`.
+    The amplitude is the bound (`uniform`), the standard deviation, cut off at three of them
+    (`normal`), or that of a sine with a period of `period_s` (`sinusoidal`).
     """
 
     kind: JitterKind = "uniform"
@@ -110,8 +110,7 @@ class Jitter:
 class LinkModel:
     """One direction of a link, whose messages are sent in order; times are seconds since its start.
 
-    The same seed and calls give the same arrivals. `bandwidth` is in bit/s (None: unlimited);
-    Markov `rates`, or else a delivery trace, replace it.
+    `bandwidth` is in bit/s (None: unlimited); Markov `rates`, or else a delivery trace, replace it.
     """
 
     def __init__(

@@ -23,9 +23,8 @@ OWN_PROFILES = Path("profiles")
 class LinkProfile:
     """How a link behaves. `up` is from the device to the cloud.
 
-    `latency_s` is one-way: a round trip takes twice as long. Bandwidths are in bit/s, None for no
-    limit. Markov rates, or else a delivery trace, replace the bandwidth of their direction, an RTT
-    series the latency.
+    `latency_s` is one-way; `up` and `down` are in bit/s, None for no limit. Markov rates, or else a
+    delivery trace, replace the bandwidth of their direction, an RTT series the latency.
     """
 
     latency_s: float = 0.0
@@ -44,16 +43,17 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """Load the profile of a name, or in the TOML file of a path. Raises LinkError.
 
-        A file in the directory `profiles` precedes a bundled one of its name. Paths of traces are
-        relative to the file.
+        A file in the directory `profiles` precedes a bundled one. Paths of traces are relative.
         """
-        is_path = name.endswith(".toml") or "/" in name or "\\" in name
-        path = Path(name) if is_path else _named(name)
+        own = OWN_PROFILES / f"{name}.toml"
+        path = own if own.is_file() else bundled.link_path(name)
+        if name.endswith(".toml") or "/" in name or "\\" in name:
+            path = Path(name)
         try:
             table = tomllib.loads(read_text(path))
         except FileNotFoundError:
-            own = (file.stem for file in OWN_PROFILES.glob("*.toml"))
-            names = ", ".join(sorted({*bundled.links(), *own}))
+            named = {*bundled.links(), *(file.stem for file in OWN_PROFILES.glob("*.toml"))}
+            names = ", ".join(sorted(named))
             raise LinkError(
                 f"there is no link profile {name!r}: choose one of {names}, or give the path of "
                 "a .toml file"
@@ -69,25 +69,20 @@ class LinkProfile:
         self, side: Literal["device", "cloud"], seed: int = 0
     ) -> tuple[LinkModel, LinkModel]:
         """Return the models of the (outgoing, incoming) direction, seen from `side`."""
-        up, down = self._model("up", seed), self._model("down", seed)
-        return (up, down) if side == "device" else (down, up)
 
-    def _model(self, direction: Direction, seed: int) -> LinkModel:
-        return LinkModel(
-            latency_s=self.latency_s,
-            jitter=Jitter(self.jitter_kind, self.jitter_s, self.period_s),
-            bandwidth=self.up if direction == "up" else self.down,
-            rates=self.up_rates if direction == "up" else self.down_rates,
-            deliveries=self.up_trace if direction == "up" else self.down_trace,
-            rtts=self.rtt_trace,
-            seed=seed,
-            direction=direction,
-        )
+        def model(direction: Direction) -> LinkModel:
+            return LinkModel(
+                latency_s=self.latency_s,
+                jitter=Jitter(self.jitter_kind, self.jitter_s, self.period_s),
+                bandwidth=getattr(self, direction),
+                rates=getattr(self, f"{direction}_rates"),
+                deliveries=getattr(self, f"{direction}_trace"),
+                rtts=self.rtt_trace,
+                seed=seed,
+                direction=direction,
+            )
 
-
-def _named(name: str) -> Path:
-    own = OWN_PROFILES / f"{name}.toml"
-    return own if own.is_file() else bundled.link_path(name)
+        return (model("up"), model("down")) if side == "device" else (model("down"), model("up"))
 
 
 def read_delivery_trace(path: Path) -> DeliveryTrace:

@@ -19,6 +19,7 @@ FEWEST_BYTES, MOST_BYTES = 16, 4096
 KEY_BITS, MONTH_BITS, CHECK_BITS = 128, 12, 20
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_DIGITS: Final = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _TYPED: Final = str.maketrans("oil", "011")
 _GROUPS, _GROUP = 8, 4
 _LINE: Final = re.compile(rf"[0-9a-z]{{{_GROUP}}}(?:-[0-9a-z]{{{_GROUP}}}){{{_GROUPS - 1}}}")
@@ -74,7 +75,7 @@ def read_key(path: Path) -> bytes:
 
 
 def _other(content: bytes) -> str:
-    """Return what a file holds instead of a key, which is one word or bytes that are no text."""
+    """Return what a file holds instead of a key."""
     if content.startswith(b"-----BEGIN "):
         return "a certificate or its key"
     try:
@@ -104,10 +105,7 @@ def _spell(content: int) -> str:
 
 def _content(line: str) -> int:
     """Return key and month, without the check bits."""
-    number = 0
-    for letter in line.replace("-", ""):
-        number = number << 5 | _ALPHABET.index(letter)
-    return number >> CHECK_BITS
+    return int(line.replace("-", "").translate(_DIGITS), 32) >> CHECK_BITS
 
 
 def _check(content: int) -> int:

@@ -9,11 +9,11 @@ import errno
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, Self, cast
 
 from dragonrt.errors import LinkError
-from dragonrt.link.inbox import Inbox
 from dragonrt.timeouts import USUAL
 
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
@@ -69,32 +69,95 @@ class Layer:
         await self._stream.wait_closed()
 
 
-class TcpStream(asyncio.Protocol):
-    """A Stream over one TCP connection; made by `connect` and `listen`."""
+class Inbox:
+    """A queue of bytes with an end, for one reader; `emptied` is called when it has taken all."""
 
-    def __init__(self, connected: Callable[["TcpStream"], None] | None = None) -> None:
-        self._connected = connected
-        self._inbox = Inbox(self._resume_reading)
-        self._reading = True
+    def __init__(self, emptied: Callable[[], None]) -> None:
+        self.size = 0
+        self._emptied = emptied
+        self._chunks: deque[bytes] = deque()
+        self._ended = False
+        self._error: LinkError | None = None
+        self._reader: asyncio.Future[None] | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Add `data`; after the end it is dropped."""
+        if data and not self._ended:
+            self._chunks.append(data)
+            self.size += len(data)
+            self._wake()
+
+    def end(self, error: LinkError | None = None) -> None:
+        """End the bytes; `receive` raises the error, if any, once all are taken."""
+        if not self._ended:
+            self._ended, self._error = True, error
+            self._wake()
+
+    def discard(self, error: LinkError | None = None) -> None:
+        """End, and drop what has not been taken."""
+        self._chunks.clear()
+        self.size = 0
+        if not self._ended:
+            self.end(error)
+
+    async def receive(self) -> bytes:
+        """Return all bytes that wait, or those that come next; b"" at the end."""
+        if self._reader is not None:
+            raise LinkError("only one task at a time may receive from a stream")
+        while not self._chunks:
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self.size = 0
+        self._emptied()
+        return data
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+class BufferedStream:
+    """What every end of a Stream has: an inbox, and a gate for its writer until it is `over`."""
+
+    def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
+        self.peer_name = peer_name
+        self._inbox = Inbox(emptied)
         self._writable = asyncio.Event()
         self._writable.set()
-        self._closed = asyncio.Event()
         self._over = False
-        self._transport: asyncio.Transport
-        self.peer_name = "an unknown peer"  # its address, once connected
-        self.bytes_received = 0
 
     async def receive(self) -> bytes:
         return await self._inbox.receive()
-
-    def write(self, data: bytes) -> None:
-        if not self._over:
-            self._transport.write(data)
 
     async def drain(self) -> None:
         await self._writable.wait()
         if self._over:
             raise LinkError(f"the connection to {self.peer_name} is closed")
+
+
+class TcpStream(BufferedStream, asyncio.Protocol):
+    """A Stream over one TCP connection; made by `connect` and `listen`."""
+
+    def __init__(self, connected: Callable[["TcpStream"], None] = lambda stream: None) -> None:
+        super().__init__("an unknown peer", self._resume_reading)  # its address, once connected
+        self._connected = connected
+        self._reading = True
+        self._closed = asyncio.Event()
+        self._transport: asyncio.Transport
+        self.bytes_received = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._over:
+            self._transport.write(data)
 
     def close(self) -> None:
         self._over = True
@@ -124,8 +187,7 @@ class TcpStream(asyncio.Protocol):
         address = transport.get_extra_info("peername")  # None if the peer is gone already
         if address is not None:
             self.peer_name = _address_name(*address[:2])
-        if self._connected is not None:
-            self._connected(self)
+        self._connected(self)
 
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
@@ -142,8 +204,8 @@ class TcpStream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        error = f"the connection to {self.peer_name} broke: {reason_of(exc)}" if exc else None
-        self._inbox.end(LinkError(error) if error else None)
+        text = f"the connection to {self.peer_name} broke: {exc and reason_of(exc)}"
+        self._inbox.end(LinkError(text) if exc else None)
         self._writable.set()
         self._closed.set()
 
@@ -160,11 +222,7 @@ class TcpStream(asyncio.Protocol):
 
 
 async def connect(
-    host: str,
-    port: int,
-    *,
-    tls: ssl.SSLContext | None = None,
-    timeout_s: float = USUAL.connect_s,
+    host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout_s: float = USUAL.connect_s
 ) -> TcpStream:
     """Return a stream to `host`:`port`; raise LinkError if there is none after `timeout_s`."""
     loop = asyncio.get_running_loop()
@@ -203,11 +261,11 @@ class Server:
     def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
         self._handler = handler
         self._connections: dict[asyncio.Task[None], TcpStream] = {}
-        self._server: asyncio.Server
+        self._server: asyncio.Server  # set by `listen`
 
     @property
     def port(self) -> int:
-        """Return the port that is listened on, also if 0 was given."""
+        """Return the port, also if 0 was given."""
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
@@ -233,15 +291,8 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _listen(self, host: str, port: int) -> None:
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: TcpStream(self._connected), host, port
-        )
-
     def _connected(self, stream: TcpStream) -> None:
-        task = asyncio.get_running_loop().create_task(
-            self._handle(stream), name=f"connection from {stream.peer_name}"
-        )
+        task = asyncio.create_task(self._handle(stream), name=f"from {stream.peer_name}")
         self._connections[task] = stream
         task.add_done_callback(self._connections.pop)
 
@@ -262,10 +313,10 @@ async def listen(host: str, port: int, handler: Callable[[TcpStream], Awaitable[
 
     The stream is closed when its handler ends. Raises LinkError if the address cannot be used.
     """
-    server = Server(handler)
+    server, loop = Server(handler), asyncio.get_running_loop()
     where = f"cannot listen on {_address_name(host, port)}"
     try:
-        await server._listen(host, port)
+        server._server = await loop.create_server(lambda: TcpStream(server._connected), host, port)
     except socket.gaierror:
         raise LinkError(f"{where}: no such host; check its name") from None
     except OSError as error:

@@ -19,33 +19,32 @@ from dragonrt.distributions import (
     Distribution,
     Step,
     codec,
-    decode_block,
     decode_distribution,
     encode_block,
     encode_distribution,
     mix,
 )
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.blocks.verifier import Judging
-from dragonrt.modes.membership import Membership, Received, Worker, deadline_s, round_weights
+from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
+from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
+from dragonrt.modes.membership import Received, Worker, attendance, deadline_s, round_weights
 from dragonrt.modes.mode import (
     Finish,
     Leave,
-    Machine,
+    Mode,
     ModeError,
     Prediction,
     Prepared,
     Span,
     Work,
+    finish_of,
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import VerifyResult, speculative_rule
-from dragonrt.timeouts import USUAL, Timeouts
-from dragonrt.traces import events
+from dragonrt.sampling.verification import VerifyResult
+from dragonrt.traces import events, statistics
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
 from dragonrt.wire.reasons import Reason
@@ -55,33 +54,27 @@ class FederationError(DragonError):
     """Too few workers are left to go on with the answer."""
 
 
-class Coordinator(Machine):
-    """Implements Mode for the device. `members` are the workers' weights by name, each above 0."""
+class Coordinator(Mode):
+    """Implements Mode for the device."""
 
-    times_bandwidth = False
     verifies = True
 
     def __init__(
-        self,
-        question: Question,
-        settings: FederatedSettings,
-        vocabulary: int,
-        members: Mapping[str, float],
-        timeouts: Timeouts = USUAL,
+        self, question: Question, settings: FederatedSettings, resources: Resources
     ) -> None:
         super().__init__()
         self._question = question
         self._settings = settings
-        self._timeouts = timeouts
-        self._vocabulary = vocabulary
-        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
-        self._ids = codec("ids", vocabulary)
-        self._codec = codec(settings.codec, vocabulary)
+        self._timeouts = resources.timeouts
+        self._rule, self._codec = rule_and_codec(
+            question, settings.rule, settings.codec, resources.vocabulary
+        )
+        self._ids = codec("ids", resources.vocabulary)
         self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._q: list[Distribution] = []
-        self._workers = {name: Worker(name, weight) for name, weight in members.items()}
-        self._roll_call = Membership()
+        self._workers = {name: Worker(name, weight) for name, weight in resources.members.items()}
+        self._absent: set[str] = set()  # of whose absence the person knows
         # The round: its number, its workers (None before any is asked), since when and how long.
         self._round = 0
         self._asked: list[Worker] | None = None
@@ -137,10 +130,7 @@ class Coordinator(Machine):
         self._turn(now)
 
     def _check_finished(self) -> None:
-        if self._decided and self._line.tokens[self._decided - 1] in self._question.stop_tokens:
-            self._end(Finish.STOP)
-        elif self._decided >= self._question.max_tokens:
-            self._end(Finish.LENGTH)
+        self._end(finish_of(self._question, self._line.tokens, self._decided))
 
     # Drafting.
 
@@ -175,7 +165,7 @@ class Coordinator(Machine):
         if work is self._reading:
             self._reading = None
             self._draft_s += seconds
-            self._out.events.append(events.ForwardDone(len(self._line), 1, seconds))
+            self.emit(events.ForwardDone(len(self._line), 1, seconds))
             q, token = result
             self._q.append(q)
             self._line.append(token)
@@ -192,7 +182,7 @@ class Coordinator(Machine):
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
-            self._out.events.append(events.ForwardStopped(len(self._line), seconds))
+            self.emit(events.ForwardStopped(len(self._line), seconds))
 
     # A round: ask, gather, decide.
 
@@ -223,15 +213,15 @@ class Coordinator(Machine):
             return self._fail()
         asked = self._to_ask()
         if not asked:
-            self._notice(*self._roll_call.waiting(self._workers.values(), self._decided))
+            lost = [each for each in everyone if not each.here and each.name not in self._absent]
+            self._absent |= {each.name for each in lost}
+            for each in lost:
+                self._notice(f"waiting for {each.name} at token {self._decided}: {each.silence}")
             return self._fail() if now >= self._give_up_s else False
         self._round += 1
         payload = encode_block(self._ids, self._drafted, [])
-        self._out.events.append(
-            events.BlockSent(
-                self._round, self._decided, len(self._drafted), 8 * len(payload), self._draft_s
-            )
-        )
+        drafted, bits = len(self._drafted), 8 * len(payload)
+        self.emit(events.BlockSent(self._round, self._decided, drafted, bits, self._draft_s))
         self._draft_s = 0.0
         for worker in asked:
             self._send(worker, payload, now)
@@ -240,7 +230,7 @@ class Coordinator(Machine):
         return True
 
     def _to_ask(self) -> list[Worker]:
-        """All that are there, later those that have read the question if there is one."""
+        """All that are there; after the first round those that have read the question, if any."""
         idle = []
         for worker in self._workers.values():
             if worker.idle and self._decided - worker.known > MAX_BLOCK:
@@ -295,8 +285,6 @@ class Coordinator(Machine):
                 worker.opened = True
             case wire.Upload():
                 self._receive_upload(worker, message)
-            case wire.Verdict():
-                raise ModeError("a verdict came where an upload was due")
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         self._turn(now)
@@ -323,8 +311,8 @@ class Coordinator(Machine):
         self._queue.append(worker.reading)
 
     def _judge(self, received: Sequence[Worker]) -> None:
-        """Have the block's fate decided by the mixture of those uploads."""
-        workers = list(self._workers.values())
+        """Have the block verified by the mixture of those uploads."""
+        workers = self._workers.values()
         uploads = [worker.of_round(self._round) for worker in workers]
         weights = round_weights(
             self._settings.weights,
@@ -333,70 +321,57 @@ class Coordinator(Machine):
         )
         pairs = zip(uploads, weights, strict=True)
         present = [(upload, weight) for upload, weight in pairs if upload is not None]
+        shares = [weight for _, weight in present]
+        verify_s = max(upload.verify_s for upload, _ in present)
+        by_name = {worker.name: share for worker, share in zip(received, shares, strict=True)}
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
         def head(_: Sequence[Prediction]) -> _Judged:
-            shares = [weight for _, weight in present]
             each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
             p = [self._rule.shape(mix(each, shares).to_dense()) for each in each_step]
-            verdict = self._rule.verify(decided, drafted, q, p)
-            names = dict(zip((worker.name for worker in workers), weights, strict=True))
-            taken = {worker.name: names[worker.name] for worker in received}
-            return _Judged(verdict, taken, max(upload.verify_s for upload, _ in present))
+            return _Judged(self._rule.verify(decided, drafted, q, p), by_name, verify_s)
 
         self._judging = Work(head)
         self._queue.append(self._judging)
 
     def _decide(self, judged: "_Judged", now: float) -> None:
-        """Take over what the mixture decided; say who was not there, or is there again."""
-        out, first, drafted = self._out, self._decided, self._drafted
-        accepted = judged.verdict.accepted
-        tokens = self._until_stop((*drafted[:accepted], judged.verdict.token))
-        accepted = min(accepted, len(tokens))
+        """Append what the mixture decided. Report who was missing, or takes part again."""
+        first, drafted, stop_tokens = self._decided, self._drafted, self._question.stop_tokens
+        tokens = [*drafted[: judged.verdict.accepted], judged.verdict.token]
+        ends = [place for place, token in enumerate(tokens, start=1) if token in stop_tokens]
+        tokens = tokens[: ends[0]] if ends else tokens
+        accepted = min(judged.verdict.accepted, len(tokens))
         self._line.replace_from(first, tokens)
         self._decided = len(self._line)
         self._q.clear()
         waited = now - (self._since_s or now)
-        out.events.append(
-            events.BlockJudged(
-                self._round, len(drafted), accepted, tokens[-1], waited, judged.verify_s
-            )
-        )
-        missing = [w for w in self._workers.values() if w.name not in judged.weights]
+        workers = self._workers.values()
+        missing = [worker for worker in workers if worker.name not in judged.weights]
         names = tuple(worker.name for worker in missing)
-        out.events.append(
-            events.RoundDecided(self._round, first, len(tokens), judged.weights, names)
+        count, last = len(drafted), tokens[-1]
+        self.emit(
+            events.BlockJudged(self._round, count, accepted, last, waited, judged.verify_s),
+            events.RoundDecided(self._round, first, len(tokens), judged.weights, names),
         )
-        self._notice(*self._roll_call.decided(self._workers.values(), missing, first))
+        self._notice(*attendance(workers, missing, self._absent, first))
+        self._absent = set(names)
         for position, token in enumerate(tokens):
-            stands = position < accepted
-            out.events.append(
+            stands, step = position < accepted, first + position
+            share, evidence = float(stands), 0.0  # it depends on the workers alone
+            self.emit(
                 events.TokenDecided(
-                    first + position,
-                    token,
-                    stands,
-                    None,
-                    "target",
-                    waited,
-                    float(stands),
-                    evidence=0.0,  # the workers alone say what stands
+                    step, token, stands, None, "target", waited, share, evidence=evidence
                 )
             )
             waited = 0.0
         self._since_s = self._asked = None
         self._check_finished()
 
-    def _until_stop(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        for position, token in enumerate(tokens):
-            if token in self._question.stop_tokens:
-                return tokens[: position + 1]
-        return tokens
-
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """A verdict, the weights it rests on by worker, and the slowest worker's forward."""
+    """A verdict, the weights that it depends on, and the slowest worker's forward."""
 
     verdict: VerifyResult
     weights: Mapping[str, float]
@@ -417,24 +392,45 @@ class FederatedJudging(Judging):
     They are the model's own: sampling parameters apply to the mixture, at the coordinator.
     """
 
-    def __init__(self, question: Question, settings: FederatedSettings, vocabulary: int) -> None:
-        self._ids = codec("ids", vocabulary)
-        self._codec = codec(settings.codec, vocabulary)
-
-    def read(self, block: wire.Block) -> ReadBlock:
-        steps = [Step(block.step + place) for place in range(block.count)]
-        tokens, _ = decode_block(self._ids, block.payload, steps)
-        return ReadBlock(block.step, tokens)
+    def __init__(
+        self, question: Question, settings: FederatedSettings, resources: Resources
+    ) -> None:
+        self.codec = codec("ids", resources.vocabulary)
+        self._uploads = codec(settings.codec, resources.vocabulary)
 
     def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Uploads:
-        payloads, size, longest = [], 0, longest_upload(self._codec)
+        payloads, size, longest = [], 0, longest_upload(self._uploads)
         for step, each in enumerate(said, start=block.step):
-            quantized = self._codec.quantize(each.p, Step(step))
-            payloads.append(encode_distribution(self._codec, quantized))
+            quantized = self._uploads.quantize(each.p, Step(step))
+            payloads.append(encode_distribution(self._uploads, quantized))
             size += len(payloads[-1])
             if size > longest:
                 raise ModeError(
-                    f"an upload by the codec {self._codec.name} would have more than "
+                    f"an upload by the codec {self._uploads.name} would have more than "
                     f"{longest} bytes: draft shorter blocks or use a coarser codec"
                 )
         return Uploads(said[0].relevance, tuple(payloads))
+
+
+def _pace(settings: FederatedSettings) -> Pace:
+    # A block, and its verification behind one that came too late.
+    block = settings.block_tokens
+    return Pace(max(1, block), 3 + block, 4, block + 1)
+
+
+register(
+    ModeEntry(
+        name="federated",
+        settings=FederatedSettings,
+        device=Coordinator,
+        cloud=lambda question, settings, resources: BlockVerifier(
+            FederatedJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        model="dragon-draft",
+        exact=True,
+        help="this side drafts blocks, several workers verify them together",
+        unread=UNREAD.format("the workers'"),
+        statistics=statistics.federated,
+    )
+)

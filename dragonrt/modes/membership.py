@@ -16,10 +16,10 @@ REMEMBERED_ROUNDS = 16
 
 
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
-    """How long to wait for these workers where nobody said: four times the slowest median.
+    """Return the default deadline of a round: four times the slowest worker's median.
 
-    Each has the seconds from block to upload of its newest rounds. Uploads that came after a
-    round's deadline count, too: who is slow once is left out once, who always is is waited for.
+    Each has the seconds from block to upload of its newest rounds, late ones included: a worker
+    that is always slow is waited for.
     """
     slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
@@ -28,9 +28,9 @@ def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
 def round_weights(
     weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
 ) -> tuple[float, ...]:
-    """The weights of a round, 0 for each worker whose relevance is None: it is not there.
+    """Return the weights of a round, 0 for each missing worker: its relevance is None.
 
-    Raises SamplingError where none of them is.
+    Raises SamplingError if all are missing.
     """
     present = [relevance is not None for relevance in relevances]
     if weighing == "fixed":
@@ -53,9 +53,8 @@ class Received:
 class Worker:
     """What the coordinator knows of one worker during one answer.
 
-    It has at most one unanswered block, that of round `asked`: while it computes, nothing more is
-    sent to it. `known` of the decided tokens are known to it; `refused` says that it will not come
-    back; `reading` an upload that is being decoded.
+    It has at most one unanswered block, that of round `asked`. It knows the first `known` decided
+    tokens. If `refused`, it will not come back. `reading` decodes its upload.
     """
 
     name: str
@@ -83,40 +82,27 @@ class Worker:
 
     @property
     def silence(self) -> str:
-        """Why nothing is heard of it."""
+        """Why there is no upload of it."""
         return "it does not answer" if self.here else self.loss
 
     def of_round(self, number: int) -> Received | None:
-        """Its upload of that round; one of an earlier round came too late."""
+        """Return its upload of that round; one of an earlier round came too late."""
         return self.received if self.received and self.received.round == number else None
 
     def gone(self) -> None:
-        """Its session is over."""
+        """Forget its session, which is over."""
         self.session, self.opened, self.asked, self.reading = None, False, None, None
 
 
-class Membership:
-    """What a person hears of workers that take no part: each change once."""
-
-    def __init__(self) -> None:
-        self._absent: set[str] = set()
-
-    def waiting(self, workers: Iterable[Worker], step: int) -> list[str]:
-        """Of each that is lost, that there is no going on without it now."""
-        lost = [each for each in workers if not each.here and each.name not in self._absent]
-        self._absent |= {each.name for each in lost}
-        return [f"waiting for {each.name} at token {step}: {each.silence}" for each in lost]
-
-    def decided(
-        self, workers: Iterable[Worker], missing: Collection[Worker], step: int
-    ) -> list[str]:
-        """Who was not there when a round was decided that began at `step`, or is there again."""
-        before, self._absent = self._absent, {worker.name for worker in missing}
-        said = []
-        for worker in workers:
-            if worker in missing and worker.name not in before:
-                why = "it missed the deadline" if worker.here else worker.silence
-                said.append(f"{worker.name} takes no part from token {step} on: {why}")
-            elif worker not in missing and worker.name in before:
-                said.append(f"{worker.name} takes part again from token {step} on")
-        return said
+def attendance(
+    workers: Iterable[Worker], missing: Collection[Worker], absent: Collection[str], step: int
+) -> list[str]:
+    """Return notices of who is missing from a round from `step` on, or no longer `absent`."""
+    notices = []
+    for worker in workers:
+        if worker in missing and worker.name not in absent:
+            why = "it missed the deadline" if worker.here else worker.silence
+            notices.append(f"{worker.name} takes no part from token {step} on: {why}")
+        elif worker not in missing and worker.name in absent:
+            notices.append(f"{worker.name} takes part again from token {step} on")
+    return notices

@@ -4,7 +4,7 @@ Rule 1: everything that affects an answer's text lives in its mode; nothing else
 Rule 2: a mode sees no socket, task, thread or clock. Time comes in as `now`, the next time that
 something is due comes out of `deadline`.
 Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
-runs beside the event loop: a head is a pure function of what the model said.
+runs beside the event loop: a head is a pure function of the predictions.
 
     input                                                what it may lead to
     -----------------------------------------------      ---------------------------------
@@ -23,7 +23,6 @@ runs beside the event loop: a head is a pure function of what the model said.
 `dragonrt.node.answer`; the same modes run on simulated models in virtual time.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,8 +56,15 @@ class Finish(StrEnum):
     CANCELLED = "cancelled"
 
 
+def finish_of(question: Question, tokens: Sequence[int], length: int) -> Finish | None:
+    """Return why an answer of the first `length` tokens is complete, or None."""
+    if length and tokens[length - 1] in question.stop_tokens:
+        return Finish.STOP
+    return Finish.LENGTH if length >= question.max_tokens else None
+
+
 class Prediction(Protocol):
-    """What a side's model says after one prefix: its locally aggregated distribution (SPEC 1)."""
+    """A side's locally aggregated next-token distribution after one prefix (SPEC 1)."""
 
     @property
     def p(self) -> NDArray[np.float32]:
@@ -70,23 +76,23 @@ class Prediction(Protocol):
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """What the output layer read, [hidden], the rows weighed like their distributions."""
+        """The input of the output layer, [hidden], the rows weighed like their distributions."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """ω̃, the weight of each row, and so of its document: [rows]."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What each row gives to the probabilities of these tokens, ω̃ p(x): [rows, tokens]."""
+        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
 
 
 Head = Callable[[Sequence[Prediction]], Any]
-"""Pure: from what the model said after the prefixes that were asked for to what a mode needs."""
+"""A pure function of the predictions that a Work asks for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The prefixes of a text of length `first` … `len(tokens)`, each to be read once.
+    """The prefixes of a text of length `first` … `len(tokens)`.
 
     `hashes` are those of all prefixes, one more than `tokens`. Both are copies.
     """
@@ -96,9 +102,9 @@ class Span:
     first: int
 
     @classmethod
-    def of(cls, line: TokenPrefix, first: int, last: int) -> "Span":
-        """The prefixes of a line from length `first` to `last`."""
-        return cls(line.tokens[:last], line.hashes[: last + 1], first)
+    def of(cls, text: TokenPrefix, first: int, last: int) -> "Span":
+        """Return the prefixes of a text from length `first` to `last`."""
+        return cls(text.tokens[:last], text.hashes[: last + 1], first)
 
     @property
     def count(self) -> int:
@@ -108,16 +114,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What a mode wants done: `head` over what the model says along `span`.
+    """A computation that a mode wants: `head` of the predictions along `span`, then `guess`.
 
-    `guess` is read behind the span in the same forward: the head then gets so many more. So are
-    `branches`, other texts, each for what follows all of it; the head gets those last, and without
-    the last ones where memory has no room for them.
-    Without a span the head gets nothing to read and does not wait for the model. `peer` is whose
-    input it computes on: a DragonError then ends that session, otherwise the answer. `following`,
-    given the head's result, is the Work that is wanted next unless something comes in between; it
-    may begin at once. It must be pure, too: it is called beside the loop. What is `spare` nobody
-    waits for: it makes way for other answers, and may be dropped unasked.
+    Attributes:
+        span: None for a head that reads no predictions and does not wait for the model.
+        guess: tokens read behind the span in the same forward.
+        peer: the side whose input is computed on: a DragonError then ends its session.
+        following: given the head's result, the Work wanted next unless an input comes in between.
+            Pure, as it is called beside the loop.
+        branches: other texts, each for the prediction after all of it. They come last; where memory
+            has no room, the last ones are left out.
+        spare: nobody waits for it. It is preempted for other answers, and may be dropped unasked.
     """
 
     head: Head
@@ -235,40 +242,16 @@ class Stopped:
 Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | TimedOut | Stopped
 
 
-class Mode(Protocol):
-    """One side's part of one answer. Other sides are known by name."""
+class Mode:
+    """One side's part of one answer: a method for each input, and Effects collected in `_out`.
 
-    @property
-    def decided(self) -> Sequence[int]:
-        """The tokens decided so far, the accepted ones included."""
+    `moved` is what moved the decided tokens, as far as this side knows.
+    """
 
-    @property
-    def moved(self) -> Moved:
-        """What moved the decided tokens, as far as this side knows."""
-
-    def told(self, question: Question) -> Question:
-        """The question as another side is asked it now, to go on from what is decided."""
-
-    @property
-    def times_bandwidth(self) -> bool:
-        """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
-
-    @property
-    def verifies(self) -> bool:
-        """Whether it reads blocks in one forward even where that gives other last bits."""
-
-    def handle(self, happened: Input, now: float) -> Effects:
-        """Take one input in. Raises ModeError for a message that ends its session."""
-
-    def wanted(self) -> Work | None:
-        """The next Work, which is under way from now on; None if there is none."""
-
-    def deadline(self) -> float | None:
-        """When TimedOut is due, or None."""
-
-
-class Machine(ABC):
-    """What all machines share: a method for each input, and Effects collected in `_out`."""
+    times_bandwidth = False
+    """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
+    verifies = False
+    """Whether it reads blocks in one forward even where that gives other last bits."""
 
     def __init__(self) -> None:
         self.moved = Moved()
@@ -276,14 +259,24 @@ class Machine(ABC):
         self._out = Effects()
 
     @property
-    @abstractmethod
     def decided(self) -> Sequence[int]:
         """The tokens decided so far, the accepted ones included."""
+        raise NotImplementedError
+
+    def wanted(self) -> Work | None:
+        """Return the next Work, which is under way from now on; None if there is none."""
+        return None
+
+    def deadline(self) -> float | None:
+        """Return when TimedOut is due, or None."""
+        return None
 
     def told(self, question: Question) -> Question:
+        """Return the question as another side is asked it now, to go on from what is decided."""
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:
+        """Take one input in. Raises ModeError for a message that ends its session."""
         match happened:
             case Prepared():
                 self._prepared(happened, now)
@@ -306,34 +299,25 @@ class Machine(ABC):
         out, self._out = self._out, Effects()
         return out
 
-    @abstractmethod
+    # One for each input; what a mode does not override, leads to nothing.
+
     def _prepared(self, prepared: Prepared, now: float) -> None: ...
-
-    @abstractmethod
     def _joined(self, peer: str, session: int, now: float) -> None: ...
-
-    @abstractmethod
     def _left(self, peer: str, reason: str, returns: bool, now: float) -> None: ...
-
-    @abstractmethod
     def _received(self, peer: str, message: SessionMessage, now: float) -> None: ...
-
-    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        return  # nothing depends on the link, unless a mode says what
-
-    @abstractmethod
+    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None: ...
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None: ...
-
-    @abstractmethod
     def _preempted(self, work: Work, seconds: float, now: float) -> None: ...
-
-    @abstractmethod
     def _timed_out(self, now: float) -> None: ...
 
-    def _end(self, finish: Finish) -> None:
-        if self._finish is None:
+    def _end(self, finish: Finish | None) -> None:
+        if finish is not None and self._finish is None:
             self._finish = self._out.finished = finish
             self._out.preempt = True
 
+    def emit(self, *found: Event) -> None:
+        """Publish events of this answer."""
+        self._out.events += found
+
     def _notice(self, *texts: str) -> None:
-        self._out.events.extend(map(Noticed, texts))
+        self.emit(*map(Noticed, texts))

@@ -7,14 +7,14 @@ connected --left--> waiting --timeouts runs out--> alone
 
 from abc import abstractmethod
 
-from dragonrt.modes.mode import Leave, Machine, OnLoss
+from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
 
 
-class PeerTracking(Machine):
+class PeerTracking(Mode):
     """The part of a Mode that knows where its partner is.
 
     `on_loss` says how long it is waited for once it is lost; `_useless` and `_alone_as` are the
@@ -69,13 +69,9 @@ class PeerTracking(Machine):
         if self._peer is not None:
             self._out.send.append((self._peer, message))
 
-    def emit(self, *found: events.Event) -> None:
-        """Publish events of this answer."""
-        self._out.events += found
-
     def _join(self, peer: str, session: int, now: float) -> None:
         if self._ready:
-            self._out.events.append(events.Rejoined(len(self.decided)))
+            self.emit(events.Rejoined(len(self.decided)))
         self._peer, self._session = peer, session
         self._alone, self._waiting_since_s = False, None
         self._progress_s = self._owed_s = now
@@ -119,7 +115,7 @@ class PeerTracking(Machine):
             self._alone = True
             step = len(self.decided)
             self._notice(f"answering {self._alone_as} alone from token {step}: {reason}")
-            self._out.events.append(events.WentAlone(step))
+            self.emit(events.WentAlone(step))
             self._go_on_alone(now)
 
     def _give_up(self, reason: str, now: float) -> None:

@@ -1,51 +1,57 @@
 """The modes: what the rest of the program knows of each, and the table of those there are.
 
-A fifth mode is one file outside the package that calls `register` (docs/adding.md).
+A mode is one file that calls `register`: the four of `dragonrt.modes` do, and so does a fifth one
+outside the package (docs/adding.md).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from dragonrt.bundled import DEFAULT_MODEL
+import numpy as np
+from numpy.typing import NDArray
+
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.distributions import ConformalThreshold, codec
+from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import BlockDrafter
-from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.dragon import Terms, dragon
-from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
-from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.settings import Settings
 from dragonrt.settings import assemble, entries, flag
-from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import statistics
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.wire.limits import MAX_BLOCK
 
 DEFAULT_MODE = "dragon"
+UNREAD = (
+    "your documents only help to draft here; the text is {}, and does not answer from them: "
+    "--mode dragon does"
+)
+
+
+class TokenVerifier(Protocol):
+    """A trained prediction of the cloud's verdict, as `control.verifier.Verifier` makes it."""
+
+    @property
+    def threshold(self) -> float:
+        """τ of a sprinter whose settings have none."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """Return how likely `token` is accepted, given the draft model's `hidden` and `q` [V]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What a side brings to an answer beside the question and the settings.
 
-    `members` are the weights of the other sides by name. `profile` is the side's offline decode
-    profile. `controller` and `verifier` were trained for its models. `threshold` is C-SQS's
-    threshold after earlier answers. `rate` gives the uplink's bit/s at a time, if known. `marker`
-    are the tokens that stand for withheld ones.
+    `members` are the weights of the other sides by name, each above 0. `profile` is the side's
+    offline decode profile. `controller` and `verifier` were trained for its models. `threshold` is
+    C-SQS's after earlier answers. `rate` gives the uplink's bit/s at a time, if known. `marker` are
+    the tokens that the cloud reads for withheld ones.
     """
 
     vocabulary: int
@@ -104,102 +110,6 @@ class ModeEntry:
     oracle: Oracle | None = None
 
 
-def _dragon_device(question: Question, settings: DragonSettings, resources: Resources) -> Mode:
-    if settings.redacts and not resources.marker:
-        raise DragonError("the model has no tokens for what is withheld: use --disclose answer")
-    return _dragon("device", question, settings, resources)
-
-
-def _dragon_cloud(question: Question, settings: DragonSettings, resources: Resources) -> Mode:
-    return _dragon("cloud", question, settings, resources)
-
-
-def _dragon(side: Side, question: Question, settings: DragonSettings, resources: Resources) -> Mode:
-    vocabulary, profile, timeouts = resources.vocabulary, resources.profile, resources.timeouts
-    return dragon(Terms(side, question, settings, vocabulary, profile, timeouts, resources.marker))
-
-
-def _speculative_device(
-    question: Question, settings: SpeculativeSettings, resources: Resources
-) -> Mode:
-    if settings.stopping == "specdec++" and resources.verifier is None:
-        raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
-    drafting = SpeculativeDrafting(
-        question,
-        settings,
-        resources.vocabulary,
-        resources.controller,
-        resources.verifier,
-        resources.threshold,
-    )
-    return BlockDrafter(
-        drafting,
-        settings.on_loss,
-        resources.vocabulary,
-        resources.timeouts,
-        times_bandwidth=resources.controller is not None,
-        rate=resources.rate,
-    )
-
-
-def _speculative_cloud(
-    question: Question, settings: SpeculativeSettings, resources: Resources
-) -> Mode:
-    judging = SpeculativeJudging(question, settings, resources.vocabulary)
-    decoding = judging.decoding if settings.decodes else None
-    return BlockVerifier(question, judging, resources.vocabulary, resources.timeouts, decoding)
-
-
-def _federated_device(
-    question: Question, settings: FederatedSettings, resources: Resources
-) -> Mode:
-    return Coordinator(
-        question, settings, resources.vocabulary, resources.members, resources.timeouts
-    )
-
-
-def _federated_cloud(question: Question, settings: FederatedSettings, resources: Resources) -> Mode:
-    judging = FederatedJudging(question, settings, resources.vocabulary)
-    return BlockVerifier(question, judging, resources.vocabulary, resources.timeouts)
-
-
-def _sprinter_device(question: Question, settings: SprinterSettings, resources: Resources) -> Mode:
-    if resources.verifier is None:
-        raise DragonError("mode sprinter needs a verifier trained for the two models: --verifier")
-    drafting = SprinterDrafting(question, settings, resources.vocabulary, resources.verifier)
-    return BlockDrafter(drafting, settings.on_loss, resources.vocabulary, resources.timeouts)
-
-
-def _sprinter_cloud(question: Question, settings: SprinterSettings, resources: Resources) -> Mode:
-    judging = SprinterJudging(question, settings, resources.vocabulary)
-    return BlockVerifier(question, judging, resources.vocabulary, resources.timeouts)
-
-
-def _dragon_pace(settings: DragonSettings) -> Pace:
-    # A forward on a dead line, and one on the decided text; then a Draft and a Target.
-    # A race may lack entries on both sides, and those of one may wait for the other's.
-    drafts = 2 * settings.run_ahead * (1 + settings.most_branches)
-    return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
-
-
-def _speculative_pace(settings: SpeculativeSettings) -> Pace:
-    # What is under way is drafted anew behind a refusal, and verified.
-    length, blocks = settings.length, settings.outstanding
-    longest = length if settings.controller is None else MAX_BLOCK
-    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
-
-
-def _federated_pace(settings: FederatedSettings) -> Pace:
-    # A block, and its verification behind one that came too late.
-    block = settings.block_tokens
-    return Pace(max(1, block), 3 + block, 4, block + 1)
-
-
-_UNREAD = (
-    "your documents only help to draft here; the text is {}, and does not answer from them: "
-    "--mode dragon does"
-)
-
 MODES: dict[str, ModeEntry] = {}
 """The modes by their names; `register` adds one."""
 
@@ -207,63 +117,6 @@ MODES: dict[str, ModeEntry] = {}
 def register(entry: ModeEntry) -> None:
     """Add a mode. Call it before `dragonrt.cli.main`, on both sides."""
     MODES[entry.name] = entry
-
-
-register(
-    ModeEntry(
-        name=DEFAULT_MODE,
-        settings=DragonSettings,
-        device=_dragon_device,
-        cloud=_dragon_cloud,
-        pace=_dragon_pace,
-        model=DEFAULT_MODEL,
-        exact=True,
-        help="both sides answer from their documents",
-        statistics=statistics.dragon,
-    )
-)
-register(
-    ModeEntry(
-        name="speculative",
-        settings=SpeculativeSettings,
-        device=_speculative_device,
-        cloud=_speculative_cloud,
-        pace=_speculative_pace,
-        model="dragon-draft",
-        exact=True,
-        help="this side drafts blocks, the cloud's model verifies them",
-        unread=_UNREAD.format("the cloud's"),
-        statistics=statistics.speculative,
-    )
-)
-register(
-    ModeEntry(
-        name="federated",
-        settings=FederatedSettings,
-        device=_federated_device,
-        cloud=_federated_cloud,
-        pace=_federated_pace,
-        model="dragon-draft",
-        exact=True,
-        help="this side drafts blocks, several workers verify them together",
-        unread=_UNREAD.format("the workers'"),
-        statistics=statistics.federated,
-    )
-)
-register(
-    ModeEntry(
-        name="sprinter",
-        settings=SprinterSettings,
-        device=_sprinter_device,
-        cloud=_sprinter_cloud,
-        pace=lambda settings: Pace(1, 3, 2, 1),
-        model="dragon-draft",
-        exact=False,
-        help="a trained verifier accepts drafts: the text is approximate",
-        unread=_UNREAD.format("the cloud's, approximately"),
-        statistics=statistics.sprinter,
-    )
-)
 
 
 def mode_entry(name: str) -> ModeEntry:

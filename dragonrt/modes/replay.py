@@ -14,11 +14,10 @@ from dragonrt.modes.mode import Computed, Effects, Input, Mode, Preempted, Prepa
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry, Resources, mode_entry
 from dragonrt.modes.settings import Settings
-from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.traces.events import ModeInput, Record
 from dragonrt.traces.file import Recorder
-from dragonrt.traces.packed import UnpackError, digest, unpack
+from dragonrt.traces.packed import UnpackError, digest, pack, unpack
 
 _ANSWERS = count(1)
 
@@ -67,36 +66,26 @@ def machine(
     return _Recorded(made, recorder, Begun(entry.name, side, wordless, settings, alone))
 
 
-class _Recorded:
-    """Implements Mode by another one, and records each input with the effects it led to.
+class _Recorded(Mode):
+    """Another mode, of which each input is recorded with the effects that it led to.
 
     A Work is recorded by its number. `_asked` counts the calls of `wanted` since the last input.
     """
 
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
         self._mode = mode
+        self.moved, self.verifies = mode.moved, mode.verifies
+        self.times_bandwidth = mode.times_bandwidth
         self._recorder = recorder
         self._answer = next(_ANSWERS)
         self._asked = 0
         self._count = 0
         self._works: dict[int, tuple[int, Work]] = {}  # under way, by identity
-        recorder.event(0, ModeInput(self._answer, 0.0, begun, None))
+        recorder.event(0, ModeInput(self._answer, 0.0, pack(begun), ""))
 
     @property
     def decided(self) -> Sequence[int]:
         return self._mode.decided
-
-    @property
-    def moved(self) -> Moved:
-        return self._mode.moved
-
-    @property
-    def times_bandwidth(self) -> bool:
-        return self._mode.times_bandwidth
-
-    @property
-    def verifies(self) -> bool:
-        return self._mode.verifies
 
     def told(self, question: Question) -> Question:
         return self._mode.told(question)
@@ -127,7 +116,8 @@ class _Recorded:
             raise
         finally:
             asked, self._asked = self._asked, 0
-            self._recorder.event(0, ModeInput(self._answer, now, shown, effects, asked))
+            taken = ModeInput(self._answer, now, pack(shown), digest(effects), asked)
+            self._recorder.event(0, taken)
         return effects
 
 

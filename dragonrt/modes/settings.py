@@ -6,7 +6,7 @@ class raises DragonError if its fields do not fit together.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.control.verifier import Kind
@@ -21,47 +21,44 @@ from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
-from dragonrt.sampling.verification import (
-    Rejection,
-    SampleQuantize,
-    SpeculativeRule,
-    speculative_rule,
-)
-from dragonrt.settings import check, setting
+from dragonrt.sampling.verification import Rejection, SampleQuantize, speculative_rule
+from dragonrt.settings import check, own, setting
 from dragonrt.wire.limits import MAX_32, MAX_BLOCK, MAX_RUN_AHEAD
 
 MAX_OUTSTANDING = 8
 """Blocks of one session that may be under way and unanswered."""
-
-Stopping = Literal["adaedl", "specdec++"]
-"""What ends blocks of mode speculative early: the rules of `sampling.stopping`."""
-
-Weighing = Literal["fixed", "relevance"]
-"""Where the weights of a round come from: the settings, or the relevance of each's documents."""
-
 MAX_BRANCHES = 7
-"""With the line no more than are kept of a step (`drafts.PREFIXES_PER_STEP`)."""
-
+"""With the draft itself no more than are kept of a step (`drafts.PREFIXES_PER_STEP`)."""
 FALLBACK = "topp:0.8"
 """The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
 coupled noise, or where the device may not ask for entries."""
 
+Stopping = Literal["adaedl", "specdec++"]
+"""What ends blocks of mode speculative early: the rules of `sampling.stopping`."""
+Weighing = Literal["fixed", "relevance"]
+"""Where the weights of a round come from: the settings, or the relevance of each's documents."""
+
 LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
+VERIFIER_HELP = "Verifier file (`scripts/train/run verifier`). Default: the bundled one."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the program asks of any mode's settings. A mode overrides what differs."""
 
-    several: ClassVar[bool] = False
+    several = False
     """Whether the other sides are workers, each named by the user."""
-
-    # Losing the other side.
-
-    @property
-    def on_loss(self) -> OnLoss:
-        """What the device does if the other side is lost."""
-        return "wait"
+    require_all = False
+    """Whether every other side must take part."""
+    on_loss: OnLoss = "wait"
+    """What the device does if the other side is lost."""
+    weights: Weighing = "fixed"
+    """Where the weights of the workers come from."""
+    controller: str | None = None
+    """The name of a controller, or its file."""
+    verifier: str | None = None
+    """The file of a trained verifier; None: the bundled one, if `verifies_with` needs one."""
+    cadence_ticks = 0
+    """Frames of a constant rate after a question, or a multiple of it."""
 
     @property
     def goes_alone(self) -> bool:
@@ -69,37 +66,9 @@ class Settings:
         return self.on_loss == "alone"
 
     @property
-    def require_all(self) -> bool:
-        """Whether every other side must take part."""
-        return False
-
-    # What the device brings along.
-
-    @property
-    def weights(self) -> Weighing:
-        """Where the weights of the workers come from."""
-        return "fixed"
-
-    @property
-    def controller(self) -> str | None:
-        """The name of a controller, or its file."""
-        return None
-
-    @property
-    def verifier(self) -> str | None:
-        """The file of a trained verifier; None: the bundled one, if `verifies_with` needs one."""
-        return None
-
-    @property
     def verifies_with(self) -> Kind | None:
         """The kind of trained verifier that is needed."""
         return None
-
-    def completed(self, threshold: float) -> "Settings":
-        """Return the settings with the trained verifier's threshold where they have none."""
-        return self
-
-    # Privacy.
 
     @property
     def keeps_drafts(self) -> bool:
@@ -121,10 +90,9 @@ class Settings:
         """Seconds between the frames of a constant rate; 0: there is none."""
         return 0.0
 
-    @property
-    def cadence_ticks(self) -> int:
-        """Frames of a constant rate after a question, or a multiple of it."""
-        return 0
+    def completed(self, threshold: float) -> "Settings":
+        """Return the settings with the trained verifier's threshold where they have none."""
+        return self
 
     def asked(self, question: Question) -> Question:
         """Return the question with what the mode's own default leaves open filled in."""
@@ -157,20 +125,15 @@ class DragonSettings(Settings):
         "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
         "those redacted: no token that only your documents make likely.",
     )
-    withhold: float = setting(
+    withhold: float = own(
         8.0,
         "redacted: withhold tokens that your documents make more than X times likelier than the "
         "cloud alone.",
         low=1,
         high=1e6,
-        travels=False,
     )
-    reveal: float = setting(
-        8.0,
-        "redacted: bits that an answer may reveal to the cloud.",
-        low=0,
-        high=1e6,
-        travels=False,
+    reveal: float = own(
+        8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0
     )
     pad: bool | None = setting(
         None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."
@@ -181,35 +144,34 @@ class DragonSettings(Settings):
     cadence_ticks: int = setting(
         500, "Ticks per question; a longer answer takes a multiple.", low=1, high=MAX_32
     )
-    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+    on_loss: OnLoss = own("alone", LOSS_HELP)
 
     def __post_init__(self) -> None:
         check(self)
-        _check_sends(self.codec, "both sides mix distributions", complete=False)
+        _check_codec(self.codec, because="both sides mix distributions", complete=False)
         rule(self.rule, Noise(0), Sampler())
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
         if self.branches not in map(str, range(MAX_BRANCHES + 1)):
             raise DragonError(f"--branches takes a number from 0 to {MAX_BRANCHES}")
-        if self.keeps_drafts:
-            if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
-                raise DragonError(
-                    f"with --disclose {self.disclose} the device decides every token, as it alone "
-                    "knows both drafts: leave out --aggregator"
-                )
-            if self.redacts and self.rule != Coupled.name:
-                raise DragonError(
-                    "what is redacted is decided from both distributions, not from drafts: "
-                    f"use --rule {Coupled.name}"
-                )
-        elif self.rule == Algorithm1.name and self.aggregator is Aggregator.BOTH:
+        if self.keeps_drafts and self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
+            raise DragonError(
+                f"with --disclose {self.disclose} the device decides every token, as it alone "
+                "knows both drafts: leave out --aggregator"
+            )
+        if self.redacts and self.rule != Coupled.name:
+            raise DragonError(
+                "what is redacted is decided from both distributions, not from drafts: "
+                f"use --rule {Coupled.name}"
+            )
+        if self.rule == Algorithm1.name and self.placement is Aggregator.BOTH:
             raise DragonError(
                 "the leaderless aggregator needs coupled noise: "
                 "use --rule coupled, or --aggregator greedy with --rule algorithm1"
             )
 
     def codec_for(self, sampler: Sampler) -> str:
-        """The codec that is used: a race where its winner can be proved, otherwise FALLBACK."""
+        """Return the codec that is used: a race if its winner can be proved, otherwise FALLBACK."""
         may_ask = self.rule == Coupled.name and not self.keeps_drafts
         proves = may_ask and certifies(sampler)
         return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
@@ -234,23 +196,23 @@ class DragonSettings(Settings):
 
     @property
     def keeps_drafts(self) -> bool:
-        """Whether the device tells the cloud nothing but target tokens."""
+        """Whether the device sends target tokens only."""
         return self.disclose != Disclosure.DRAFTS
 
     @property
+    def redacts(self) -> bool:
+        """Whether some target tokens are withheld, too."""
+        return self.disclose == Disclosure.REDACTED
+
+    @property
     def pads(self) -> bool:
-        """Whether frames have few sizes."""
+        """Whether every frame has one of a few sizes."""
         return self.keeps_drafts if self.pad is None else self.pad
 
     @property
     def cadence_s(self) -> float:
-        """Seconds from tick to tick; raises LinkError for what is no duration."""
+        """Seconds between the frames of a constant rate; LinkError for what is no duration."""
         return parse_duration(self.cadence or "0s")
-
-    @property
-    def redacts(self) -> bool:
-        """Whether even the answer's tokens are told in part only."""
-        return self.disclose == Disclosure.REDACTED
 
     @property
     def placement(self) -> Aggregator:
@@ -274,73 +236,51 @@ class SpeculativeSettings(Settings):
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
     more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next
-    blocks are drafted and sent on the guess that those before them stand. With `cloud_decodes` the
-    cloud goes on by itself while no block waits, where a token depends on nothing that was drafted.
-    `learning_rate` and `target` are η and α of C-SQS; with a `horizon` of T tokens both are divided
-    by √T (SQS A.3).
+    blocks are drafted and sent as if those before them were accepted. With `cloud_decodes` the
+    cloud decodes by itself while no block waits, where no token depends on a draft. `learning_rate`
+    and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
     """
 
     rule: str = setting(
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
-    block_tokens: int | None = setting(
+    block_tokens: int | None = own(
         None,
         "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping.",
         low=1,
         high=256,
-        travels=False,
     )
-    budget: int | None = setting(None, "Most bits of a block.", low=1, travels=False)
-    controller: str | None = setting(
+    budget: int | None = own(None, "Most bits of a block.", low=1)
+    controller: str | None = own(
         None,
         "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
         "or a FILE.",
         limit=4096,
-        travels=False,
     )
-    stopping: Stopping | None = setting(
+    stopping: Stopping | None = own(
         None,
         "Ends a block early: adaedl (the draft model is unsure), specdec++ (a trained network "
         "expects a rejection).",
-        travels=False,
     )
-    verifier: str | None = setting(
-        None,
-        "Verifier file (`scripts/train/run verifier`). Default: the bundled one.",
-        limit=4096,
-        travels=False,
-    )
-    pipelined: bool = setting(
-        True, "Draft on while blocks are verified (default), or wait.", travels=False
-    )
+    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
+    pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
     cloud_decodes: bool = setting(
         True, "The cloud decodes by itself while no block waits (coupled, ids)."
     )
-    learning_rate: float = setting(
-        0.001,
-        "η of C-SQS's threshold.",
-        low=0,
-        high=1,
-        travels=False,
-        option="csqs_learning_rate",
+    learning_rate: float = own(
+        0.001, "η of C-SQS's threshold.", low=0, high=1, option="csqs_learning_rate"
     )
-    target: float = setting(
-        0.0005,
-        "α of C-SQS: the mass it aims to drop.",
-        low=0,
-        high=1,
-        travels=False,
-        option="csqs_target",
+    target: float = own(
+        0.0005, "α of C-SQS: the mass it aims to drop.", low=0, high=1, option="csqs_target"
     )
-    horizon: int | None = setting(
+    horizon: int | None = own(
         None,
         "Tokens of all answers together: η and α are divided by their root.",
         low=1,
-        travels=False,
         option="csqs_horizon",
     )
-    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+    on_loss: OnLoss = own("alone", LOSS_HELP)
 
     def __post_init__(self) -> None:
         check(self)
@@ -352,25 +292,28 @@ class SpeculativeSettings(Settings):
         if self.verifier is not None and self.stopping != "specdec++":
             raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
 
-    # Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at 100 ms
-    # round trip and acceptances from 0.5 to 0.95.
-
     @property
     def length(self) -> int:
-        """The tokens of a block where nothing else chooses."""
+        """The tokens of a block where nothing else chooses.
+
+        Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at
+        100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
+        """
         if self.stopping is not None:
             return self.block_tokens or 16
         return self.block_tokens or (4 if self.pipelined else 8)
 
     @property
+    def outstanding(self) -> int:
+        """The blocks that may await their verdicts."""
+        return 4 if self.pipelined else 1
+
+    @property
     def stopping_rule(self) -> StoppingRule | None:
         """What ends a block before it has that length (SPRINTER Table 2)."""
-        match self.stopping:
-            case "adaedl":
-                return AdaEDL(self.length)
-            case "specdec++":
-                return SpecDecPlusPlus(self.length)
-        return None
+        if self.stopping is None:
+            return None
+        return (AdaEDL if self.stopping == "adaedl" else SpecDecPlusPlus)(self.length)
 
     @property
     def first_threshold(self) -> ConformalThreshold | None:
@@ -383,48 +326,44 @@ class SpeculativeSettings(Settings):
 
     @property
     def decodes(self) -> bool:
-        """Whether tokens may come without a block: where what is drafted decides nothing."""
+        """Whether tokens may come without a block: if they depend on no draft."""
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
 
     @property
     def verifies_with(self) -> Kind | None:
+        """The kind of trained verifier that is needed."""
         return "specdec++" if self.stopping == "specdec++" else None
-
-    @property
-    def outstanding(self) -> int:
-        """The blocks that may await their verdicts."""
-        return 4 if self.pipelined else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedSettings(Settings):
-    """Mode federated: a coordinator drafts, several workers upload what they say of it (SPEC 3).
+    """Mode federated: a coordinator drafts, several workers upload distributions (SPEC 3).
 
     `codec` codes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
     workers decode token by token.
     """
 
-    several: ClassVar[bool] = True
+    several = True
 
     rule: str = setting("coupled", "Rule: coupled or rejection.")
     codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
-    block_tokens: int = setting(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1, travels=False)
-    weights: Weighing = setting(
-        "fixed", "Weights of workers: fixed, or relevance (of their documents).", travels=False
+    block_tokens: int = own(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1)
+    weights: Weighing = own(
+        "fixed", "Weights of workers: fixed, or relevance (of their documents)."
     )
-    quorum_deadline: float | None = setting(
+    quorum_deadline: float | None = own(
         None,
         "Seconds to wait for late workers. Default: four times the slowest one's median.",
         low=0.001,
         high=1e6,
-        travels=False,
     )
-    require_all: bool = setting(False, "Decide no token without all workers.", travels=False)
+    require_all: bool = own(False, "Decide no token without all workers.")
 
     def __post_init__(self) -> None:
         check(self)
-        _check_sends(self.codec, "workers upload distributions")
-        if _rule(self.rule).name == SampleQuantize.name:
+        _check_codec(self.codec, because="workers upload distributions")
+        speculative_rule(self.rule, Noise(0), Sampler())
+        if self.rule == SampleQuantize.name:
             raise DragonError(
                 f"the rule {self.rule} is a baseline of another mode: use coupled or rejection"
             )
@@ -441,23 +380,15 @@ class SprinterSettings(Settings):
 
     rule: str = setting(Rejection.name, "Rule: rejection.")
     codec: str = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
-    verifier: str | None = setting(
-        None,
-        "Verifier file (`scripts/train/run verifier`). Default: the bundled one.",
-        limit=4096,
-        travels=False,
-    )
-    threshold: float | None = setting(
+    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
+    threshold: float | None = own(
         None,
         "The cloud decides tokens below this score. Default: the verifier's own.",
         low=0,
         high=1,
-        travels=False,
     )
-    run_length: int = setting(
-        32, "The cloud decides at least every Nth token.", low=1, high=256, travels=False
-    )
-    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+    run_length: int = own(32, "The cloud decides at least every Nth token.", low=1, high=256)
+    on_loss: OnLoss = own("alone", LOSS_HELP)
 
     def __post_init__(self) -> None:
         check(self)
@@ -469,19 +400,17 @@ class SprinterSettings(Settings):
 
     @property
     def verifies_with(self) -> Kind | None:
+        """The kind of trained verifier that is needed."""
         return "sprinter"
 
     def completed(self, threshold: float) -> "SprinterSettings":
         return replace(self, threshold=threshold) if self.threshold is None else self
 
 
-def _rule(name: str) -> SpeculativeRule:
-    return speculative_rule(name, Noise(0), Sampler())
-
-
-def _check_sends(name: str, because: str, *, complete: bool = True) -> None:
+def _check_codec(name: str, *, because: str = "", complete: bool = True) -> None:
+    """Refuse a codec of mode dragon if `complete`, and one without distributions if `because`."""
     code = codec(name, 2)
-    if not code.sends_distributions:
+    if because and not code.sends_distributions:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
     if complete and not code.complete:
         raise DragonError(f"the codec {name} is for mode dragon: choose another --codec")
@@ -489,10 +418,9 @@ def _check_sends(name: str, because: str, *, complete: bool = True) -> None:
 
 def _check_verifies(name: str, code: str) -> None:
     """Refuse a codec that sends no distributions where the rule verifies with them."""
-    if not codec(code, 2).complete:
-        raise DragonError(f"the codec {code} is for mode dragon: choose another --codec")
+    _check_codec(code)
     sends = codec(code, 2).sends_distributions
-    if _rule(name).sends_distributions and not sends:
+    if speculative_rule(name, Noise(0), Sampler()).sends_distributions and not sends:
         raise DragonError(
             f"the rule {name} verifies with distributions and the codec {code} sends none: "
             "choose a codec that does, such as ksqs:64:100"

@@ -6,68 +6,47 @@ block in one forward. The text is exactly the cloud model's under the rules coup
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import Controller
-from dragonrt.distributions import (
-    ConformalThreshold,
-    Distribution,
-    Step,
-    block_steps,
-    codec,
-    decode_block,
-    encode_block,
-    entropy,
-)
-from dragonrt.modes.blocks.drafter import Drafting
+from dragonrt.distributions import Distribution, Step, encode_block, entropy
+from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
 from dragonrt.modes.blocks.values import (
-    UNSURE,
     Advance,
     Block,
     Carried,
     Decided,
     DraftedToken,
     ReadBlock,
+    rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
 from dragonrt.modes.mode import Head, ModeError, Prediction
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals
-from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
-from dragonrt.wire import messages as wire
+from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
+from dragonrt.traces import statistics
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 
-class TokenVerifier(Protocol):
-    """A trained prediction of the cloud's verdict, as `control.verifier.Verifier` makes it."""
-
-    @property
-    def threshold(self) -> float:
-        """τ of a sprinter whose settings have none."""
-
-    def probability(
-        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
-    ) -> float:
-        """How likely `token` is to stand; `hidden` and `q` [V] are what the draft model said."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Prediction:
-    """What a head makes of a prediction: the next token of `block`, or a `guess` behind it.
+class _Drafted:
+    """What a head makes of a prediction: the next `token` of the block, or a `guess` behind it.
 
-    `block` is without tokens where a controller has just planned it. `payload` is the whole block's
-    if it ends here, with `token` or, if that is None because it does not fit, without it.
+    `payload` is the block's if it ends here: with the token, or without one that does not fit.
+    `planned` is the block, still empty, if a controller has just planned it.
     """
 
     token: DraftedToken | None = None
     guess: int | None = None
     payload: bytes | None = None
-    block: Block | None = None
+    planned: Block | None = None
 
 
 class SpeculativeDrafting(Drafting):
@@ -75,31 +54,28 @@ class SpeculativeDrafting(Drafting):
 
     Behind the blocks that await their verdicts the line goes on with a guess of the token that the
     cloud will add, and with further blocks. A verdict that says otherwise cuts the line back to
-    what is decided, and what is carried along goes back to that place. A block ends where
-    `controller` or the settings say, or earlier by the stopping rule, to which `verifier` tells how
-    likely each token is to stand. `threshold` is C-SQS's after earlier answers.
+    what is decided, and what is carried along goes back to that place. A block ends where the
+    controller or the settings say, or earlier by the stopping rule, for which the verifier predicts
+    how likely each token is accepted.
     """
 
     def __init__(
-        self,
-        question: Question,
-        settings: SpeculativeSettings,
-        vocabulary: int,
-        controller: Controller | None = None,
-        verifier: TokenVerifier | None = None,
-        threshold: ConformalThreshold | None = None,
+        self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
         super().__init__(question)
+        if settings.stopping == "specdec++" and resources.verifier is None:
+            raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
         self._settings = settings
-        self._controller = controller
-        self._verifier = verifier
-        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
-        by_id = not self._rule.drafts_from_quantized
-        self._codec = codec(settings.codec, vocabulary, tokens_by_id=by_id)
+        self._controller = resources.controller
+        self._verifier = resources.verifier
+        self._rule, self._codec = rule_and_codec(
+            question, settings.rule, settings.codec, resources.vocabulary
+        )
         longest = 8 * min(self._codec.longest, MAX_PAYLOAD) - 16
         self._longest_bits = min(longest, settings.budget or longest)
         self._block: Block | None = None  # being drafted
-        self._carried = Carried(threshold or settings.first_threshold, settings.stopping_rule)
+        threshold = resources.threshold or settings.first_threshold
+        self._carried = Carried(threshold, settings.stopping_rule)
 
     @property
     def ready(self) -> bool:
@@ -110,19 +86,19 @@ class SpeculativeDrafting(Drafting):
     def head(self, rate: float) -> Head:
         block, step = self._block, len(self.line)
         if block is None and self.sent and self.sent[-1].end == step:
-            return lambda said: _Prediction(guess=self._guessed(step, self._rule.shape(said[0].p)))
+            return lambda said: _Drafted(guess=self._guessed(step, self._rule.shape(said[0].p)))
         if block is None:
             longest = self._longest(step, self._settings.length)
             block = self._block = Block(step, self.line.hash, longest, start=self._carried)
         return lambda said: self._predicted(block, rate, said[0])
 
-    def take_draft(self, result: _Prediction) -> Advance:
+    def take_draft(self, result: _Drafted) -> Advance:
         block = self._block
         if block is None or (result.token is None and result.payload is None):
             self._guess(result.guess)
             return Advance()
-        if result.block is not None:
-            block = self._block = replace(result.block, tokens=[])  # a result stays as it is
+        if result.planned is not None:
+            block = self._block = replace(result.planned, tokens=[])  # a result stays as it is
         if result.token is not None:
             block.tokens.append(result.token)
             self.line.append(result.token.token)
@@ -151,12 +127,7 @@ class SpeculativeDrafting(Drafting):
             self._drop_drafts(step)
             self.line.append(token)
             self._carried = block.start.after(block, accepted, token)
-        return Advance(
-            self.decide(decided[self.decided - block.step :]),
-            cut=cut,
-            judged=block.count,
-            thresholds=block.thresholds(accepted),
-        )
+        return Advance(self.decide(decided[self.decided - block.step :]), cut=cut)
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
         line = self.line
@@ -181,7 +152,7 @@ class SpeculativeDrafting(Drafting):
         return Advance(decided, cut=True, verdicts=verdicts)
 
     def _contradicted(self, step: int, token: int) -> Iterator[tuple[int, int, int]]:
-        """What a token at `step`, other than was drafted there, says of the blocks sent."""
+        """The verdicts on the blocks sent that follow from another token at `step`."""
         for block in self.sent:
             if step <= block.end:
                 yield block.count, step - block.step, token
@@ -189,12 +160,8 @@ class SpeculativeDrafting(Drafting):
             yield block.count, block.count, self.line.tokens[block.end]
 
     def head_alone(self) -> Head:
-        step = self.decided
-
-        def head(said: Sequence[Prediction]) -> int:
-            return self._rule.draft(step, Distribution.from_dense(self._rule.shape(said[0].p)))
-
-        return head
+        step, rule = self.decided, self._rule
+        return lambda said: rule.draft(step, Distribution.from_dense(rule.shape(said[0].p)))
 
     def rewind(self) -> None:
         oldest = self.sent[0] if self.sent else self._block
@@ -203,7 +170,7 @@ class SpeculativeDrafting(Drafting):
         self._drop_drafts(self.decided)
 
     def _drop_drafts(self, step: int) -> None:
-        """The text goes on differently from `step` on: forget all that was drafted behind."""
+        """Forget all that was drafted from `step` on."""
         self.line.cut(step)
         self.sent.clear()
         self._block = None
@@ -221,7 +188,7 @@ class SpeculativeDrafting(Drafting):
         longest = self._longest(block.step, min(action.length, MAX_BLOCK))
         return replace(block, longest=longest, resolution=action.resolution)
 
-    def _predicted(self, block: Block, rate: float, said: Prediction) -> _Prediction:
+    def _predicted(self, block: Block, rate: float, said: Prediction) -> _Drafted:
         """Beside the loop: the next token of a block, or its end."""
         planned = None
         if self._controller is not None and not block.tokens:
@@ -230,10 +197,10 @@ class SpeculativeDrafting(Drafting):
         token = self._drafted(block, q, said)
         if block.tokens and block.bits + token.bits > self._longest_bits:
             guess = self._guessed(block.end, q)
-            return _Prediction(guess=guess, payload=self._payload(block.tokens))
+            return _Drafted(guess=guess, payload=self._payload(block.tokens))
         tokens = [*block.tokens, token]
         payload = self._payload(tokens) if self._is_complete(block, tokens) else None
-        return _Prediction(token, payload=payload, block=planned)
+        return _Drafted(token, payload=payload, planned=planned)
 
     def _is_complete(self, block: Block, tokens: Sequence[DraftedToken]) -> bool:
         if len(tokens) >= block.longest or tokens[-1].token in self.question.stop_tokens:
@@ -246,11 +213,10 @@ class SpeculativeDrafting(Drafting):
         threshold, step = block.threshold, block.end
         beta = threshold.beta if threshold is not None else None
         quantized = self._codec.quantize(q, Step(step, block.resolution, beta))
-        source = quantized.distribution
-        if not self._rule.drafts_from_quantized:
-            source = Distribution.from_dense(q)
+        sees = self._rule.drafts_from_quantized
+        source = quantized.distribution if sees else Distribution.from_dense(q)
         token = self._rule.draft(step, source)
-        signals = UNSURE
+        signals = DraftSignals(0.0)
         if block.start.stopping is not None:
             p = said.p.astype(np.float64)
             signals = DraftSignals(entropy(Distribution.from_dense(p / p.sum())))
@@ -261,15 +227,14 @@ class SpeculativeDrafting(Drafting):
         return DraftedToken(token, quantized, kept, threshold, signals)
 
     def _payload(self, tokens: Sequence[DraftedToken]) -> bytes:
-        return encode_block(
-            self._codec, [each.token for each in tokens], [each.quantized for each in tokens]
-        )
+        quantized = [each.quantized for each in tokens]
+        return encode_block(self._codec, [each.token for each in tokens], quantized)
 
     def _guessed(self, step: int, q: NDArray[np.float64]) -> int:
         return self._rule.guess(step, Distribution.from_dense(q))
 
     def _guess(self, token: int | None) -> None:
-        """Go on as if the newest block stood, with the likeliest token behind it."""
+        """Go on as if the newest block were accepted, with the likeliest token behind it."""
         if token is None:
             raise ValueError("nothing was guessed")
         block = self.sent[-1]
@@ -278,33 +243,26 @@ class SpeculativeDrafting(Drafting):
 
 
 class SpeculativeJudging(Judging):
-    """Every token of a block is judged, and one more is given."""
+    """Every token of a block is verified, and one more is given."""
 
-    def __init__(self, question: Question, settings: SpeculativeSettings, vocabulary: int) -> None:
-        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
-        by_id = not self._rule.drafts_from_quantized
-        self._codec = codec(settings.codec, vocabulary, tokens_by_id=by_id)
-
-    def read(self, block: wire.Block) -> ReadBlock:
-        if len(block.payload) > self._codec.longest:
-            raise ModeError(
-                f"a block of {len(block.payload)} bytes takes too long to read: send at most "
-                f"{self._codec.longest}"
-            )
-        steps = block_steps(block.step, block.count, block.resolutions)
-        tokens, q = decode_block(self._codec, block.payload, steps)
-        return ReadBlock(block.step, tokens, q)
+    def __init__(
+        self, question: Question, settings: SpeculativeSettings, resources: Resources
+    ) -> None:
+        self.decodes = settings.decodes
+        self._rule, self.codec = rule_and_codec(
+            question, settings.rule, settings.codec, resources.vocabulary
+        )
 
     def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
         return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
 
     def decoding(self, step: int) -> Head:
-        """What decides the token of `step` without a block: what follows an empty one."""
+        # What follows an empty block.
         return lambda said: self._rule.verify(step, (), (), _Shaped(self._rule, said)).token
 
 
 class _Shaped(Sequence[NDArray[np.float64]]):
-    """What to verify with, shaped where it is looked up: nothing behind a refused token is."""
+    """What to verify with, shaped on access: nothing behind a rejected token is."""
 
     def __init__(self, rule: SpeculativeRule, said: Sequence[Prediction]) -> None:
         self._rule = rule
@@ -313,13 +271,32 @@ class _Shaped(Sequence[NDArray[np.float64]]):
     def __len__(self) -> int:
         return len(self._said)
 
-    @overload
-    def __getitem__(self, index: int) -> NDArray[np.float64]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[NDArray[np.float64]]: ...
-    def __getitem__(
-        self, index: int | slice
-    ) -> NDArray[np.float64] | Sequence[NDArray[np.float64]]:
-        if isinstance(index, slice):
-            return _Shaped(self._rule, self._said[index])
+    def __getitem__(self, index: Any) -> Any:
         return self._rule.shape(self._said[index].p)
+
+
+def _pace(settings: SpeculativeSettings) -> Pace:
+    # What is under way is drafted anew behind a rejection, and verified.
+    length, blocks = settings.length, settings.outstanding
+    longest = length if settings.controller is None else MAX_BLOCK
+    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
+
+
+register(
+    ModeEntry(
+        name="speculative",
+        settings=SpeculativeSettings,
+        device=lambda question, settings, resources: BlockDrafter(
+            SpeculativeDrafting(question, settings, resources), settings, resources
+        ),
+        cloud=lambda question, settings, resources: BlockVerifier(
+            SpeculativeJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        model="dragon-draft",
+        exact=True,
+        help="this side drafts blocks, the cloud's model verifies them",
+        unread=UNREAD.format("the cloud's"),
+        statistics=statistics.speculative,
+    )
+)

@@ -11,47 +11,58 @@ they know nothing: a device that has no document for a question may never ask th
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
-from dragonrt.modes.blocks.drafter import Drafting
-from dragonrt.modes.blocks.values import Advance, Block, Decided, DraftedToken, ReadBlock
-from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.distributions import Step, encode_block
+from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
+from dragonrt.modes.blocks.values import (
+    Advance,
+    Block,
+    Decided,
+    DraftedToken,
+    ReadBlock,
+    rule_and_codec,
+)
+from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
 from dragonrt.modes.mode import Head, ModeError, Prediction
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import VerifyResult, corrected, speculative_rule
+from dragonrt.sampling.verification import VerifyResult, corrected
+from dragonrt.traces import statistics
 from dragonrt.wire import messages as wire
 
 
 @dataclass(frozen=True, slots=True)
-class _Prediction:
+class _Drafted:
     """A token that passes; or, with its payload, one for the cloud."""
 
-    drafted: DraftedToken
+    token: DraftedToken
     payload: bytes | None = None
 
 
 class SprinterDrafting(Drafting):
-    """Tokens that stand by the verifier's word (SPRINTER Algorithm 2).
+    """Tokens that the verifier decides (SPRINTER Algorithm 2).
 
-    A token that the verifier lets pass is decided at once. One that it refuses goes to the cloud
+    A token that the verifier lets pass is decided at once. One that it rejects goes to the cloud
     with the tokens that were decided since the cloud's last verdict, as a block of one token: the
     cloud reads them all and decides that one. At the end of the answer nothing is sent.
     """
 
     def __init__(
-        self,
-        question: Question,
-        settings: SprinterSettings,
-        vocabulary: int,
-        verifier: TokenVerifier,
+        self, question: Question, settings: SprinterSettings, resources: Resources
     ) -> None:
         super().__init__(question)
+        verifier = resources.verifier
+        if verifier is None:
+            raise DragonError(
+                "mode sprinter needs a verifier trained for the two models: --verifier"
+            )
+        self._rule, self._codec = rule_and_codec(
+            question, settings.rule, settings.codec, resources.vocabulary
+        )
         self._known = self.decided  # to the cloud
         self._run_length = settings.run_length
-        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
-        self._codec = codec(settings.codec, vocabulary)
         self._verifier = verifier
         self._threshold = verifier.threshold if settings.threshold is None else settings.threshold
         self._run = 0  # tokens decided since the cloud's last verdict
@@ -63,13 +74,13 @@ class SprinterDrafting(Drafting):
     def head(self, rate: float) -> Head:
         step, last_of_run = len(self.line), self._run + 1 >= self._run_length
 
-        def head(said: Sequence[Prediction]) -> _Prediction:
-            drafted = self._drafted(step, said[0])
-            likely = self._verifier.probability(said[0].hidden, said[0].p, drafted.token)
+        def head(said: Sequence[Prediction]) -> _Drafted:
+            token = self._drafted(step, said[0])
+            likely = self._verifier.probability(said[0].hidden, said[0].p, token.token)
             if likely >= self._threshold and not last_of_run:
-                return _Prediction(drafted)
-            payload = encode_block(self._codec, [drafted.token], [drafted.quantized])
-            return _Prediction(drafted, payload)
+                return _Drafted(token)
+            payload = encode_block(self._codec, [token.token], [token.quantized])
+            return _Drafted(token, payload)
 
         return head
 
@@ -77,14 +88,14 @@ class SprinterDrafting(Drafting):
         quantized = self._codec.quantize(self._rule.shape(said.p), Step(step))
         return DraftedToken(self._rule.draft(step, quantized.distribution), quantized)
 
-    def take_draft(self, result: _Prediction) -> Advance:
+    def take_draft(self, result: _Drafted) -> Advance:
         if result.payload is None:
-            return self._pass(result.drafted.token)
+            return self._pass(result.token.token)
         known = tuple(self.line.tokens[self._known :])
-        block = Block(self.decided, self.line.hash, tokens=[result.drafted], decided=known)
+        block = Block(self.decided, self.line.hash, tokens=[result.token], decided=known)
         block.payload, block.distributions = result.payload, True
         self.sent.append(block)
-        self.line.append(result.drafted.token)
+        self.line.append(result.token.token)
         return Advance(block=block)
 
     def take_verdict(self, accepted: int, token: int) -> Advance:
@@ -97,7 +108,7 @@ class SprinterDrafting(Drafting):
         self.line.replace_from(self.decided, [token])
         self.decided = self._known = len(self.line)
         self._run = 0
-        return Advance((Decided(token, stands),), judged=1)
+        return Advance((Decided(token, stands),))
 
     def head_alone(self) -> Head:
         step = len(self.line)
@@ -105,7 +116,7 @@ class SprinterDrafting(Drafting):
 
     def decide_alone(self, result: int) -> Advance:
         advance = self._pass(result)
-        self._known = self.decided  # whoever comes back begins with all of it
+        self._known = self.decided  # a new session begins with all of it
         return advance
 
     def rewind(self) -> None:
@@ -113,28 +124,29 @@ class SprinterDrafting(Drafting):
         self._known = self.decided  # as a session begins with all that is decided
 
     def _pass(self, token: int) -> Advance:
-        """The token stands without the cloud's word."""
+        """Decide a token without the cloud."""
         self.line.append(token)
         self._run += 1
         return Advance(self.decide([Decided(token, True)]))
 
 
 class SprinterJudging(Judging):
-    """The text goes on with one token, the drafted one if it stands."""
+    """The text goes on with one token, the drafted one if it is accepted."""
 
     adds_token = False
 
-    def __init__(self, question: Question, settings: SprinterSettings, vocabulary: int) -> None:
+    def __init__(
+        self, question: Question, settings: SprinterSettings, resources: Resources
+    ) -> None:
         self._noise = Noise(question.seed)
-        self._rule = speculative_rule(settings.rule, self._noise, question.sampler)
-        self._codec = codec(settings.codec, vocabulary)
+        self._rule, self.codec = rule_and_codec(
+            question, settings.rule, settings.codec, resources.vocabulary
+        )
 
     def read(self, block: wire.Block) -> ReadBlock:
         if block.count != 1:
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
-        steps = block_steps(block.step, 1, block.resolutions)
-        tokens, q = decode_block(self._codec, block.payload, steps)
-        return ReadBlock(block.step, tokens, q)
+        return super().read(block)
 
     def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
         if block.q is None:
@@ -142,3 +154,23 @@ class SprinterJudging(Judging):
         p = self._rule.shape(said[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
         return VerifyResult(int(token == block.tokens[0]), token)
+
+
+register(
+    ModeEntry(
+        name="sprinter",
+        settings=SprinterSettings,
+        device=lambda question, settings, resources: BlockDrafter(
+            SprinterDrafting(question, settings, resources), settings, resources
+        ),
+        cloud=lambda question, settings, resources: BlockVerifier(
+            SprinterJudging(question, settings, resources), question, resources
+        ),
+        pace=lambda settings: Pace(1, 3, 2, 1),
+        model="dragon-draft",
+        exact=False,
+        help="a trained verifier accepts drafts: the text is approximate",
+        unread=UNREAD.format("the cloud's, approximately"),
+        statistics=statistics.sprinter,
+    )
+)

@@ -1,5 +1,6 @@
 """Where the other sides are and what protects the link, as the user configures it."""
 
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,8 +57,7 @@ class LinkSettings:
             profile = replace(profile, latency_s=parse_duration(self.latency))
         if self.jitter is not None:
             profile = replace(profile, jitter_s=parse_duration(self.jitter))
-        if self.jitter_kind is not None:
-            profile = replace(profile, jitter_kind=self.jitter_kind)
+        profile = replace(profile, jitter_kind=self.jitter_kind or profile.jitter_kind)
         if self.bandwidth is not None:
             bits = parse_bandwidth(self.bandwidth)
             profile = replace(profile, up=bits, down=bits, up_rates=None, down_rates=None)
@@ -143,19 +143,21 @@ def members(
     if not how.several:
         if workers:
             raise DragonError("--worker is for --mode federated: leave it out")
-        return (_cloud(address, hosts),)
+        found = _distinct([_host(address, text) for text in hosts], "host")
+        first = found[0].address if found else address
+        return (Member("cloud", first, hosts=found if len(found) > 1 else ()),)
     usual = NetworkSettings()
     if hosts or (network.host, network.port) != (usual.host, usual.port):
         raise DragonError("--host and --port name one cloud: name each worker with --worker")
     if not workers:
         raise DragonError("--mode federated needs workers: name each one with --worker")
-    found = [_worker(address, text) for text in workers]
+    named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
     if any(weighted) and how.weights == "relevance":
         raise DragonError("--weights relevance finds the weights: give the workers none")
     if any(weighted) and not all(weighted):
         raise DragonError("give every worker a weight, or none of them")
-    return _distinct(found, "worker")
+    return _distinct(named, "worker")
 
 
 def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
@@ -168,26 +170,18 @@ def _no_url(text: str) -> None:
     """Raise DragonError for a URL, with the host that it names."""
     _, is_url, rest = text.partition("://")
     if is_url:
-        place = rest.partition("/")[0].rpartition("@")[2]
-        raise DragonError(
-            f"{text!r} is no host: write HOST or HOST:PORT, such as {place or 'host'}"
-        )
+        place = rest.partition("/")[0].rpartition("@")[2] or "host"
+        raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT, such as {place}")
 
 
-def _cloud(address: Address, hosts: Sequence[str]) -> Member:
-    """Return the cloud, at its only address or at several."""
-    found = []
-    for text in hosts:
-        _no_url(text)
-        # Without a port, and an IPv6 address without brackets, it is all host.
-        host, port = host_and_port(text) or (text.strip("[]"), address.port)
-        if not host:
-            raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
-        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        found.append(Member(name, replace(address, host=host, port=port)))
-    if len(found) < 2:
-        return Member("cloud", found[0].address if found else address)
-    return Member("cloud", found[0].address, hosts=_distinct(found, "host"))
+def _host(address: Address, text: str) -> Member:
+    """Parse HOST or HOST:PORT; an IPv6 address without brackets is all host."""
+    _no_url(text)
+    host, port = host_and_port(text) or (text.strip("[]"), address.port)
+    if not host:
+        raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
+    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Member(name, replace(address, host=host, port=port))
 
 
 def _worker(address: Address, text: str) -> Member:
@@ -209,10 +203,7 @@ def _worker(address: Address, text: str) -> Member:
 
 def host_and_port(text: str) -> tuple[str, int] | None:
     """Parse HOST:PORT, an IPv6 host in brackets; return None for anything else."""
-    host, _, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
-    host = host[1:-1] if bracketed else host
-    if not host or (":" in host and not bracketed) or not 1 <= number <= 65535:
+    found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]{1,5})", text)
+    if found is None or not 1 <= int(found[3]) <= 65535:
         return None
-    return host, number
+    return found[1] or found[2], int(found[3])

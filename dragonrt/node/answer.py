@@ -1,7 +1,6 @@
-"""The driver of an answer, for every mode and both sides: the only one there is.
+"""The driver of an answer, for every mode and both sides.
 
 It does I/O and nothing else: sends messages, feeds inputs into a mode, and carries out the effects.
-What an answer is lies in `dragonrt.modes`. `client_session` and `server_session` use it.
 """
 
 import asyncio
@@ -56,9 +55,8 @@ class AnswerSession:
     """One other side of an answer: its session on the present connection. Implements peer.Session.
 
     `route` brings a lost connection back; a cloud has none. `gone` is set when a new session is
-    wanted, after `retry_s` seconds if the other side was busy. `over`: none is wanted any more.
-    `weights` is the fingerprint of its model. `attribution` is the other side's, received at the
-    end; `attribute` returns this side's.
+    wanted, after `retry_s` seconds if the other side was busy; after `over` none is. `weights` is
+    the fingerprint of its model. `attribution` is the other side's; `attribute` returns this one's.
     """
 
     def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
@@ -112,12 +110,11 @@ class AnswerSession:
         self._left(reason, returns=True)
 
     def _left(self, reason: str, *, returns: bool) -> None:
-        if self._detach() is None:
-            return
-        returns = returns and self.route is not None
-        if returns:
-            self.gone.set()
-        self._driver.feed(Left(self.name, reason, returns))
+        if self._detach() is not None:
+            returns = returns and self.route is not None
+            if returns:
+                self.gone.set()
+            self._driver.feed(Left(self.name, reason, returns))
 
     # What the driver calls.
 
@@ -179,8 +176,7 @@ class AnswerSession:
             async with asyncio.timeout(self._driver.timeouts.answer_s):
                 await self._closed.wait()
         except TimeoutError:
-            text = "the answer is complete, but nobody closed the session"
-            raise DragonError(text) from None
+            raise DragonError("the answer is complete, but nobody closed the session") from None
 
     async def settle(self) -> None:
         """Leave no task behind."""
@@ -221,6 +217,11 @@ class Driver:
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether the answer has ended."""
+        return self._over.is_set()
+
     # Inputs.
 
     async def prepare(
@@ -245,18 +246,17 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def begin(self, read: PrefillResult, vocabulary: int) -> None:
+    def begin(self, read: PrefillResult) -> None:
         """Feed the prefill result in: from now on work is done."""
-        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens, vocabulary))
+        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
         self._context = read.context
         self.feed(read.prepared)
 
     def feed(self, *inputs: Input) -> None:
         """Feed inputs into the mode, in order, and begin what work it then wants.
 
-        Inputs that come meanwhile are queued. After the end of the answer only messages are fed,
-        and only replies carried out: the other side may need them to get as far. A message that the
-        mode refuses ends its session.
+        Inputs that come meanwhile are queued. After the end of the answer only messages are fed and
+        replies sent: the other side may need them. A message that the mode refuses ends a session.
         """
         self._inputs.extend(inputs)
         if self._busy:
@@ -275,7 +275,7 @@ class Driver:
         self._set_timer()
 
     def _handle(self, happened: Input) -> None:
-        if self._over.is_set() and not isinstance(happened, Received):
+        if self.over and not isinstance(happened, Received):
             return
         try:
             effects = self.mode.handle(happened, self._loop.time())
@@ -293,17 +293,13 @@ class Driver:
 
     # Effects.
 
-    @property
-    def over(self) -> bool:
-        return self._over.is_set()
-
     def record(self, event: Event) -> None:
         """Record an event of this answer, under the number of its session if it has but one."""
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
     def _carry_out(self, effects: Effects) -> None:
-        late = self._over.is_set()
+        late = self.over
         for event in effects.events:
             if not (late or (self._stopped and isinstance(event, TokenDecided))):
                 self.record(event)
@@ -338,14 +334,12 @@ class Driver:
     # Work.
 
     def _begin_work(self) -> None:
-        context = self._context
-        while context is not None and not self.over:
-            if any(session.congested for session in self.sessions.values()):
-                return
-            work = self.mode.wanted()
+        while self._context is not None and not self.over:
+            congested = any(session.congested for session in self.sessions.values())
+            work = None if congested else self.mode.wanted()
             if work is None:
                 return
-            context.start(work, self._worked)
+            self._context.start(work, self._worked)
 
     def _worked(self, outcome: ForwardResult) -> None:
         work, error = outcome.work, outcome.error
@@ -365,12 +359,10 @@ class Driver:
     def _set_timer(self) -> None:
         due = None if self.over else self.mode.deadline()
         if self._timer is not None:
-            if due is not None and self._timer.when() == due and not self._timer.cancelled():
+            if self._timer.when() == due:
                 return
             self._timer.cancel()
-            self._timer = None
-        if due is not None:
-            self._timer = self._loop.call_at(due, self._tick)
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

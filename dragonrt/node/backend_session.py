@@ -37,23 +37,19 @@ class BackendSession(Protocol):
 
         One Work with a span at a time.
         """
-        ...
 
     def preempt(self) -> None:
         """Stop the forward under way as soon as possible; without effect when there is none."""
-        ...
 
     def close(self) -> None:
         """End the session; `done` is not called again."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
     """A side that has read the question after its documents, and the times it took.
 
-    `passages` are the chunks that it read, one for each row. `evidence` is a hash of them and their
-    relevances. `decode` gives the text of tokens.
+    `evidence` is a hash of the `passages` and their relevances; `decode` returns tokens' text.
     """
 
     context: BackendSession
@@ -80,17 +76,14 @@ class Prefiller(Protocol):
 
     @property
     def share_sources(self) -> bool:
-        """Whether the other side is told which documents an answer rests on."""
-        ...
+        """Whether the other side gets the names of the documents that an answer rests on."""
 
     @property
     def profile(self) -> DecodeProfile | None:
-        """The offline decode profile of this side, if it has one."""
-        ...
+        """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         """Retrieve, load the documents' KV and prefill the question.
 
         A verifier reads blocks in one forward even where their last bits differ.
         """
-        ...

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import sub
 
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
@@ -12,8 +13,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.citing import Passage
-from dragonrt.node.connector import NotConnectedError, Traffic
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
@@ -26,6 +26,7 @@ from dragonrt.traces.events import (
     TokenDecided,
 )
 from dragonrt.wire import messages as wire
+from dragonrt.wire.connection import Traffic
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 
@@ -35,8 +36,8 @@ class Answer:
     """What the device knows when an answer is complete. Times are seconds on its loop's clock.
 
     `records` are the answer's own events, without drafts and messages. `passages` are what this
-    side read, a row for each; `moved` is the evidence of theirs and the others'. `attributions` are
-    of the other sides that took part, None for one that sent none.
+    side read, `moved` the evidence of all sides. `attributions` are of the other sides that took
+    part, None for one that sent none.
     """
 
     question: Question
@@ -53,20 +54,19 @@ class Answer:
 
     @property
     def decisions(self) -> list[tuple[float, TokenDecided]]:
-        """Every decided token with its time, the stop token included."""
-        decided = ((each.t, each.event) for each in self.records)
-        return [(t, event) for t, event in decided if isinstance(event, TokenDecided)]
+        """Return every decided token with its time, the stop token included."""
+        found = ((each.t, each.event) for each in self.records)
+        return [(t, event) for t, event in found if isinstance(event, TokenDecided)]
 
     @property
     def tokens(self) -> list[int]:
-        """The answer's tokens, the stop token included."""
+        """Return the answer's tokens, the stop token included."""
         return [event.token for _, event in self.decisions]
 
     @property
     def notices(self) -> list[str]:
-        """The notices for the person."""
-        events = (record.event for record in self.records)
-        return [event.text for event in events if isinstance(event, Noticed)]
+        """Return the notices for the person."""
+        return [each.event.text for each in self.records if isinstance(each.event, Noticed)]
 
 
 class ClientSession:
@@ -88,13 +88,11 @@ class ClientSession:
         self._connectors = connectors.values()
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
-        self._driver = driver = Driver(
-            mode, prefiller.recorder.also(self._record), prefiller.timeouts
-        )
+        recorder = prefiller.recorder.also(self._record)
+        self._driver = driver = Driver(mode, recorder, prefiller.timeouts)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
-        self._several = len(connectors) > 1
-        """Whether there are several other sides: the events then belong to no session."""
+        self._several = len(connectors) > 1  # the events then belong to no session
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
         """End the answer with the tokens decided so far."""
@@ -107,10 +105,7 @@ class ClientSession:
         answer.asked_s = asyncio.get_running_loop().time()
         before = self._traffic()
         await self._reach()
-        joining = [
-            asyncio.create_task(self._keep_joined(session), name=f"join {session.name}")
-            for session in sessions
-        ]
+        joining = [asyncio.create_task(self._keep_joined(each), name="join") for each in sessions]
         try:
             if self._several:
                 self._opened(0)
@@ -122,7 +117,7 @@ class ClientSession:
             read = await driver.prepare(self._prefiller.prepare(answer.question, verifies=verifies))
             if read is not None:
                 answer.passages = read.passages
-                driver.begin(read, self._prefiller.vocabulary)
+                driver.begin(read)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
         finally:
@@ -135,13 +130,11 @@ class ClientSession:
             for session in sessions:
                 session.close(Reason.CANCELLED)
             await driver.settle()
-            after = self._traffic()
-            spent = Traffic(*(now - then for now, then in zip(after, before, strict=True)))
+            spent = Traffic(*map(sub, self._traffic(), before))
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = driver.rtt_s, *spent[:2]
             finish = driver.finish.value if driver.finish else "error"
-            driver.record(
-                AnswerClosed(finish, *spent[:2], driver.rtt_s, *spent[2:], self._held_s())
-            )
+            closed = AnswerClosed(finish, *spent[:2], driver.rtt_s, *spent[2:], self._held_s())
+            driver.record(closed)
             answer.attributions = tuple(each.attribution for each in sessions if each.took_part)
             answer.moved = driver.mode.moved
         return answer
@@ -168,10 +161,7 @@ class ClientSession:
     # Joining, and joining again.
 
     async def _reach(self) -> None:
-        """Dial now if nothing is connected.
-
-        Raises NotConnectedError if a side that is needed was never there.
-        """
+        """Dial if nothing is connected. Raises NotConnectedError if a needed side never was."""
         links, settings = self._connectors, self.answer.settings
         if not any(hosts.peer for hosts in links):
             await asyncio.gather(*(hosts.reach() for hosts in links))
@@ -191,13 +181,13 @@ class ClientSession:
             return
         hello = peer.connection.peer
         weights = "unknown" if hello is None else hello.weights
-        if session.weights not in (None, weights):
+        if session.weights in (None, weights):
+            session.weights = weights
+            self._open(session, peer)
+        else:
             reason = f"another model answers as the {session.name} now"
             self._driver.feed(Left(session.name, reason, False))
             session.gone.clear()
-            return
-        session.weights = weights
-        self._open(session, peer)
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:
         driver, settings = self._driver, self.answer.settings
@@ -222,7 +212,7 @@ class ClientSession:
             await session.gone.wait()
             back_off.lasted(clock() - since_s)
             await asyncio.sleep(max(back_off.take(), route.put_off(session.retry_s)))
-            route.hurry()
+            route.hosts.hurry()
             while await route.wait_connected(timeouts.answer_s) is None:
                 pass
             if not session.over:

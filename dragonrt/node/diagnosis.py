@@ -1,4 +1,4 @@
-"""What `dragonrt doctor` looks at, one finding after another, the cheap ones first."""
+"""The checks of `dragonrt doctor`, the cheap ones first."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from dragonrt.node.peer import ConnectionLostError
 from dragonrt.node.process import index_directory, load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.timeouts import USUAL
-from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.messages import Goodbye, Ping, Pong
 from dragonrt.wire.reasons import Reason
 from retrieval import Index, RetrievalError
@@ -48,7 +48,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at and what was seen; `remedy` says what to do unless all is well."""
+    """What was checked and what was seen; `remedy` says what to do unless all is well."""
 
     level: Level
     what: str
@@ -121,14 +121,13 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
     yield Finding("ok", "model", seen)
     threads = usual_threads() if side.threads is None else side.threads
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    where = f"{model.device} in {model.dtype}, {threads} of {cores} cores"
+    where, wrong, remedy = f"{model.device} in {model.dtype}, {threads} of {cores} cores", False, ""
     if model.device == "cpu" and Path("/proc/driver/nvidia/version").exists():
+        where, wrong = f"{where}; there is a GPU, which torch cannot use", True
         remedy = "install a build of torch for CUDA, or say --on cpu"
-        yield Finding("warn", "device", f"{where}; there is a GPU, which torch cannot use", remedy)
     elif cores is not None and threads > cores:
-        yield Finding("warn", "device", where, "give --threads no more than there are cores")
-    else:
-        yield Finding("ok", "device", where)
+        wrong, remedy = True, "give --threads no more than there are cores"
+    yield Finding(_warns(wrong), "device", where, remedy)
     if load_profile(model.name) is None:
         yield Finding("ok", "profile", "none; `dragonrt profile` measures one")
 
@@ -150,18 +149,17 @@ def _index(side: SideSettings) -> Iterator[Finding]:
         yield Finding("ok", "index", f"{chunks} chunks in {where}")
     place = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(place).free
-    level: Level = "ok" if free >= LEAST_FREE_BYTES else "warn"
+    level = _warns(free < LEAST_FREE_BYTES)
     yield Finding(level, "disk", f"{free / 1e9:.1f} GB free at {place}", "make room, or --kv-cache")
 
 
 async def _link(host: Member, model: LanguageModel) -> list[Finding]:
     """Connect to a host, shake hands, probe, and leave. Raises DragonError if that fails."""
     clock = asyncio.get_running_loop().time
-    address, started_s = host.address, clock()
+    address, started_s, heard_ms = host.address, clock(), 0.0
     stream, connection = await address.dial(Identity("device", model))
     try:
         async with asyncio.timeout(USUAL.handshake_s + USUAL.answer_s):
-            heard_ms = 0.0
             while connection.state is not State.OPEN:
                 await _receive(stream, connection)
                 if connection.peer is not None:
@@ -169,7 +167,12 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
                     heard_ms = heard_ms or time.time() * 1e3
             connect_s = clock() - started_s
             trips_s = [await _echo(stream, connection, 0) for _ in range(ROUND_TRIPS)]
-            up_bits = await _bandwidth(stream, connection, min(trips_s))
+            bandwidth = BandwidthEstimator()
+            for padding in PADDINGS:
+                took_s = await _echo(stream, connection, padding)
+                bandwidth.add(padding, took_s - min(trips_s))
+                if took_s > SOON_S:
+                    break
     except TimeoutError:
         raise ConnectionLostError(f"{stream.peer_name} takes too long to answer") from None
     finally:
@@ -190,8 +193,9 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
         f"{1e3 * median_s:.2f} ms ({1e3 * min(trips_s):.2f} to {1e3 * max(trips_s):.2f}); "
         f"connecting took {1e3 * connect_s:.0f} ms"
     )
-    up = f"{up_bits / 1e6:.3g} Mbit/s up" if up_bits else "too fast to tell"
-    slow: Level = "warn" if median_s > LONGEST_ROUND_TRIP_S else "ok"
+    slow = _warns(median_s > LONGEST_ROUND_TRIP_S)
+    bits = bandwidth.latest
+    up = f"{bits / 1e6:.3g} Mbit/s up" if bits else "too fast to tell"
     found = [
         Finding("ok", host.name, seen),
         Finding(slow, "round trip", trips, "answers come late over such a link"),
@@ -199,22 +203,21 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
     ]
     if peer.clock_ms:
         ahead_s = (peer.clock_ms - heard_ms) / 1e3  # to about half a round trip
-        off: Level = "warn" if abs(ahead_s) > MOST_CLOCK_S + median_s else "ok"
         way = "ahead of" if ahead_s > 0 else "behind"
         seen = f"the cloud's is {abs(ahead_s):.3f} s {way} this one"
         remedy = "set both by NTP: certificates and traces go by them"
-        found.append(Finding(off, "clock", seen, remedy))
+        found.append(Finding(_warns(abs(ahead_s) > MOST_CLOCK_S + median_s), "clock", seen, remedy))
     return found
 
 
-async def _receive(stream: Stream, connection: Connection) -> list[Pong]:
+async def _receive(stream: Stream, connection: Connection) -> list[Event]:
     stream.write(connection.data_to_send())
     data = await stream.receive()
     events = connection.receive_data(data) if data else connection.eof()
     stream.write(connection.data_to_send())
     if connection.closed:
         raise ConnectionLostError(f"{stream.peer_name} ended the connection")
-    return [event for event in events if isinstance(event, Pong)]
+    return events
 
 
 async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
@@ -222,20 +225,14 @@ async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
     clock = asyncio.get_running_loop().time
     sent_s = clock()
     stream.write(connection.send(Ping(padding, int(sent_s * 1e6), bytes(padding))))
-    while not any(pong.sequence == padding for pong in await _receive(stream, connection)):
-        pass
-    return clock() - sent_s
+    while True:
+        for event in await _receive(stream, connection):
+            if isinstance(event, Pong) and event.sequence == padding:
+                return clock() - sent_s
 
 
-async def _bandwidth(stream: Stream, connection: Connection, round_trip_s: float) -> float | None:
-    """Return the uplink's bit/s, or None if it is too fast to tell."""
-    estimator = BandwidthEstimator()
-    for padding in PADDINGS:
-        took_s = await _echo(stream, connection, padding)
-        estimator.add(padding, took_s - round_trip_s)
-        if took_s > SOON_S:
-            break
-    return estimator.latest
+def _warns(wrong: bool) -> Level:
+    return "warn" if wrong else "ok"
 
 
 def _short(fingerprint: str) -> str:

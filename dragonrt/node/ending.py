@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -19,8 +19,8 @@ LONGEST_END_S = 10.0
 
 def exit_on_sigterm() -> None:
     """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once."""
-    # In a container the kernel drops what process 1 does not handle.
 
+    # In a container the kernel drops what process 1 does not handle.
     def end(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
         _end_soon()
@@ -29,18 +29,7 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-@contextmanager
-def handler_kept() -> Iterator[None]:
-    """Restore SIGTERM's handler after the context; a loop that ends restores nothing."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
+def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], object]) -> None:
     """Call the next of `steps` on the running loop for each of these signals that comes.
 
     After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
@@ -62,22 +51,15 @@ def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) 
 
 async def terminable(main: Coroutine[Any, Any, T]) -> T:
     """Return what `main` returns; SIGTERM cancels it and raises SystemExit."""
-    task, ended = asyncio.current_task(), False
-
-    def end() -> None:
-        nonlocal ended
-        ended = True
-        if task is not None:
-            task.cancel()
-
-    try:
-        on_signals((signal.SIGTERM,), end)
-    except (NotImplementedError, RuntimeError):  # Windows, or a thread that gets no signals
-        return await main
+    task, ended = asyncio.current_task(), asyncio.Event()
+    assert task is not None
+    # On Windows, and in a thread that gets no signals, it is not possible.
+    with suppress(NotImplementedError, RuntimeError):
+        on_signals((signal.SIGTERM,), lambda: (ended.set(), task.cancel()))
     try:
         return await main
     except asyncio.CancelledError:
-        if ended:
+        if ended.is_set():
             raise SystemExit(TERMINATED) from None
         raise
 

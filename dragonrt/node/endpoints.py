@@ -13,14 +13,11 @@ from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.stream import Server, Stream, TcpStream, TlsError, connect, listen
-from dragonrt.link.tls_stream import TlsStream
-from dragonrt.node.connector import Connector
+from dragonrt.link.tls import TlsStream
 from dragonrt.node.gatekeeper import BoundedLines, Gatekeeper
 from dragonrt.node.lobby import MadeWayError
 from dragonrt.node.peer import ConnectionLostError, Peer, log
 from dragonrt.side import Side
-from dragonrt.timeouts import Timeouts
-from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
@@ -34,11 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side with this model says of itself in the handshake.
-
-    `corpus` returns the fingerprint of a cloud's documents, and of all else that its part of a text
-    depends on.
-    """
+    """What a side tells about itself in the handshake; `corpus` returns `LocalSide.corpus`."""
 
     side: Side
     model: "LanguageModel"
@@ -62,10 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the cloud listens, and how the connection is protected and emulated.
-
-    A shared `key` encrypts all that is sent. `emulate` wraps each stream in an emulated link.
-    """
+    """Where the cloud listens. A shared `key` encrypts all data; `emulate` wraps each stream."""
 
     host: str
     port: int
@@ -76,33 +66,14 @@ class Address:
     def around(self, stream: Stream, side: Side) -> Stream:
         """Return the stream, emulated and encrypted as the address says."""
         link = self.emulate(stream) if self.emulate is not None else stream
-        if self.key is None:
-            return link
-        return EncryptedStream(link, self.key, dials=side == "device")
+        key, dials = self.key, side == "device"
+        return link if key is None else EncryptedStream(link, key, dials=dials)
 
     async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
         """Connect as a device; return the stream and the state of the connection on it."""
         stream = await connect(self.host, self.port, tls=self.tls)
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection
-
-
-def connector(
-    address: Address,
-    identity: Identity,
-    timeouts: Timeouts,
-    recorder: Recorder,
-    first_session: int = 1,
-    on_notice: Callable[[str], None] = log.info,
-    who: str = "the cloud",
-) -> Connector:
-    """Return a device's connector to the cloud at `address`, not yet connected; see Connector."""
-
-    async def dial() -> Peer:
-        stream, connection = await address.dial(identity)
-        return Peer(stream, connection, recorder, None, timeouts, first_session)
-
-    return Connector(dial, timeouts, on_notice, who)
 
 
 async def serve(
@@ -113,9 +84,8 @@ async def serve(
 ) -> Server:
     """Listen as the cloud; `on_change` gets a line when a device comes, goes or is refused.
 
-    It gets none about a connection that says nothing, as of balancers that probe the port, and few
-    a second about one host. Raises DragonError for an address beyond loopback without a key or
-    certificates.
+    It gets none about silent connections, which balancers make, and few a second about one host.
+    Raises DragonError for an address beyond loopback without a key or certificates.
     """
     knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
     if not (is_loopback(address.host) or address.key is not None or knows_devices):

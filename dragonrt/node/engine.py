@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -71,13 +71,8 @@ class Engine(WorkerThread):
             self.opened(0, -1)
 
     @property
-    def busy(self) -> bool:
-        """Whether others share the model now. Ask in its thread, when a reading ends."""
-        return len(self._batch) > 1
-
-    @property
     def queued(self) -> int:
-        """The number of readings that share the next forward."""
+        """Return how many readings share the next forward."""
         return len(self._batch)
 
     def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
@@ -85,10 +80,7 @@ class Engine(WorkerThread):
         self._batch.add(reading, done)
 
     def add_spare(
-        self,
-        reading: Reading[T],
-        done: Callable[[T | BaseException], None],
-        preemption: Preemption,
+        self, reading: Reading[T], done: Callable[[T | BaseException], None], preemption: Preemption
     ) -> None:
         """Add a reading that nobody waits for; others preempt it by its own `preemption`."""
         self._spare.append((preemption, reading, done))
@@ -178,22 +170,19 @@ class Engine(WorkerThread):
         return PIECE if others > 0 else ALONE
 
 
+@dataclass(eq=False, slots=True)
 class _Forward:
-    """The reading of a Work's span, and the head over its result.
+    """A Work under way; one begun in advance has not been `asked` for and has no `done` yet."""
 
-    `asked` is the Work of the mode, with `done`; a forward begun in advance has neither yet.
-    """
-
-    def __init__(self, work: Work, asked: Work | None, done: Done | None) -> None:
-        self.work = work
-        self.asked = asked
-        self.done = done
-        self.preemption = Preemption()
-        self.began_s = 0.0
-        self.outcome: ForwardResult | None = None
+    work: Work
+    asked: Work | None = None
+    done: Done | None = None
+    preemption: Preemption = field(default_factory=Preemption)
+    began_s: float = 0.0
+    result: ForwardResult | None = None
 
     def fits(self, work: Work) -> bool:
-        """Whether its result is that of `work`, too: they read the same prefixes."""
+        """Return whether its result is that of `work`, too: they read the same prefixes."""
         mine, other = self.work.span, work.span
         if mine is None or other is None or self.work.branches or work.branches:
             return False
@@ -221,21 +210,21 @@ class ModelSession:
         self._waiting: deque[_Forward] = deque()
 
     def start(self, work: Work, done: Done) -> None:
+        asked = _Forward(work, work, done)
         if work.span is None:
-            self._engine.heads.submit(lambda: self._compute(work, done))
+            self._engine.heads.submit(lambda: self._conclude(asked, [], 0.0))
             return
-        forward, self._next = self._next, None
-        if forward is not None and not forward.fits(work):
-            forward.preemption.request()
-            forward = None
-        if forward is None:
-            forward = self._current = _Forward(work, work, done)
-            self._submit(forward)
+        begun, self._next = self._next, None
+        if begun is not None and begun.fits(work):
+            begun.asked, begun.done = work, done
+            self._current = begun
+            if begun.result is not None:
+                self._engine.post(self._deliver, begun)
             return
-        forward.asked, forward.done = work, done
-        self._current = forward
-        if forward.outcome is not None:
-            self._engine.post(self._deliver, forward)
+        if begun is not None:
+            begun.preemption.request()
+        self._current = asked
+        self._submit(asked)
 
     def preempt(self) -> None:
         for forward in (self._current, self._next):
@@ -271,12 +260,11 @@ class ModelSession:
         if span is None:
             raise ValueError("there is nothing to read")
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-        texts = [(reader, Span(tokens, hashes, span.first))]
-        texts += self._beside(reader, work.branches)
-        found: list[list[Any] | BaseException | None] = [None] * len(texts)
+        texts = [(reader, Span(tokens, hashes, span.first)), *self._beside(reader, work.branches)]
+        found: list[list[Prediction] | BaseException | None] = [None] * len(texts)
 
-        def take(place: int, said: list[Any] | BaseException) -> None:
-            found[place] = said
+        def take(place: int, predictions: list[Prediction] | BaseException) -> None:
+            found[place] = predictions
             if not any(part is None for part in found):
                 self._was_read(forward, [part for part in found if part is not None])
 
@@ -303,71 +291,54 @@ class ModelSession:
             texts.append((best, branch))
         return texts
 
-    def _was_read(self, forward: _Forward, parts: list[list[Any] | BaseException]) -> None:
+    def _was_read(self, forward: _Forward, parts: list[list[Prediction] | BaseException]) -> None:
         seconds = self._clock() - forward.began_s
         self._reading = None
         failed = next((part for part in parts if isinstance(part, BaseException)), None)
-        said = [each for part in parts if isinstance(part, list) for each in part]
+        predictions = [each for part in parts if isinstance(part, list) for each in part]
         if failed is not None:
             result = _failed(forward.work, seconds, failed)
             self._engine.post(self._finished, forward, result, None)
-        elif self._engine.busy:
-            self._engine.heads.submit(lambda: self._conclude(forward, said, seconds))
+        elif self._engine.queued > 1:  # others share the model: read on at once
+            self._engine.heads.submit(lambda: self._conclude(forward, predictions, seconds))
         else:
-            self._conclude(forward, said, seconds)
+            self._conclude(forward, predictions, seconds)
         if self._waiting:
             self._read_next()
 
-    def _conclude(self, forward: _Forward, said: list[Prediction], seconds: float) -> None:
+    def _conclude(self, forward: _Forward, predictions: list[Prediction], seconds: float) -> None:
         """Run the head, and begin the forward that follows."""
-        work = forward.work
-        outcome, following = _outcome(work, said, seconds), None
-        if outcome.error is None and forward.asked is not None and work.following is not None:
-            try:
-                then = work.following(outcome.value)
-                following = _Forward(then, None, None) if then is not None else None
-            except Exception as error:  # as one of the head
-                outcome = ForwardResult(work, seconds, error=error)
-        self._engine.post(self._finished, forward, outcome, following)
+        work, following = forward.work, None
+        try:
+            result = ForwardResult(work, seconds, work.head(predictions))
+            if forward.asked is not None and work.following is not None:
+                then = work.following(result.value)
+                following = _Forward(then) if then is not None else None
+        except Exception as error:  # it belongs to who wants the work done
+            result = ForwardResult(work, seconds, error=error)
+        self._engine.post(self._finished, forward, result, following)
         if following is not None:
             self._submit(following)
 
-    def _compute(self, work: Work, done: Done) -> None:
-        self._engine.post(self._hand_over, _outcome(work, [], 0.0), done)
-
     # On the loop, in the order in which the work ended.
 
-    def _hand_over(self, outcome: ForwardResult, done: Done) -> None:
-        if not self._closed:
-            done(outcome)
-
     def _finished(
-        self, forward: _Forward, outcome: ForwardResult, following: _Forward | None
+        self, forward: _Forward, result: ForwardResult, following: _Forward | None
     ) -> None:
-        forward.outcome = outcome
-        if self._closed:
-            if following is not None:
-                following.preemption.request()
-            return
-        if following is not None:
+        forward.result = result
+        if following is not None and self._closed:
+            following.preemption.request()
+        elif following is not None:
             self._next = following
-        if forward.asked is not None:
-            self._deliver(forward)
+        self._deliver(forward)
 
     def _deliver(self, forward: _Forward) -> None:
-        outcome, asked, done = forward.outcome, forward.asked, forward.done
-        if self._closed or outcome is None or asked is None or done is None:
+        result, asked, done = forward.result, forward.asked, forward.done
+        if self._closed or result is None or asked is None or done is None:
             return
         if self._current is forward:
             self._current = None
-        done(replace(outcome, work=asked))
-
-
-def _outcome(work: Work, said: list[Prediction], seconds: float) -> ForwardResult:
-    try:
-        return ForwardResult(work, seconds, work.head(said))
-    except Exception as error:  # it belongs to who wants the work done
-        return ForwardResult(work, seconds, error=error)
+        done(replace(result, work=asked))
 
 
 def _failed(work: Work, seconds: float, error: BaseException) -> ForwardResult:

@@ -1,27 +1,32 @@
-"""Admission to a cloud: bounds for one device, and for all.
+"""A cloud's part of answers, and admission to it: bounds for one device (a connection), for all.
 
-A device is a connection. A refusal says when to come back. Of many questions of one device few are
-read at a time, so that the others' need not wait for them.
+A refusal says when to come back. Of one device's questions few are read at a time, so that other
+devices do not wait for them.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dragonrt.node.answer import AnswerSession
-from dragonrt.node.backend_session import Prefiller
+from dragonrt.modes.mode import Joined
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, mode_entry
+from dragonrt.modes.replay import machine
+from dragonrt.node.answer import AnswerSession, Driver, opening
+from dragonrt.node.backend_session import Prefiller, PrefillResult
+from dragonrt.node.citing import attribution
 from dragonrt.node.lobby import Lobby
 from dragonrt.node.peer import Peer
-from dragonrt.node.server_session import answering
 from dragonrt.settings import setting
-from dragonrt.wire.messages import Open
+from dragonrt.traces.events import AnswerClosed
+from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import BusyError
+from dragonrt.wire.values import unpack
 
 READ_AT_ONCE = 2
-"""Questions of one device that are looked up and read at the same time."""
+"""Questions of one device that are read at the same time."""
 LONGEST_RETRY_S = 30.0
 USUAL_ANSWER_S = 2.0
 """The assumed seconds of an answer before there was one."""
@@ -62,14 +67,6 @@ class Bucket:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Guest:
-    """A connected device: how fast it may ask, and its turns to have questions read."""
-
-    pace: Bucket
-    turns: asyncio.Semaphore
-
-
 class Gatekeeper:
     """See the module. `lobby` has the connections that have not authenticated yet.
 
@@ -81,7 +78,8 @@ class Gatekeeper:
         self.lobby = Lobby(prefiller.timeouts.handshake_s)
         self.admitted = self.sent_away = 0
         self._limits = limits
-        self._guests: dict[Peer, _Guest] = {}
+        # How fast each device may ask, and its turns to have questions read.
+        self._guests: dict[Peer, tuple[Bucket, asyncio.Semaphore]] = {}
         self._answer_s = USUAL_ANSWER_S
         self._next_free_s = 0.0
         self._closing = self._hastened = False
@@ -89,11 +87,11 @@ class Gatekeeper:
 
     @contextmanager
     def inside(self, peer: Peer) -> Iterator[None]:
-        """Admit a device as long as the context lasts; BusyError if there are too many."""
+        """Admit a device until the context ends. Raises BusyError if there are too many."""
         self.check_room()
         rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
-        self._guests[peer] = _Guest(pace, asyncio.Semaphore(READ_AT_ONCE))
+        self._guests[peer] = pace, asyncio.Semaphore(READ_AT_ONCE)
         self.admitted += 1
         try:
             yield
@@ -103,12 +101,12 @@ class Gatekeeper:
 
     @property
     def devices(self) -> int:
-        """Devices that are connected."""
+        """Return how many devices are connected."""
         return len(self._guests)
 
     @property
     def sessions(self) -> int:
-        """Sessions that they have open."""
+        """Return how many sessions they have open."""
         return sum(len(peer.connection.sessions) for peer in tuple(self._guests))
 
     def check_room(self) -> None:
@@ -118,29 +116,30 @@ class Gatekeeper:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
     def answering(
-        self, peer: Peer, message: Open
+        self, peer: Peer, message: wire.Open
     ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
         """Make the session that a device opens; see `peer.Answerer`. BusyError refuses it."""
+        pace, turns = self._guests[peer]
         try:
-            self._check_places(peer)
+            self._check_places(pace, len(peer.connection.sessions))
         except BusyError:
             self.sent_away += 1
             raise
-        session, work = answering(self.prefiller, peer, message, self._guests[peer].turns)
+        session, work = server_session(self.prefiller, peer, message, turns)
         return session, self._timed(peer, work)
 
     def _check_open(self) -> None:
         if self._closing:
             raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
 
-    def _check_places(self, peer: Peer) -> None:
-        """Raise BusyError unless a device may begin an answer now."""
+    def _check_places(self, pace: Bucket, sessions: int) -> None:
+        """Raise BusyError unless a device with so many sessions may begin one of them now."""
         limits = self._limits
         self._check_open()
-        if wait_s := self._guests[peer].pace.take(_now()):
+        if wait_s := pace.take(_now()):
             text = f"a device may begin {limits.device_rate:g} answers a second here"
             raise BusyError(text, wait_s)
-        if len(peer.connection.sessions) > limits.device_answers:
+        if sessions > limits.device_answers:
             text = f"{limits.device_answers} answers of this device are under way"
             raise BusyError(text, self._retry_s(limits.device_answers))
         if self.sessions > limits.most_answers:
@@ -148,7 +147,7 @@ class Gatekeeper:
             raise BusyError(text, self._retry_s(limits.most_answers))
 
     async def drain(self, seconds: float) -> None:
-        """Begin nothing any more, and wait until the answers under way are over, so long at most.
+        """Begin no answer any more; wait until those under way are over, for `seconds` at most.
 
         Devices without an answer are sent away, so that they find another cloud. `hasten` ends it.
         """
@@ -196,7 +195,7 @@ class BoundedLines:
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
         self._clock = clock
-        self._hosts: OrderedDict[str, tuple[Bucket, int]] = OrderedDict()
+        self._hosts: dict[str, tuple[Bucket, int]] = {}  # the least recent first
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -213,4 +212,55 @@ class BoundedLines:
             left_out = 0
         self._hosts[host] = pace, left_out
         if len(self._hosts) > REMEMBERED_HOSTS:
-            self._hosts.popitem(last=False)
+            del self._hosts[next(iter(self._hosts))]
+
+
+def server_session(
+    prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore
+) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
+    """Return the session that a device opens, and the work on it. Raises DragonError to refuse it.
+
+    `turns` are those of the device to have questions read.
+    """
+    entry = mode_entry(message.mode)
+    question = unpack(Question, message.question)
+    settings = unpack(entry.settings, message.settings)
+    question.check_vocabulary(prefiller.vocabulary)
+    resources = Resources(
+        vocabulary=prefiller.vocabulary, timeouts=prefiller.timeouts, profile=prefiller.profile
+    )
+    mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
+    driver = Driver(mode, peer.recorder, prefiller.timeouts)
+    session = driver.sessions["device"] = AnswerSession(driver, "device", None)
+    peer.pacing.shape(settings)
+    session.attach(peer, message.session)
+    driver.feed(Joined("device", message.session))
+
+    async def prepare() -> PrefillResult:
+        async with turns:
+            return await prefiller.prepare(question, verifies=mode.verifies)
+
+    async def work() -> None:
+        """Prepare, report it, and take part until the device concludes or closes the session."""
+        driver.record(opening(entry, question, settings, len(question.accepted)))
+        working = wire.Working(message.session)
+        try:
+            read = await driver.prepare(prepare(), lambda: session.send(working))
+            if read is None:
+                return  # nobody waits for the answer: leave the model to others
+            load_us, prefill_us = int(read.load_s * 1e6), int(read.prefill_s * 1e6)
+            session.send(
+                wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
+            )
+            if prefiller.share_sources:
+                session.attribute = lambda: attribution(
+                    read.passages, mode.moved, read.decode(mode.decided), question.prompt
+                )
+            driver.begin(read)
+            await driver.wait_over()
+            await session.wait_closed()
+        finally:
+            await driver.settle()
+            driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
+
+    return session, work()

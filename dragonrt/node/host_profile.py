@@ -5,6 +5,7 @@ import platform
 import re
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import platformdirs
@@ -14,7 +15,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 
 DOCUMENT_TOKENS = 96
-"""As a usual chunk has."""
+"""As many as a usual chunk has."""
 
 
 def measure(
@@ -52,7 +53,7 @@ def save_profile(model: str, profile: DecodeProfile) -> Path:
     """Write the profile of a model on this machine; return the file."""
     path, about = _profile_path(model), {"model": model, "machine": platform.machine()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**profile.to_json(), **about}, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({**asdict(profile), **about}, indent=2) + "\n", encoding="utf-8")
     return path
 
 

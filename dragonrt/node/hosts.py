@@ -1,6 +1,7 @@
 """The hosts of one other side: one, or several with the same model and documents.
 
-Each answer has an order of its own in which it goes to the hosts (rendezvous hashing, Thaler and
+A Connector keeps the connection to one host; while there is none it dials with back-off. Each
+answer has an order of its own in which it goes to the hosts (rendezvous hashing, Thaler and
 Ravishankar 1998): a host's answers spread over the others when it is lost, and no others move. The
 first host that is reached sets what all must have; one that has something else is not used.
 """
@@ -8,17 +9,135 @@ first host that is reached sets what all must have; one that has something else 
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import TlsError
 from dragonrt.modes.question import Question
-from dragonrt.node.connector import Connector, Traffic, mistaken
 from dragonrt.node.peer import Peer
+from dragonrt.timeouts import USUAL, BackOff, Timeouts
+from dragonrt.wire.connection import Traffic
+from dragonrt.wire.reasons import HandshakeError, Reason
+
+PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
+"""Ends of a handshake after which another one may succeed."""
 
 Holdings = tuple[str, str]
 """The fingerprints of a host's model, and of its documents and how they are found."""
+
+
+class NotConnectedError(DragonError):
+    """A question needs another side, and none has been reached yet."""
+
+
+def mistaken(error: BaseException | None) -> bool:
+    """Return whether dialling fails until somebody changes a key, certificate, version or model."""
+    if isinstance(error, HandshakeError):
+        return error.reason not in PASSING
+    return isinstance(error, TlsError) or (error is not None and mistaken(error.__cause__))
+
+
+class Connector:
+    """Keeps one Peer alive, which `dial` makes on a fresh stream.
+
+    `on_notice` gets one line when the connection is lost, when it is back, and when the other side
+    refuses it for another reason than before; `who` names the other side in it. `connections`
+    counts those that were made; `waiters` the answers that wait for one, so that it is dialled more
+    often. `absence` says why there is none. `on_connected` is called whenever there is one again.
+    """
+
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[Peer]],
+        timeouts: Timeouts = USUAL,
+        on_notice: Callable[[str], None] = lambda text: None,
+        who: str = "the cloud",
+    ) -> None:
+        self.timeouts = timeouts
+        self.connections = 0
+        self.absence = ""
+        self.waiters = 0
+        self.on_connected: Callable[[], None] = lambda: None
+        self._dial = dial
+        self._on_notice = on_notice
+        self._who = who
+        self._peer: Peer | None = None
+        self._hurry = asyncio.Event()
+        self._back_off = BackOff(timeouts)
+        self._before = Traffic()
+
+    @property
+    def peer(self) -> Peer | None:
+        """The living connection, if there is one."""
+        return None if self._peer is None or self._peer.ended else self._peer
+
+    def traffic(self) -> Traffic:
+        """Return the bytes so far, over all connections."""
+        present = Traffic() if self._peer is None else self._peer.connection.traffic()
+        return Traffic.total((self._before, present))
+
+    async def settled(self) -> None:
+        """Wait until a constant rate has used up its budget."""
+        if self._peer is not None:
+            await self._peer.pacing.wait_over()
+
+    async def connect(self) -> None:
+        """Dial once, now. Raises the error that says why there is no connection."""
+        try:
+            await self._dial_once()
+        except DragonError as error:
+            self._back_off.take()
+            self.absence = str(error)
+            raise
+
+    def hurry(self) -> None:
+        """Dial a lost connection now: a question waits for it."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Keep a connection until cancelled: dial while there is none, also after a refusal."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            if self._peer is not None:
+                since_s = clock()
+                await self._peer.run()
+                self._back_off.lasted(clock() - since_s)
+                self._before = self.traffic()
+                self.absence, self._peer = self._peer.lost_reason or "the connection ended", None
+                self._on_notice(f"{self._who} is lost, and dialled again: {self.absence}")
+            await self._dial_again()
+
+    async def _dial_once(self) -> None:
+        peer = await self._dial()
+        await peer.handshake()
+        self._peer = peer
+        self.connections += 1
+        if self.absence:
+            self.absence = ""
+            self._on_notice(f"{self._who} is there{' again' if self.connections > 1 else ''}")
+        self.on_connected()
+
+    async def _dial_again(self) -> None:
+        while True:
+            await self._pause(self._back_off.take())
+            try:
+                return await self._dial_once()
+            except DragonError as error:
+                answered = isinstance(error, HandshakeError) and error.reason is not Reason.LOST
+                if (answered or mistaken(error)) and str(error) != self.absence:
+                    self._on_notice(f"{self._who} does not let this side in: {error}")
+                self.absence = str(error)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after `hurry`, and not long while an answer waits."""
+        self._hurry.clear()
+        if self.waiters:
+            seconds = min(seconds, self.timeouts.probe_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
 
 
 class Hosts:
@@ -31,7 +150,7 @@ class Hosts:
     ) -> None:
         self.connectors = connectors
         self._on_notice = on_notice
-        self._holdings: Holdings | None = None
+        self._holdings: Holdings = ("", "")
         self._holders: set[str] = set()
         self._rejected: dict[str, Holdings] = {}
         self._connecting = False
@@ -43,29 +162,32 @@ class Hosts:
 
     @property
     def peer(self) -> Peer | None:
-        """A living connection to a host that has what all must have."""
+        """Return a living connection to a host that has what all must have."""
         return next(filter(None, map(self.peer_at, self.connectors)), None)
 
     @property
     def connected(self) -> bool:
-        """Whether there is such a connection."""
+        """Return whether there is such a connection."""
         return self.peer is not None
 
     @property
     def met(self) -> bool:
-        """Whether there was ever a connection."""
+        """Return whether there was ever a connection."""
         return any(each.connections for each in self.connectors.values())
 
     @property
     def reconnections(self) -> int:
-        """How often a lost connection was made again."""
+        """Return how often a lost connection was made again."""
         return sum(max(0, each.connections - 1) for each in self.connectors.values())
 
     @property
     def absence(self) -> str:
-        """Why there was no connection when a host was last dialled or lost; "" if none was."""
+        """Return why there is no connection to the first host without one."""
         lost = ((name, each.absence) for name, each in self.connectors.items())
         return next((self._of_host(name, text) for name, text in lost if text), "")
+
+    def _of_host(self, name: str, text: str) -> str:
+        return f"host {name}: {text}" if len(self.connectors) > 1 else text
 
     def traffic(self) -> Traffic:
         """Return the bytes so far, over all connections to all hosts."""
@@ -104,12 +226,12 @@ class Hosts:
 
         If there are several errors, one is raised after which dialling again may help.
         """
-        names, self._connecting = list(self.connectors), True
+        self._connecting = True
         attempts = (connector.connect() for connector in self.connectors.values())
         found = await asyncio.gather(*attempts, return_exceptions=True)
         self._connecting = False
         errors: dict[str, DragonError] = {}
-        for name, error in zip(names, found, strict=True):
+        for name, error in zip(self.connectors, found, strict=True):
             if isinstance(error, DragonError):
                 errors[name] = error
             elif error is not None:
@@ -117,15 +239,15 @@ class Hosts:
             else:
                 self._connected(name)
         if self.peer is None:
-            name = next((each for each in errors if not mistaken(errors[each])), next(iter(errors)))
-            if len(names) == 1:
+            name = min(errors, key=lambda each: mistaken(errors[each]))
+            if len(found) == 1:
                 raise errors[name]
             raise DragonError(self._of_host(name, str(errors[name]))) from errors[name]
         for name, error in errors.items():
             self._on_notice(f"going on without the host {name} until it can be reached: {error}")
 
     async def run(self) -> None:
-        """Work on all connections, and on those that follow them, until cancelled."""
+        """Keep all connections until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for name, connector in self.connectors.items():
                 tasks.create_task(connector.run(), name=f"connector {name}")
@@ -147,9 +269,6 @@ class Hosts:
             for connector in connectors:
                 connector.waiters -= 1
 
-    def _of_host(self, name: str, text: str) -> str:
-        return f"host {name}: {text}" if len(self.connectors) > 1 else text
-
     def _connected(self, name: str) -> None:
         peer = self.connectors[name].peer
         hello = peer.connection.peer if peer is not None else None
@@ -157,11 +276,10 @@ class Hosts:
             return
         holdings = (hello.weights, hello.corpus)
         self._holders.discard(name)
-        alone = not any(self.connectors[each].peer for each in self._holders)
-        if self._holdings is None or (alone and self._rejected.get(name) is None):
+        alone = not any(map(self.peer_at, self._holders))
+        if alone and name not in self._rejected and holdings != self._holdings:
             # The only ones that had it have changed: with the first of them, so do all.
-            if self._holdings != holdings:
-                self._holders.clear()
+            self._holders.clear()
             self._holdings = holdings
         if holdings == self._holdings:
             self._holders.add(name)
@@ -178,7 +296,7 @@ class Route:
     """The hosts in the order of one answer, which stays with a host that is there and not busy."""
 
     def __init__(self, hosts: Hosts, order: Sequence[str]) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
         self._order = order
         self._busy_until_s: dict[str, float] = {}
         self._last: str | None = None
@@ -188,8 +306,8 @@ class Route:
         """The connection to go on with, if there is one."""
         now = asyncio.get_running_loop().time()
         free = (name for name in self._order if now >= self._busy_until_s.get(name, now))
-        self._last = next((name for name in free if self._hosts.peer_at(name)), None)
-        return None if self._last is None else self._hosts.peer_at(self._last)
+        self._last = next((name for name in free if self.hosts.peer_at(name)), None)
+        return None if self._last is None else self.hosts.peer_at(self._last)
 
     def put_off(self, seconds: float) -> float:
         """Leave out the last host for so long; return how long until another one may be asked."""
@@ -197,15 +315,11 @@ class Route:
             self._busy_until_s[self._last] = asyncio.get_running_loop().time() + seconds
         return 0.0 if self.peer else seconds
 
-    def hurry(self) -> None:
-        """Dial lost connections now."""
-        self._hosts.hurry()
-
     async def wait_connected(self, timeout_s: float) -> Peer | None:
         """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
         clock = asyncio.get_running_loop().time
         end_s = clock() + timeout_s
         while (peer := self.peer) is None and clock() < end_s:
             later = (until_s for until_s in self._busy_until_s.values() if until_s > clock())
-            await self._hosts.wait_news(min([end_s, *later]) - clock())
+            await self.hosts.wait_news(min([end_s, *later]) - clock())
         return peer

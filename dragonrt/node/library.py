@@ -1,21 +1,24 @@
-"""The documents of one side: their index, and the KV that the model computed of them."""
+"""The documents of one side: their index, and the KV that the model computes of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.node.engine import Engine
 from dragonrt.side import KvType
 from retrieval import (
     Chunk,
     Embedder,
     Hit,
     KvStore,
-    MissingKvError,
-    Reranker,
     RetrievalError,
     Retriever,
 )
@@ -29,8 +32,8 @@ class Library:
     """The documents of a side: `kv` holds what `model` computed of the chunks of `retriever`.
 
     `newest` opens the index as it is then; assign the result to `retriever` to use it. The library
-    is `incomplete` while documents are still to be indexed; `skipped` counts files that could not
-    be read. `on_notice` receives each notice for a person once, in any thread.
+    is `incomplete` while documents are still to be indexed; `skipped` counts unreadable files.
+    `on_notice` receives each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -38,7 +41,6 @@ class Library:
     embedder: Embedder
     kv: KvStore
     newest: Callable[[], Retriever]
-    reranker: Reranker | None = None
     kv_type: KvType = "model"
     incomplete: bool = False
     skipped: int = 0
@@ -50,12 +52,10 @@ class Library:
         return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
-        """Return the relevance of chunks to a text: the re-ranker's score, else the cosine."""
-        texts = [chunk.text for chunk in chunks]
-        if self.reranker is not None:
-            return [float(score) for score in self.reranker.score(text, texts)]
+        """Return the relevance of chunks to a text: their cosines."""
         question = self.embedder.encode_question(text)
-        return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
+        vectors = self.embedder.encode([chunk.text for chunk in chunks])
+        return [float(cosine) for cosine in vectors @ question]
 
     def tokens(self, chunk: Chunk) -> list[int]:
         """Return the tokens of a chunk, cut with a notice at half of the model's context."""
@@ -83,10 +83,8 @@ class Library:
 
     def stored_kv(self, chunk: Chunk) -> Document | None:
         """Return the KV of a chunk, if it is stored."""
-        try:
-            return self.model.backend.load(self.kv.read(chunk.digest))
-        except MissingKvError:
-            return None
+        arrays = self.kv.read(chunk.digest)
+        return None if arrays is None else self.model.backend.load(arrays)
 
     def store_kv(self, chunk: Chunk, made: Document) -> Document:
         """Store the KV of a chunk if possible; return it as a later read would."""
@@ -109,10 +107,10 @@ class Library:
             self.on_notice(text)
 
 
-class MissingKv:
-    """Iterates over the chunks of a library's newest snapshot whose KV is not stored.
+class _MissingKv:
+    """The chunks of a library's present snapshot whose KV is not stored.
 
-    It ends when the disk is full or the store's limit is reached; a notice says so.
+    There are no more when the disk is full or the store's limit is reached; a notice says so.
     """
 
     def __init__(self, library: Library) -> None:
@@ -120,7 +118,9 @@ class MissingKv:
         self._index = library.retriever.index
         self._room, self._last = library.kv.room(), 0
         stored = library.kv.stored()
-        numbers = (number for digest, number in self._index.ids().items() if digest not in stored)
+        numbers = (
+            number for digest, number in self._index.store.ids().items() if digest not in stored
+        )
         self._numbers = list(numbers)[::-1]
 
     def __len__(self) -> int:
@@ -140,8 +140,54 @@ class MissingKv:
         return None
 
     def store(self, chunk: Chunk, made: Document) -> None:
-        """Store what was computed of a chunk."""
+        """Store the KV that was computed of a chunk."""
         self._last = self._library.write(chunk, made.dump(self._library.kv_type))
         self._room -= self._last
         if not self._last:
             self._numbers = []
+
+
+def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Compute the KV that chunks lack, as far as there is room."""
+    missing = _MissingKv(library)
+    total = len(missing)
+    while (chunk := missing.next()) is not None:
+        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
+        progress(total - len(missing), total)
+
+
+@asynccontextmanager
+async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable[[], None]]:
+    """Compute the KV that chunks lack whenever no answer is open, until the context ends.
+
+    A question stops the present chunk between two layers; it begins anew later. Yields a function
+    to call when the library has another snapshot. A notice names files that are not read whole.
+    """
+    changed = asyncio.Event()
+    changed.set()
+
+    async def compute() -> None:
+        await asyncio.to_thread(library.check)
+        missing = await asyncio.to_thread(_MissingKv, library)
+        while (chunk := await asyncio.to_thread(missing.next)) is not None:
+            if changed.is_set():
+                return
+            tokens = library.tokens(chunk)
+            made = await engine.read_idle(partial(library.model.reading_document, tokens))
+            await asyncio.to_thread(missing.store, chunk, made)
+
+    async def run() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            try:
+                await compute()
+            except (DragonError, RetrievalError) as error:
+                library.notice(f"KV is computed when a question needs it: {error}")
+
+    task = asyncio.create_task(run(), name="prefilling")
+    try:
+        yield changed.set
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -15,7 +15,7 @@ MOST_OF_A_SOURCE = 16
 FIRST_BYTE_S = 2.0
 """How long a connection may be silent."""
 NETWORK_BITS = 64
-"""Of an IPv6 address: one machine has all that begin alike."""
+"""Prefix of the IPv6 addresses that one machine may have."""
 
 
 class MadeWayError(Exception):
@@ -28,11 +28,11 @@ class _Place:
     heard: Callable[[], bool]
     dismiss: Callable[[], None]
     limit: asyncio.Timeout
-    lost: str = ""
+    lost: str
 
 
 class Lobby:
-    """The places; `turned_away` counts the connections that did not get beyond theirs."""
+    """The places; `turned_away` counts the connections that did not authenticate."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Lobby:
     async def place(
         self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Have a place for as long as the context lasts; `heard` returns whether a byte has come.
+        """Have a place until the context ends; `heard` returns whether a byte has come.
 
         Raises MadeWayError if the connection is silent or unauthenticated for too long. If its
         place is needed, calls `dismiss` before. What runs in the context is cancelled then.
         """
-        loop, source = asyncio.get_running_loop(), source_of(host)
-        self._make_room(source)
-        place: _Place | None = None
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
+        late = f"it did not complete the handshake in {self._handshake_s:g} s"
+        place = _Place(source_of(host), heard, dismiss, limit, late)
+        self._make_room(place.source)
         try:
-            async with asyncio.timeout(self._handshake_s) as limit:
-                place = _Place(source, heard, dismiss, limit)
+            async with limit:
                 self._places[place] = None
                 silent = loop.call_later(FIRST_BYTE_S, self._check_heard, place)
                 try:
@@ -75,8 +75,7 @@ class Lobby:
                     silent.cancel()
                     self._places.pop(place, None)
         except TimeoutError:
-            late = f"it did not complete the handshake in {self._handshake_s:g} s"
-            raise MadeWayError(place.lost or late if place else late) from None
+            raise MadeWayError(place.lost) from None
 
     def _check_heard(self, place: _Place) -> None:
         if place in self._places and not place.heard():
@@ -87,8 +86,7 @@ class Lobby:
         full = len(own) >= self._most_of_a_source
         if full or len(self._places) >= self._most:
             waiting = own if full else list(self._places)
-            silent = (place for place in waiting if not place.heard())
-            leaving = next(silent, waiting[0])
+            leaving = next((place for place in waiting if not place.heard()), waiting[0])
             leaving.dismiss()
             self._end(leaving, "others need its place")
 

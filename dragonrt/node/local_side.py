@@ -48,9 +48,8 @@ class LocalSide:
     """Implements Prefiller on a real model and a real index.
 
     `engine` runs the model, `librarian` the retrieval. Without a `library` the side answers without
-    documents. `profile` is the decode profile of the model on this machine. `pool` bounds the KV of
-    answers. Without `share_sources` the other side is not told the names of documents. `following`
-    is the state of the process that indexes changes, if there is one.
+    documents. `pool` bounds the KV of answers. `following` is the state of the process that indexes
+    changes, if there is one.
     """
 
     side: Side
@@ -72,47 +71,45 @@ class LocalSide:
 
     @property
     def corpus(self) -> str:
-        """Equal on hosts of equal documents: each can go on with the other's answer."""
+        """Return a hash that is equal on hosts that can go on with each other's answers."""
         known = self.model.document_fingerprint
         if self.library is not None:
             known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
-        with self.engine.wanted():
-            return await self._prepared(question, verifies=verifies)
-
-    async def _prepared(self, question: Question, *, verifies: bool) -> PrefillResult:
         clock = asyncio.get_running_loop().time
-        start_s = clock()
-        exact = self.model.exact_blocks
+        start_s, exact, preemption = clock(), self.model.exact_blocks, Preemption()
         # Verifying is worth its while in one forward only, even where a block has other last bits.
         in_blocks = verifies or exact
-        preemption = Preemption()
-        try:
-            hits = await self.librarian.run(lambda: self._find(question))
-            documents = await self._documents(hits, preemption)
-            loaded_s = clock()
-            reader, prompt_tokens = await self.engine.read(
-                lambda: self._prefill(question, documents, hits, preemption, in_blocks=in_blocks)
+        with self.engine.wanted():
+            try:
+                hits = await self.librarian.run(lambda: self._find(question))
+                documents = await self._documents(hits, preemption)
+                loaded_s = clock()
+                reader, prompt_tokens = await self.engine.read(
+                    lambda: self._prefill(question, documents, hits, preemption, in_blocks)
+                )
+            except asyncio.CancelledError:
+                preemption.request()  # nobody waits for the answer: leave the model to others
+                raise
+            chunks = [hit.chunk for hit in hits]
+            names = list(dict.fromkeys(chunk.source for chunk in chunks))
+            files = [names.index(chunk.source) for chunk in chunks]
+            texts = [] if verifies else [self.model.encode(chunk.text) for chunk in chunks]
+            passages = (
+                Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )
-        except asyncio.CancelledError:
-            preemption.request()  # nobody waits for the answer: leave the model to others
-            raise
-        names = list(dict.fromkeys(hit.chunk.source for hit in hits))
-        files = [names.index(hit.chunk.source) for hit in hits]
-        texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
-        cite = [(hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text) for hit in hits]
-        return PrefillResult(
-            context=ModelSession(self.engine, reader),
-            prepared=Prepared(exact, texts, files, reader.context),
-            passages=tuple(Passage(*each) for each in cite),
-            prompt_tokens=prompt_tokens,
-            load_s=loaded_s - start_s,
-            prefill_s=clock() - loaded_s,
-            evidence=_evidence(hits),
-            decode=self.model.decode,
-        )
+            return PrefillResult(
+                context=ModelSession(self.engine, reader),
+                prepared=Prepared(exact, texts, files, reader.context),
+                passages=tuple(passages),
+                prompt_tokens=prompt_tokens,
+                load_s=loaded_s - start_s,
+                prefill_s=clock() - loaded_s,
+                evidence=_evidence(hits),
+                decode=self.model.decode,
+            )
 
     def _find(self, question: Question) -> list[Hit]:
         """Return the chunks to answer from; a resumed answer keeps those of its beginning."""
@@ -136,7 +133,6 @@ class LocalSide:
         library, model, pool = self.library, self.model, self.pool
         if library is None or not hits:
             return [model.document_kv(())]
-
         kept: list[Document] = []
 
         def keep(chunk: Chunk, kv: Document) -> Document:
@@ -157,10 +153,8 @@ class LocalSide:
 
         chunks = [hit.chunk for hit in hits]
         loaded = await self.librarian.run(lambda: list(map(stored, chunks)))
-        return [
-            await computed(chunk) if kv is None else kv
-            for chunk, kv in zip(chunks, loaded, strict=True)
-        ]
+        pairs = zip(chunks, loaded, strict=True)
+        return [await computed(chunk) if kv is None else kv for chunk, kv in pairs]
 
     def _prefill(
         self,
@@ -168,19 +162,15 @@ class LocalSide:
         documents: Sequence[Document],
         hits: Sequence[Hit],
         preemption: Preemption,
-        *,
         in_blocks: bool,
     ) -> Reading[tuple[Reader, int]]:
-        """Read the question behind all documents at once; its length is returned, too."""
-        model = self.model
+        """Read the question behind all documents at once; return its length, too."""
+        model, asked = self.model, question
         longest = max(document.length for document in documents)
-        room = model.context_length - longest - question.max_tokens
-        tokens = fitting_prompt(
-            model, question.prompt, question.history, room, question.instructions
-        )
-        rows = model.sequence(documents, len(tokens) + question.max_tokens, self.pool)
-        weighing = self._weighing(question, hits)
-        start = start_hash(question.seed)
+        room = model.context_length - longest - asked.max_tokens
+        tokens = fitting_prompt(model, asked.prompt, asked.history, room, asked.instructions)
+        rows = model.sequence(documents, len(tokens) + asked.max_tokens, self.pool)
+        weighing, start = self._weighing(asked, hits), start_hash(asked.seed)
         reader = yield from Reader.reading_prompt(
             rows, tokens, start, weighing, in_blocks=in_blocks, preemption=preemption
         )
@@ -188,13 +178,12 @@ class LocalSide:
 
     def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
         """Weigh rows by their scores; a side without documents has one row of score 0."""
-        library = self.library
+        library, chunks = self.library, [hit.chunk for hit in hits]
         scores = np.array([hit.score for hit in hits] or [0.0])
         initial = scores / question.relevance_temperature
         refusal, doubt = self.model.refusal, question.doubt
         if library is None or not hits:
             return Weighing(initial, refusal=refusal, doubt=doubt)
-        chunks = [hit.chunk for hit in hits]
 
         def again(tokens: list[int]) -> Relevances:
             text = f"{question.prompt} {self.model.decode(tokens)}"
@@ -214,11 +203,8 @@ def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
     """Return the tokens of instructions, the latest turns that fit into `room`, and question."""
-    turns = list(history)
-    while True:
-        tokens = model.encode(model.prompt.question_text(turns, question, instructions))
-        if len(tokens) <= room:
+    for first in range(len(history) + 1):
+        text = model.prompt.question_text(history[first:], question, instructions)
+        if len(tokens := model.encode(text)) <= room:
             return tokens
-        if not turns:
-            raise LongQuestionError(len(tokens), max(room, 0), model.name)
-        turns = turns[1:]
+    raise LongQuestionError(len(tokens), max(room, 0), model.name)

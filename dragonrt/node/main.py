@@ -1,14 +1,16 @@
-"""Running a process: its event loop, and the two programs that live in it."""
+"""The event loop of a process, and the two programs that run in it: cloud and device."""
 
 import asyncio
 import ctypes
 import gc
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from dragonrt.backends.model import LanguageModel
@@ -19,21 +21,20 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.client_session import ClientSession
-from dragonrt.node.connector import NotConnectedError, mistaken
-from dragonrt.node.ending import handler_kept, on_signals, terminable
-from dragonrt.node.endpoints import Address, Identity, connector, serve
+from dragonrt.node.ending import on_signals, terminable
+from dragonrt.node.endpoints import Address, Identity, serve
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts, NotConnectedError, mistaken
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
+from dragonrt.node.peer import Peer
 from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.dropped_mass import DroppedMass
-from dragonrt.traces.events import AnswerClosed, AnswerOpened, Record, ThresholdMoved
+from dragonrt.traces.events import AnswerClosed, Record
 from dragonrt.traces.file import Recorder, Sink
 
 T = TypeVar("T")
@@ -56,8 +57,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
     gc.freeze()
     sys.setswitchinterval(SWITCH_S)  # the model's thread must not keep the loop waiting
-    with handler_kept(), asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(terminable(main))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with asyncio.Runner(loop_factory=_loop) as runner:
+            return runner.run(terminable(main))
+    finally:  # a loop that ends restores no handler
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -100,15 +106,15 @@ async def run_cloud(
     Answers under way may finish, within this side's timeouts, unless a second signal comes.
     `on_report` gets the updates of a watched index, `listeners` every event. `beside` runs along.
     """
-    asked = asyncio.Event()
+    stopping = asyncio.Event()
     async with local_side(settings, model, library, on_report, *listeners) as side:
         gatekeeper = Gatekeeper(side, limits)
         identity = Identity("cloud", model, lambda: side.corpus)
         listening = await serve(address, identity, gatekeeper, on_change)
         async with listening as server, beside(Cloud(side, gatekeeper)):
-            on_signals((signal.SIGINT, signal.SIGTERM), asked.set, gatekeeper.hasten)
+            on_signals((signal.SIGINT, signal.SIGTERM), stopping.set, gatekeeper.hasten)
             on_ready(server.port)
-            await asked.wait()
+            await stopping.wait()
             server.stop_listening()
             await gatekeeper.drain(side.timeouts.answer_s)
 
@@ -117,16 +123,14 @@ async def run_cloud(
 class Device:
     """A device that dials its other sides, and asks one question after another.
 
-    `dropped` is what C-SQS dropped in all answers so far: the next one continues its threshold.
     `shown` is what a cloud may read of the latest answers if drafts are not disclosed. `resources`
-    depend on the `unmet` other sides, which were not there yet.
+    depend on the `unmet` other sides.
     """
 
     side: LocalSide
     connectors: Mapping[str, Hosts]
     settings: Settings
     resources: Resources
-    dropped: DroppedMass | None = None
     unmet: Sequence[Member] = ()
     shown: dict[Turn, str] = field(default_factory=dict)
 
@@ -140,34 +144,29 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return a session that can be asked; `on_record` gets its records.
-
-        Raises DragonError if the mode must know the other side's model, which was never there.
-        """
+        """Return a session that can be asked. Raises DragonError as `complete` does."""
         self.complete()
-        resources, folded = self.resources, AnswerCounts()
-        if self.dropped is not None:
-            resources = replace(resources, threshold=self.dropped.threshold)
+        counts = AnswerCounts()
 
         def fold(record: Record) -> None:
             on_record(record)
-            found = folded.counts.dropped_mass
-            if isinstance(record.event, AnswerOpened | ThresholdMoved):
-                folded.take(record)
-            elif isinstance(record.event, AnswerClosed) and found is not None:
-                self.dropped = found if self.dropped is None else self.dropped + found
+            counts.take(record)
+            if isinstance(record.event, AnswerClosed) and counts.dropped_mass is not None:
+                # The next answer continues C-SQS's threshold.
+                threshold = counts.dropped_mass.threshold
+                self.resources = replace(self.resources, threshold=threshold)
 
-        return ClientSession(self.side, self.connectors, question, self.settings, resources, fold)
+        return ClientSession(
+            self.side, self.connectors, question, self.settings, self.resources, fold
+        )
 
     def complete(self) -> None:
-        """Complete the resources that depend on `unmet` sides. Raises NotConnectedError."""
+        """Complete the resources that depend on `unmet` sides. Raises DragonError if it cannot."""
         if self.unmet:
-            for link in self.connectors.values():
-                link.hurry()  # for the next question
-            self.resources, self.settings = mode_resources(
-                self.side, self.unmet, self.connectors, self.settings
-            )
-            self.unmet = ()
+            for hosts in self.connectors.values():
+                hosts.hurry()  # for the next question
+            found = mode_resources(self.side, self.unmet, self.connectors, self.settings)
+            (self.resources, self.settings), self.unmet = found, ()
 
 
 @asynccontextmanager
@@ -181,11 +180,10 @@ async def device(
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[Device]:
-    """Run a device that dials its other sides as long as the context lasts, whether they answer.
+    """Run a device that keeps its other sides connected until the context ends.
 
     `on_notice` gets a line when one is not there, lost or back, `on_report` the updates of a
-    watched index, `listeners` every event. Raises DragonError if one refuses this side for a reason
-    that somebody has to mend.
+    watched index, `listeners` every event. Raises DragonError if one refuses this side for good.
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
         connectors = _hosts(members, model, side.timeouts, side.recorder, on_notice)
@@ -200,10 +198,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: Callable[[str], None]
 ) -> None:
-    """Dial each other side once, and leave; `on_notice` gets a line for each that is not there.
-
-    Raises DragonError as `device` does, before anything that takes long is begun.
-    """
+    """Dial each other side once, and leave. `on_notice` and errors are those of `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(_hosts(members, model, USUAL, recorder, on_notice), how, on_notice):
         pass
@@ -219,6 +214,10 @@ def _hosts(
     """Return the hosts of each member, by the members' names."""
     several, identity = len(members) > 1, Identity("device", model)
 
+    async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
+        stream, connection = await address.dial(identity)
+        return Peer(stream, connection, to, None, timeouts, first_session)
+
     def hosts(member: Member) -> Hosts:
         # The events of a connection name its worker: sessions are numbered alike on each.
         to = recorder.of(member.name) if several else recorder
@@ -226,10 +225,8 @@ def _hosts(
         for number, host in enumerate(member.hosts or (member,)):
             who = f"the worker {member.name}" if several else "the cloud"
             who = f"the host {host.name}" if member.hosts else who
-            first = 1 + number * SESSIONS_APART  # sessions of several hosts have other numbers
-            connectors[host.name] = connector(
-                host.address, identity, timeouts, to, first, on_notice, who
-            )
+            dialling = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
+            connectors[host.name] = Connector(dialling, timeouts, on_notice, who)
         return Hosts(connectors, on_notice)
 
     return {member.name: hosts(member) for member in members}
@@ -239,10 +236,7 @@ def _hosts(
 async def _dialling(
     links: Mapping[str, Hosts], how: Settings, on_notice: Callable[[str], None]
 ) -> AsyncIterator[None]:
-    """Dial each once, and then work on the connections until the context ends.
-
-    Raises DragonError if dialling one cannot succeed before somebody mends something.
-    """
+    """Dial each once, and keep it connected until the context ends; DragonError as `device`."""
     keepers: list[asyncio.Task[None]] = []
     try:
         dialled = (link.connect() for link in links.values())

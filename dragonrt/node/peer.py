@@ -30,7 +30,7 @@ log = logging.getLogger("dragonrt")
 
 
 class ConnectionLostError(DragonError):
-    """The connection to the other side ended; the line says why."""
+    """The connection to the other side ended."""
 
 
 class Session(Protocol):
@@ -39,23 +39,18 @@ class Session(Protocol):
     @property
     def times_bandwidth(self) -> bool:
         """Whether the mode decides by the bandwidth: timed bursts are then worth their bytes."""
-        ...
 
     def measured(self) -> None:
         """Read the link's new estimates."""
-        ...
 
     def receive(self, message: wire.SessionMessage) -> None:
         """Handle a message of this session. A DragonError closes the session with its text."""
-        ...
 
     def closed(self, close: wire.Close) -> None:
         """End the session: the other side closed it, or sent what ended it."""
-        ...
 
     def lost(self, reason: str) -> None:
         """End the session: the connection is gone."""
-        ...
 
 
 Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None]]]
@@ -63,11 +58,7 @@ Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None
 
 
 class Peer:
-    """See the module. `answerer` serves sessions that the other side opens, if this side does.
-
-    `recorder` gets the events of this connection. `on_end` is called when the connection has ended,
-    before its sessions are.
-    """
+    """See the module. `answerer` serves sessions that the other side opens; a device has none."""
 
     def __init__(
         self,
@@ -85,7 +76,8 @@ class Peer:
         self.bandwidth = BandwidthEstimator()
         self.lost_reason: str | None = None
         self.pacing = ConstantRate(connection, self._write, self._drain_stream)
-        self.on_end: Callable[[], None] = lambda: None
+        self.ended = False
+        """Whether the connection has ended; set before its sessions end."""
         self._stream = stream
         self._timeouts = timeouts
         self._answerer = answerer
@@ -96,7 +88,7 @@ class Peer:
         self._heard_s = self._loop.time()
         self._wake_probe = asyncio.Event()
         self._sequence = 0
-        self._padded: dict[int, bool] = {}  # by probe, the latest first
+        self._padded: dict[int, bool] = {}  # by probe
 
     @property
     def round_trip_s(self) -> float:
@@ -106,10 +98,7 @@ class Peer:
     # Sending.
 
     def send(self, message: wire.Message) -> int:
-        """Write a message now and return the bytes it took.
-
-        Writes nothing if the connection, or the session of the message, has ended.
-        """
+        """Write a message unless its session has ended; return the bytes it took."""
         if self.connection.state is not State.OPEN:
             return 0
         if isinstance(message, wire.SessionMessage) and message.session not in self._sessions:
@@ -144,7 +133,7 @@ class Peer:
         return self._next_session - 1
 
     def open(self, session: Session, message: wire.Open) -> None:
-        """Start a session of ours, under the number in its first message."""
+        """Open a session of this side, under the number in its first message."""
         self._sessions[message.session] = session
         self.send(message)
         self._wake_probe.set()
@@ -193,8 +182,7 @@ class Peer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                early, self._early = self._early, []
-                for event, size in early:
+                for event, size in self._early:
                     self._handle(event, size)
                 beside = (self._probe(), self.pacing.run())
                 running = [tasks.create_task(each, name="connection") for each in beside]
@@ -221,10 +209,10 @@ class Peer:
 
     async def _receive_once(self) -> list[tuple[Event, int]]:
         """Return the next events, each with the bytes it took on the wire."""
+        data = b""
         try:
             data = await self._stream.receive()
         except LinkError as error:
-            data = b""
             self.lost_reason = str(error)
         self._heard_s = self._loop.time()
         events = self.connection.receive_data(data) if data else self.connection.eof()
@@ -234,14 +222,14 @@ class Peer:
     def _handle(self, event: Event, size: int) -> None:
         self._record(MessageReceived, event, size)
         match event:
+            case wire.Hello():
+                pass
             case wire.Pong():
                 self._take_echo(event)
             case wire.Goodbye():
                 self.lost_reason = self.lost_reason or event.text or event.reason.value
             case wire.Open():
                 self._accept(event)
-            case wire.Hello():
-                pass
             case _:
                 self._deliver(event)
 
@@ -250,8 +238,7 @@ class Peer:
     ) -> None:
         session = message.session if isinstance(message, wire.SessionMessage) else 0
         step = message.step if isinstance(message, wire.Draft | wire.Target | wire.Block) else None
-        rounds = wire.Block | wire.Verdict | wire.Upload
-        round_ = message.round if isinstance(message, rounds) else None
+        round_ = getattr(message, "round", None)
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 
     def leave(self, reason: Reason = Reason.SHUTDOWN, text: str = "this side ends") -> None:
@@ -292,9 +279,9 @@ class Peer:
             failure = DragonError("an internal error; the other side's log has it")
         finally:
             if self._sessions.get(number) is session:  # its number may be another's by now
+                del self._sessions[number]
                 if failure is not None:
                     self._close_failed(number, failure, Reason.ERROR)
-                self._sessions.pop(number, None)
 
     def _close_failed(self, number: int, error: DragonError, usual: Reason) -> None:
         if isinstance(error, BusyError):
@@ -317,7 +304,7 @@ class Peer:
             session.closed(wire.Close(message.session, Reason.ERROR, str(error)))
 
     def _lose_sessions(self) -> None:
-        self.on_end()
+        self.ended = True
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.lost(self.lost_reason or "the connection ended")
@@ -333,21 +320,17 @@ class Peer:
                 self.lost_reason = text  # before the stream ends: its reader ends the sessions
                 self.leave(Reason.IDLE, text)
                 raise ConnectionLostError(text)
-            self._ping(b"\0" * BURST_BYTES if burst else b"")
+            self._sequence += 1
+            self._padded[self._sequence] = burst
+            self._padded.pop(self._sequence - PROBES_KEPT, None)
+            padding = bytes(BURST_BYTES if burst else 0)
+            self.send(wire.Ping(self._sequence, int(self._loop.time() * 1e6), padding))
             burst = not burst and any(each.times_bandwidth for each in self._sessions.values())
             self._wake_probe.clear()
+            wait_s = timeouts.probe_s if self._sessions else timeouts.keep_alive_s
             with suppress(TimeoutError):
-                async with asyncio.timeout(
-                    timeouts.probe_s if self._sessions else timeouts.keep_alive_s
-                ):
+                async with asyncio.timeout(wait_s):
                     await self._wake_probe.wait()
-
-    def _ping(self, padding: bytes) -> None:
-        self._sequence += 1
-        self._padded = {self._sequence: bool(padding), **self._padded}
-        while len(self._padded) > PROBES_KEPT:
-            self._padded.popitem()
-        self.send(wire.Ping(self._sequence, int(self._loop.time() * 1e6), padding))
 
     def _take_echo(self, echo: wire.Pong) -> None:
         now_s, sent_s = self._loop.time(), echo.time_us / 1e6

@@ -1,4 +1,4 @@
-"""Putting one process together: model, documents, threads, trace."""
+"""Composes one process: model, documents, threads, trace."""
 
 import asyncio
 import functools
@@ -18,9 +18,8 @@ from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
 from dragonrt.node.engine import Engine
 from dragonrt.node.host_profile import load_profile
-from dragonrt.node.library import Library, MissingKv
+from dragonrt.node.library import Library, prefill, prefilling
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.prefilling import prefilling
 from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.worker import WorkerThread
@@ -31,25 +30,20 @@ from retrieval import (
     KvStore,
     Progress,
     Report,
-    Reranker,
     RetrievalError,
     Retriever,
 )
-from retrieval.following import Order
+from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
-"""A first question before the first question, so that no user waits for lazy loading."""
+"""Asked before the first question, so that no user waits for lazy loading."""
 LOCKED_S = 5.0
-"""How long a start waits for a process that indexes: that of a side that has ended ends, too."""
+"""How long a start waits for another process that indexes."""
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Return where the index of documents is kept by default.
-
-    Sample documents have one for each format: nobody is asked to rebuild an index that they never
-    asked for.
-    """
+    """Return where the index of documents is kept by default; for samples, one for each format."""
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
@@ -59,7 +53,7 @@ def default_index(documents: tuple[Path, ...]) -> Path:
 
 
 def index_directory(settings: SideSettings) -> Path | None:
-    """Where the index of a side is, or its KV alone if a database has the rest."""
+    """Return where the index of a side is, or its KV alone if a database has the rest."""
     if settings.index is not None:
         return settings.index
     if settings.store is not None:
@@ -86,13 +80,10 @@ def load_model(settings: SideSettings) -> LanguageModel:
 
 def update_index(
     settings: SideSettings,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index the documents of a side, if it has any: what it did. See `Index.update`.
-
-    Raises DragonError.
-    """
+    """Index the documents of a side, if it has any; see `Index.update`. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None or not settings.documents:
         return None
@@ -101,16 +92,11 @@ def update_index(
             directory,
             settings.documents,
             _embedder(settings.embedder),
-            settings.chunk_words,
-            on_progress,
-            on_portion,
-            settings.rebuild,
-            settings.store,
-            LOCKED_S,
-            settings.parser,
-            settings.exclude,
-            parse_size(settings.largest_file),
-            follow_links=settings.follow_links,
+            progress=on_progress,
+            on_portion=on_portion,
+            rebuild=settings.rebuild,
+            wait_s=LOCKED_S,
+            **_options(settings),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -119,24 +105,22 @@ def update_index(
 def open_library(
     settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
 ) -> Library | None:
-    """The library of a side, if it has one, from the index as it is. Raises DragonError."""
+    """Open the library of a side, if it has one, from the index as it is. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None:
         return None
     name = model.document_fingerprint.replace(":", "-")
-    if settings.kv_type != "model":
-        name = f"{name}-{settings.kv_type}"
+    name += "" if settings.kv_type == "model" else f"-{settings.kv_type}"
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
         embedder = _embedder(settings.embedder)
-        reranker = Reranker.load(settings.reranker) if settings.reranker is not None else None
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
-            return Retriever(index, embedder, reranker, settings.search)
+            return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, reranker, settings.kv_type, incomplete)
+        return Library(model, found, embedder, kv, newest, settings.kv_type, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -144,11 +128,11 @@ def open_library(
 def complete_library(
     settings: SideSettings,
     model: LanguageModel,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     *,
     kv: bool = True,
 ) -> Library | None:
-    """The library of a side with all documents indexed and, with `kv`, their KV stored.
+    """Index all documents of a side, with `kv` store their KV, and return the library, if any.
 
     Raises DragonError.
     """
@@ -157,16 +141,6 @@ def complete_library(
     if library is not None and kv:
         prefill(library)
     return library
-
-
-def prefill(library: Library, progress: Callable[[int, int], None] | None = None) -> None:
-    """Compute the KV that chunks lack, as far as there is room; `progress` hears how many."""
-    missing = MissingKv(library)
-    total = len(missing)
-    while (chunk := missing.next()) is not None:
-        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
-        if progress is not None:
-            progress(total - len(missing), total)
 
 
 _embedder = functools.cache(Embedder.load)
@@ -185,26 +159,20 @@ async def local_side(
 
     `on_report` gets the updates of a watched index, `listeners` every event.
     """
+    loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         heads = await stack.enter_async_context(WorkerThread("heads"))
         engine = await stack.enter_async_context(Engine(heads))
         librarian = await stack.enter_async_context(WorkerThread("librarian"))
-        clock = asyncio.get_running_loop().time
-        sinks = list(listeners)
-        if settings.trace is not None:
-            trace = TraceFile.open(settings.trace)
+        if traced := settings.trace is not None:
+            trace = TraceFile(settings.trace)
             stack.callback(trace.close)
-            sinks.append(trace.write)
-        recorder = Recorder(
-            clock, settings.side, tuple(sinks), keeps_inputs=settings.trace is not None
-        )
+            listeners += (trace.write,)
+        recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)
         recorder.event(0, start(model.name))
         memory = settings.kv_memory
-        kv_bytes = (
-            usual_limit(model.backend.info.device_memory) if memory is None else parse_size(memory)
-        )
+        usual = usual_limit(model.backend.info.device_memory)
         followed = library is not None and (settings.watch or library.incomplete)
-        following = Following() if followed else None
         side = LocalSide(
             side=settings.side,
             model=model,
@@ -214,13 +182,12 @@ async def local_side(
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
-            pool=KvPool(kv_bytes),
-            following=following,
+            pool=KvPool(usual if memory is None else parse_size(memory)),
+            following=Following() if followed else None,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()
         if library is not None:
-            loop = asyncio.get_running_loop()
 
             def notice(text: str) -> None:
                 loop.call_soon_threadsafe(on_report, DragonError(text))
@@ -234,22 +201,24 @@ async def local_side(
                 changed()
                 on_report(report)
 
-            if following is not None:
-                order = _order(settings)
-                await stack.enter_async_context(reindexing(order, library, reported, following))
+            if side.following is not None:
+                order = Order(
+                    [str(path) for path in settings.documents],
+                    str(index_directory(settings)),
+                    settings.embedder,
+                    settings.watch,
+                    _options(settings),
+                )
+                watching = reindexing(order, library, reported, side.following)
+                await stack.enter_async_context(watching)
         yield side
 
 
-def _order(settings: SideSettings) -> Order:
-    return Order(
-        [str(path) for path in settings.documents],
-        str(index_directory(settings)),
-        settings.embedder,
-        settings.chunk_words,
-        settings.store,
-        settings.parser,
-        settings.exclude,
-        parse_size(settings.largest_file),
-        settings.watch,
-        settings.follow_links,
+def _options(settings: SideSettings) -> UpdateOptions:
+    return UpdateOptions(
+        words=settings.chunk_words,
+        url=settings.store,
+        exclude=settings.exclude,
+        largest=parse_size(settings.largest_file),
+        follow_links=settings.follow_links,
     )

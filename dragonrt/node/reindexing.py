@@ -1,7 +1,7 @@
 """Indexes documents while a side answers: the rest of them, and changes (`--watch`).
 
 `retrieval.following` updates the index in a process of its own; the side retrieves from each new
-snapshot. Answers that have begun keep the chunks that they found.
+snapshot.
 """
 
 import asyncio
@@ -45,13 +45,11 @@ async def reindexing(
 ) -> AsyncIterator[None]:
     """Keep an index and its library equal to the documents until the context ends.
 
-    A process that dies is started again, after up to a minute if it dies again.
-    Raises DragonError if the documents cannot be watched.
+    A process that dies is started again. Raises DragonError if the documents cannot be watched.
     """
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(
-        _kept_up(order, library, on_report, following, begun), name="reindexing"
-    )
+    work = _kept_up(order, library, on_report, following, begun)
+    task = asyncio.create_task(work, name="reindexing")
     try:
         await asyncio.shield(begun)
         yield
@@ -95,14 +93,11 @@ async def _kept_up(
 
 @asynccontextmanager
 async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
-    """Start the process; give its output once it notices changes; end it with the context."""
-    pipe = asyncio.subprocess.PIPE
+    """Start the process; yield its output once it notices changes; end it with the context."""
+    pipe, program = asyncio.subprocess.PIPE, (sys.executable, "-P", "-m", "retrieval.following")
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "retrieval.following"),
-            stdin=pipe,
-            stdout=pipe,
-            limit=_LONGEST,
+            *program, stdin=pipe, stdout=pipe, limit=_LONGEST
         )
     except OSError as error:
         raise DragonError(f"no process can be started: {error.strerror}") from None
@@ -112,12 +107,19 @@ async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
         process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
         if order.watch:
             async with asyncio.timeout(USUAL.answer_s):
-                _said(await process.stdout.readline())
+                _parsed(await process.stdout.readline())
         yield process.stdout
     except TimeoutError:
         raise DragonError("the documents cannot be watched: the system does not answer") from None
     finally:
-        await _end(process)
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(END_S):
+                await process.wait()
+        except TimeoutError:  # in the middle of something long: the next update takes that up
+            process.kill()
+            await process.wait()
 
 
 async def _follow(
@@ -126,7 +128,7 @@ async def _follow(
     skipped: Any = ()
     while line := await lines.readline():
         try:
-            report = Report(**_said(line))
+            report = Report(**_parsed(line))
             changed = report.snapshot != library.retriever.index.manifest.snapshot
             complete = library.incomplete and not report.left
             library.incomplete = report.left > 0
@@ -141,19 +143,8 @@ async def _follow(
             on_report(DragonError(following.failed))
 
 
-def _said(line: bytes) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(line or '{"error": "nothing watches the documents"}')
-    if "error" in said:
-        raise DragonError(said["error"])
-    return said
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-    try:
-        async with asyncio.timeout(END_S):
-            await process.wait()
-    except TimeoutError:  # in the middle of something long: the next update takes that up
-        process.kill()
-        await process.wait()
+def _parsed(line: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line or '{"error": "nothing watches the documents"}')
+    if "error" in found:
+        raise DragonError(found["error"])
+    return found

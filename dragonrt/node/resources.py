@@ -15,7 +15,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
-from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.privacy.redaction import MARKER
 
 if TYPE_CHECKING:
@@ -50,13 +50,11 @@ def mode_resources(
     )
     if kind is None:
         return resources, how
-    peer = connectors[members[0].name].peer
-    cloud = peer.connection.peer if peer is not None else None
+    hosts = connectors[members[0].name]
+    cloud = hosts.peer.connection.peer if hosts.peer is not None else None
     if cloud is None:
-        raise NotConnectedError(
-            "the verifier is chosen by the cloud's model, and the cloud is not there: "
-            f"{connectors[members[0].name].absence}"
-        )
+        why = "the verifier is chosen by the cloud's model, and the cloud is not there"
+        raise NotConnectedError(f"{why}: {hosts.absence}")
     found = verifier_of(side.model.fingerprint, cloud.weights, given, kind)
     return replace(resources, verifier=found), how.completed(found.threshold)
 

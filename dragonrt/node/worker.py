@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dragonrt.errors import DragonError
@@ -14,10 +13,7 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Runs jobs one after another in the order of their arrival, off the loop.
-
-    The queue is short: each answer has at most the job it waits for.
-    """
+    """Runs jobs one after another in the order of their arrival, off the loop."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -28,12 +24,7 @@ class WorkerThread:
         self._thread.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -42,7 +33,7 @@ class WorkerThread:
         self._jobs.put(job)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Run `callback` on the loop. Jobs hand their results over by this."""
+        """Run `callback` on the loop. Call from any thread."""
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def run(self, job: Callable[[], T]) -> T:

@@ -6,7 +6,7 @@
     guards      rulings on decided tokens ---+             |             |         |
     redaction   what the cloud reads --------+-------------+             |         |
     disclosure  messages that a level admits --------------+             |         |
-    wire.padding    frames of four sizes --------------------------------+         |
+    wire.frames     frames of four sizes --------------------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+
     traces.ledger   what left in one answer: a fold over its records
 

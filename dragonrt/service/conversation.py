@@ -11,17 +11,15 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answer import OnRecord
-from dragonrt.node.citing import cited, is_refusal, named, texts
+from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
-from dragonrt.node.verbatim import Code, missing
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
-from dragonrt.traces.ledger import Ledger
-from dragonrt.traces.statistics import statistics
+from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
 
 HISTORY = 16
@@ -158,11 +156,11 @@ class Reply:
 
     def ledger(self) -> dict[str, Any]:
         """Return what left the device for this answer, as far as can be observed (SPEC 1.10)."""
-        ledger = Ledger.of(self.answer.records).to_json()
+        left = ledger(AnswerCounts.of(self.answer.records))
         files = dict.fromkeys(passage.file for passage in self.answer.passages)
-        bits = ledger.pop("evidence_bits_of_files")
+        bits = left.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
-        return {**ledger, "files": named}
+        return {**left, "files": named}
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:

@@ -25,9 +25,8 @@ from dragonrt.node.answer import OnRecord
 from dragonrt.node.backend_session import BackendSession, PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import ClientSession
-from dragonrt.node.connector import Connector
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import ConnectionLostError, Peer
 from dragonrt.side import Side
 from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink

@@ -1,14 +1,14 @@
-"""Which records belong to which answer, and which answers of two traces are the same one."""
+"""The answers of a trace, which answers of two traces are the same one, and a trace in numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 from dragonrt.traces import events
-from dragonrt.traces.counts import AnswerCounts, is_opening, milliseconds
+from dragonrt.traces.counts import AnswerCounts, Counts, is_opening
 from dragonrt.traces.events import Event, Record
-from dragonrt.traces.ledger import Ledger
+from dragonrt.traces.statistics import ledger, median_ms, milliseconds, trace_report
 
 E = TypeVar("E", covariant=True)
 
@@ -26,54 +26,16 @@ def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
     return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
-@dataclass(frozen=True)
-class TracedAnswer:
-    """One answer, or the part of it made in one session, as one side saw it.
-
-    `peer` is the device's address in a cloud's trace. Without the event AnswerOpened, as where a
-    process was killed, there is only the message that opens.
-    """
-
-    session: int
-    peer: str
-    records: list[Record] = field(default_factory=list)
-
-    @cached_property
-    def found(self) -> AnswerCounts:
-        return AnswerCounts.of(self.records)
-
-    @cached_property
-    def decisions(self) -> list[At[events.TokenDecided]]:
-        return list(of_type(self.records, events.TokenDecided))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures of the answer; the device alone keeps a ledger."""
-        found = self.found
-        return {
-            "session": self.session,
-            **({"peer": self.peer} if self.peer else {}),
-            "finish": found.closed.finish if found.closed else None,
-            "resumed": found.resumed,
-            "load_ms": milliseconds(found.load_s),
-            "prefill_ms": milliseconds(found.prefill_s),
-            **found.counts.to_json(),
-            **(
-                {"ledger": Ledger.of(self.records).to_json()}
-                if self.records[0].side == "device"
-                else {}
-            ),
-        }
-
-
-def split(records: Iterable[Record]) -> tuple[list[TracedAnswer], list[Record]]:
-    """Return a trace's answers in the order in which they began, and the records of none.
+def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
+    """Return the records of a trace's answers, as these began, and the records of none.
 
     A number that is opened again is another answer's. A coordinator's workers' sessions are parts
-    of its answer, which has no session itself.
+    of its answer, which has no session itself. An answer begins with the event AnswerOpened, or
+    with the message that opens; where a process was killed there is only the message.
     """
-    answers: list[TracedAnswer] = []
+    answers: list[list[Record]] = []
     rest: list[Record] = []
-    current: dict[tuple[str, int], TracedAnswer] = {}
+    current: dict[tuple[str, int], list[Record]] = {}
     begun: dict[tuple[str, int], set[type[Event]]] = {}
     for record in records:
         event = record.event
@@ -88,27 +50,68 @@ def split(records: Iterable[Record]) -> tuple[list[TracedAnswer], list[Record]]:
         if isinstance(event, events.AnswerOpened) or (is_opening(event) and not is_part):
             # The event and the message come in either order: one of a kind per answer.
             if type(event) in begun.get(key, {type(event)}):
-                current[key], begun[key] = TracedAnswer(record.session, record.peer), set()
+                current[key], begun[key] = [], set()
                 answers.append(current[key])
             begun[key].add(type(event))
-        (current[key].records if key in current else rest).append(record)
+        current.get(key, rest).append(record)
     return answers, rest
 
 
-def twin(answer: TracedAnswer, others: Sequence[TracedAnswer]) -> TracedAnswer | None:
+def twin(answer: Sequence[Record], others: Iterable[Sequence[Record]]) -> Sequence[Record] | None:
     """Find the other side's part of an answer: same session and seed, most tokens in common."""
 
-    def seed(one: TracedAnswer) -> object:
-        return None if one.found.opened is None else one.found.opened.settings.get("seed")
+    def identity(one: Sequence[Record]) -> tuple[Any, ...]:
+        opened = next(of_type(one, events.AnswerOpened), None)
+        return (one[0].session, opened.event.settings.get("seed")) if opened else ()
 
-    def decided(one: TracedAnswer) -> set[tuple[int, int]]:
-        return {(each.event.step, each.event.token) for each in one.decisions}
+    def decided(one: Sequence[Record]) -> set[tuple[int, int]]:
+        return {(at.event.step, at.event.token) for at in of_type(one, events.TokenDecided)}
 
-    alike = [
-        one
-        for one in others
-        if one.found.opened is not None
-        and (one.session, seed(one)) == (answer.session, seed(answer))
-    ]
-    ours = decided(answer)
-    return max(alike, key=lambda one: len(decided(one) & ours), default=None)
+    alike = [one for one in others if identity(one) == identity(answer)]
+    return max(alike, key=lambda one: len(decided(one) & decided(answer)), default=None)
+
+
+def summary(records: Iterable[Record]) -> dict[str, Any]:
+    """Return what `dragonrt trace --json` prints of one side's trace, which begins with `start`.
+
+    Probes are the samples of the round trip and bandwidth. Handshakes and probes belong to no
+    answer.
+    """
+    answers, rest = split(records)
+    counts, total = [AnswerCounts.of(each) for each in answers], Counts()
+    for each in counts:
+        total.add(each)
+    probes = [at.event for at in of_type(rest, events.LinkProbed)]
+    rtts_s = [each.rtt for each in probes if each.rtt is not None]
+    bandwidths = [each.bandwidth for each in probes if each.bandwidth is not None]
+    return {
+        "side": rest[0].side,
+        "model": next(of_type(rest, events.TraceStarted)).event.model,
+        "answers": [_report(*each) for each in zip(answers, counts, strict=True)],
+        "total": trace_report(total),
+        "other_bytes": {
+            "sent": sum(at.event.bytes for at in of_type(rest, events.MessageSent)),
+            "received": sum(at.event.bytes for at in of_type(rest, events.MessageReceived)),
+        },
+        "probes": {
+            "samples": len(rtts_s),
+            "rtt_ms": median_ms(rtts_s),
+            "rtt_ms_range": [milliseconds(pick(rtts_s)) for pick in (min, max)] if rtts_s else None,
+            "bandwidth_bits": round(median(bandwidths)) if bandwidths else None,
+        },
+    }
+
+
+def _report(records: Sequence[Record], counts: AnswerCounts) -> dict[str, Any]:
+    """The figures of one answer; the device alone keeps a ledger."""
+    first = records[0]
+    return {
+        "session": first.session,
+        **({"peer": first.peer} if first.peer else {}),
+        "finish": counts.closed.finish if counts.closed else None,
+        "resumed": counts.resumed,
+        "load_ms": milliseconds(counts.load_s),
+        "prefill_ms": milliseconds(counts.prefill_s),
+        **trace_report(counts),
+        **({"ledger": ledger(counts)} if first.side == "device" else {}),
+    }

@@ -44,8 +44,6 @@ COUNTERS = {
 }
 MESSAGES = 1000
 """Thread numbers of sessions' messages start here."""
-SHORTEST_US = 1
-"""An arrow needs a slice to begin and end at, however short."""
 
 
 def write_chrome_trace(by_side: Mapping[Side, Sequence[Record]], path: Path) -> None:
@@ -75,8 +73,6 @@ def _objects(by_side: Mapping[Side, Sequence[Record]]) -> Iterator[Object]:
             what = "messages" if messages else "decoding"
             label = f"session {session}: {what}" if session else f"connection: {what}"
             yield _named("thread_name", process, thread, label)
-        if isinstance(record.event, events.Drafted):  # its distribution is no sight
-            continue
         for found in _of(record, {"pid": process, "tid": thread}):
             if found["ph"] == "X" and not messages:
                 # Times in a trace are rounded one by one, and slices that overlap are no stack.
@@ -111,7 +107,8 @@ def _of(record: Record, where: Object) -> Iterator[Object]:
         case events.MessageSent() | events.MessageReceived():
             number = "" if event.step is None else f" {event.step}"
             name = f"{kind} {event.message}{number}"
-            shown = {"ph": "X", "name": name, "ts": time_us, "dur": SHORTEST_US}
+            # An arrow needs a slice to begin and end at, however short.
+            shown = {"ph": "X", "name": name, "ts": time_us, "dur": 1}
         case events.SideReady(load=load, prefill=prefill):
             shown = _slice("prepare", record.t, load + prefill)
         case events.LinkProbed() | events.LatencyEstimated():

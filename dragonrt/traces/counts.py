@@ -1,57 +1,98 @@
-"""Fold the records of an answer into counts, which every statistic and summary is made of."""
+"""One fold over the records of an answer gives all its figures, which every report is made of."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from statistics import median
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
+from math import inf, isfinite
 from typing import Any
 
+from dragonrt.distributions.conformal import ConformalThreshold, theorem2_bound
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import Event, Record
+from dragonrt.traces.schema import KINDS
 
 OPENS = "open"
 """The message that opens a session."""
-
-ADDS: Mapping[type[Event], Mapping[str, str]] = {
-    events.MessageSent: {"bytes_sent": "bytes"},
-    events.MessageReceived: {"bytes_received": "bytes"},
-    events.ForwardDone: {"forwards": "", "drafted": "tokens", "forward_s": "seconds"},
-    events.TokenDecided: {"tokens": ""},
-    events.BlockSent: {"blocks": "", "block_tokens": "tokens", "bits": "bits"},
-    events.BlockJudged: {
-        "verified": "",
-        "judged": "tokens",
-        "stood": "accepted",
-        "verify_s": "verify",
-        "verdicts_waited_s": "waited",
-    },
-    events.TargetDecoded: {"calls": "", "decoded": ""},
-    events.BlockOutrun: {"judged": "tokens", "stood": "tokens"},
-    events.RolledBack: {"rollbacks": "", "dropped": "dropped"},
-    events.ForwardPreempted: {"preemptions": ""},
-    events.ForwardStopped: {"preempted": ""},
-    events.AggregatorSwitched: {"switches": ""},
-    events.TextsDiverged: {"divergences": ""},
-    events.WentAlone: {"losses": ""},
-}
-"""What an event adds to the counts: the value of its field of that name, or 1 without a name."""
-
-SUMS = (
-    *("bytes_sent", "bytes_received", "forwards", "drafted", "blocks", "block_tokens", "bits"),
-    *("verified", "resampled", "preemptions", "rollbacks", "dropped", "switches", "divergences"),
-    "losses",
-)
-"""Counts that are reported as they are."""
+ROUNDING = 1e-12
 
 
 def is_opening(event: Event) -> bool:
-    """Whether it is the message that opens a session."""
+    """Return whether it is the message that opens a session."""
     return isinstance(event, events.MessageSent | events.MessageReceived) and event.message == OPENS
+
+
+def summed(*sources: str, start: float = 0) -> Any:
+    """Return a field to which events add: each of a kind 1, or the value of its field (`a.b`)."""
+    return field(default=start, metadata={"sources": sources})
 
 
 def _by_side() -> dict[Side, int]:
     return {"device": 0, "cloud": 0}
+
+
+@dataclass(slots=True)
+class DroppedMass:
+    """The mass that C-SQS dropped of `tokens` tokens, and the most that SQS Theorem 2 allows.
+
+    `follows` says whether every threshold is what SQS Eq. (8) makes of the one before it: the
+    theorem speaks of no other. `threshold` is the next token's. Those of several answers can be
+    added: one that goes on where the one before it ended belongs to its run, another allows its
+    own.
+    """
+
+    first: ConformalThreshold
+    threshold: ConformalThreshold
+    tokens: int = 0
+    dropped: float = 0.0
+    allowed: float = 0.0
+    follows: bool = True
+
+    @classmethod
+    def of(cls, opened: events.AnswerOpened, moved: events.ThresholdMoved) -> "DroppedMass":
+        """Return that of an answer before its first token."""
+        learning_rate, target, horizon = map(
+            opened.settings.get, ("learning_rate", "target", "horizon")
+        )
+        first = ConformalThreshold.first(moved.beta, learning_rate or 0.0, target or 0.0, horizon)
+        return cls(first, first)
+
+    def take(self, moved: events.ThresholdMoved) -> None:
+        """Add a token."""
+        first = self.first
+        self.follows &= abs(moved.beta - self.threshold.beta) <= ROUNDING
+        self.threshold = self.threshold.after(moved.dropped)
+        self.tokens += 1
+        self.dropped += moved.dropped
+        self.allowed = inf  # a threshold that learns nothing promises nothing
+        if first.eta > 0:
+            bound = theorem2_bound(self.tokens, first.beta, first.eta, first.alpha)
+            self.allowed = self.tokens * bound
+
+    def __add__(self, other: "DroppedMass") -> "DroppedMass":
+        last, first, allowed = self.threshold, other.first, other.allowed
+        same_rates = (first.eta, first.alpha) == (last.eta, last.alpha)
+        if same_rates and abs(first.beta - last.beta) <= ROUNDING:  # the same run
+            allowed = other.tokens * first.alpha
+        return replace(
+            other,
+            tokens=self.tokens + other.tokens,
+            dropped=self.dropped + other.dropped,
+            allowed=self.allowed + allowed,
+            follows=self.follows and other.follows,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return averages over the tokens."""
+        bound = self.allowed / self.tokens
+        return {
+            "tokens": self.tokens,
+            "average_dropped": self.dropped / self.tokens,
+            "beta": self.threshold.beta,
+            "bound": bound if isfinite(bound) else None,
+            "says_nothing": bound >= 1,  # no token has more mass than that
+            "follows": self.follows,
+        }
 
 
 @dataclass(slots=True)
@@ -70,85 +111,64 @@ class Counts:
     requested, `preempted` forwards stopped.
     """
 
-    tokens: int = 0
+    tokens: int = summed("decide")
     first_token_s: list[float] = field(default_factory=list)
     between_s: float = 0.0
     intervals: int = 0
     compared: dict[Side, int] = field(default_factory=_by_side)
     accepted: dict[Side, int] = field(default_factory=_by_side)
     waited_s: dict[str, float] = field(default_factory=dict)
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    forwards: int = 0
-    forward_s: float = 0.0
-    drafted: int = 0
-    preemptions: int = 0
-    preempted: int = 0
-    blocks: int = 0
-    block_tokens: int = 0
-    bits: int = 0
-    verified: int = 0
-    calls: int = 0
-    decoded: int = 0
-    judged: int = 0
-    stood: int = 0
+    bytes_sent: int = summed("send.bytes")
+    bytes_received: int = summed("receive.bytes")
+    forwards: int = summed("decode")
+    forward_s: float = summed("decode.seconds", start=0.0)
+    drafted: int = summed("decode.tokens")
+    preemptions: int = summed("preempt")
+    preempted: int = summed("stopped")
+    blocks: int = summed("block")
+    block_tokens: int = summed("block.tokens")
+    bits: int = summed("block.bits")
+    verified: int = summed("verdict")
+    calls: int = summed("decoded")
+    decoded: int = summed("decoded")
+    judged: int = summed("verdict.tokens", "outrun.tokens")
+    stood: int = summed("verdict.accepted", "outrun.tokens")
     resampled: int = 0
-    verify_s: float = 0.0
-    verdicts_waited_s: float = 0.0
+    verify_s: float = summed("verdict.verify", start=0.0)
+    verdicts_waited_s: float = summed("verdict.waited", start=0.0)
     unverified: int = 0
     unread: int = 0
     missing: dict[str, int] = field(default_factory=dict)
-    rollbacks: int = 0
-    dropped: int = 0
-    switches: int = 0
-    divergences: int = 0
-    losses: int = 0
+    rollbacks: int = summed("rollback")
+    dropped: int = summed("rollback.dropped")
+    switches: int = summed("switch")
+    divergences: int = summed("diverge")
+    losses: int = summed("alone")
     dropped_mass: DroppedMass | None = None
 
     def add(self, other: "Counts") -> None:
         """Add those of another answer."""
-        for each in fields(self):
+        for each in fields(Counts):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, dict):
-                for key, part in theirs.items():
-                    mine[key] = mine.get(key, 0) + part
-            elif mine is None or theirs is None:
-                setattr(self, each.name, mine or theirs)
+                both = {key: mine.get(key, 0) + theirs.get(key, 0) for key in mine | theirs}
             else:
-                setattr(self, each.name, mine + theirs)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return rates and means where they exist, milliseconds; None where there is nothing."""
-        travelled = self.bytes_sent + self.bytes_received
-        dropped_mass = self.dropped_mass
-        return {
-            "tokens": self.tokens,
-            "time_to_first_token_ms": median_ms(self.first_token_s),
-            "ms_per_token": ms_each(self.between_s, self.intervals),
-            "acceptance": acceptance(self),
-            "waited_ms": {
-                cause: milliseconds(seconds) for cause, seconds in sorted(self.waited_s.items())
-            },
-            "bytes_per_token": mean(travelled, self.tokens),
-            "ms_per_forward": ms_each(self.forward_s, self.forwards),
-            "tokens_per_block": mean(self.block_tokens, self.blocks),
-            "bits_per_token": mean(self.bits, self.tokens) if self.blocks else None,
-            "resampling_rate": share(self.resampled, self.verified),
-            "ms_per_verdict": ms_each(self.verify_s, self.verified),
-            **{name: getattr(self, name) for name in SUMS},
-            "absences": sum(self.missing.values()),
-            "conformal": None if dropped_mass is None else dropped_mass.to_json(),
-        }
+                both = mine or theirs if None in (mine, theirs) else mine + theirs
+            setattr(self, each.name, both)
 
 
 @dataclass(slots=True)
-class AnswerCounts:
+class AnswerCounts(Counts):
     """A fold over the records of one answer, live or from a file.
 
     `opened_s` and `last_s` are the times of its beginning and of the newest decision.
+
+    What left the device (SPEC 1.10) is observed, without a guarantee: bytes of text, and tokens, of
+    which some went with `distributions_sent`. `evidence_bits`, and `file_bits` in the order of
+    `Answer.passages`, sum over the `weighed` tokens, for which the cloud's distribution was known
+    here. `revealed` is what the cloud learned from tokens, None where it reads more than these.
     """
 
-    counts: Counts = field(default_factory=Counts)
     opened: events.AnswerOpened | None = None
     opened_s: float | None = None
     last_s: float | None = None
@@ -156,9 +176,21 @@ class AnswerCounts:
     prefill_s: float = 0.0
     alone_from: int | None = None
     closed: events.AnswerClosed | None = None
+    question_bytes: int = summed("ask.question")
+    history_bytes: int = summed("ask.history")
+    tokens_sent: int = summed("ask.accepted", "disclose", "block.tokens", "block.decided")
+    distributions_sent: int = summed("disclose.distribution")
+    tokens_withheld: int = summed("decide.withheld")
+    weighed: int = 0
+    evidence_bits: float = 0.0
+    file_bits: list[float] = field(default_factory=list)
+    revealed: float | None = None
+    disclosed: list[tuple[int, int]] = field(default_factory=list)
+    decided: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
+        """Return the figures of an answer's records."""
         found = cls()
         for record in records:
             found.take(record)
@@ -166,25 +198,30 @@ class AnswerCounts:
 
     def take(self, record: Record) -> None:
         """Add the next record."""
-        counts, event = self.counts, record.event
+        event = record.event
         if self.opened_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
             self.opened_s = record.t
-        for name, part in ADDS.get(type(event), {}).items():
-            setattr(counts, name, getattr(counts, name) + (getattr(event, part) if part else 1))
+        for name, part in _SUMMANDS.get(event.KIND, ()):
+            setattr(self, name, getattr(self, name) + (getattr(event, part) if part else 1))
         match event:
             case events.TokenDecided():
                 self._take_decision(record.t, event)
+                self._take_evidence(event)
             case events.BlockJudged():
                 self._take_verdict(event)
             case events.BlockOutrun():
                 self._compare("device", event.tokens, event.tokens)
+            case events.BlockSent():
+                self.distributions_sent += event.tokens * event.distributions
+            case events.Disclosed():
+                self.disclosed.append((event.step, event.token))
             case events.ThresholdMoved() if self.opened is not None:
-                if counts.dropped_mass is None:
-                    counts.dropped_mass = DroppedMass.of(self.opened)
-                counts.dropped_mass.take(event)
+                if self.dropped_mass is None:
+                    self.dropped_mass = DroppedMass.of(self.opened, event)
+                self.dropped_mass.take(event)
             case events.RoundDecided():
                 for name in event.missing:
-                    counts.missing[name] = counts.missing.get(name, 0) + 1
+                    self.missing[name] = self.missing.get(name, 0) + 1
             case events.WentAlone() if self.alone_from is None:
                 self.alone_from = event.step
             case events.AnswerOpened() if self.opened is None:  # else it goes on in another session
@@ -193,72 +230,64 @@ class AnswerCounts:
                 self.load_s, self.prefill_s = event.load, event.prefill
             case events.AnswerClosed():
                 self.closed = event
-            case _:
-                pass
-
-    @property
-    def mode(self) -> str:
-        return "" if self.opened is None else self.opened.mode
 
     @property
     def resumed(self) -> bool:
         """Whether it had tokens before it began here."""
         return self.opened is not None and self.opened.accepted > 0
 
+    @property
+    def unused(self) -> int:
+        """Tokens that were drafted and sent, and are not in the answer at their place."""
+        dead = sum(self.decided.get(step) != token for step, token in self.disclosed)
+        return dead + self.block_tokens - self.stood
+
     def _take_decision(self, now: float, event: events.TokenDecided) -> None:
-        counts = self.counts
         if self.last_s is not None:
-            counts.between_s += now - self.last_s
-            counts.intervals += 1
+            self.between_s += now - self.last_s
+            self.intervals += 1
         elif self.opened_s is not None and not self.resumed:
-            counts.first_token_s.append(now - self.opened_s)
+            self.first_token_s.append(now - self.opened_s)
         self.last_s = now
-        counts.waited_s[event.cause] = counts.waited_s.get(event.cause, 0.0) + event.waited
+        self.waited_s[event.cause] = self.waited_s.get(event.cause, 0.0) + event.waited
         if event.device is not None and event.cloud is not None:
             self._compare("device", event.device, 1)
             self._compare("cloud", event.cloud, 1)
         elif self.opened is not None and not self.opened.exact and event.cause == "own":
-            counts.unverified += 1
-            counts.unread += 1
+            self.unverified += 1
+            self.unread += 1
             self._compare("device", 1, 1)
 
+    def _take_evidence(self, event: events.TokenDecided) -> None:
+        self.decided[event.step] = event.token
+        if event.revealed is not None:
+            self.revealed = (self.revealed or 0.0) + event.revealed
+        if event.evidence is not None:
+            self.weighed += 1
+            self.evidence_bits += event.evidence
+            both = zip_longest(self.file_bits, event.files, fillvalue=0.0)
+            self.file_bits = [before + bits for before, bits in both]
+
     def _take_verdict(self, event: events.BlockJudged) -> None:
-        refused = event.accepted < event.tokens
-        self.counts.calls += event.verify > 0  # else the text judged the block, and no forward
-        self.counts.resampled += refused
-        self.counts.unread = 0
-        self._compare("device", event.accepted, event.accepted + refused)
+        rejected = event.accepted < event.tokens
+        self.calls += event.verify > 0  # else the text judged the block, and no forward
+        self.resampled += rejected
+        self.unread = 0
+        self._compare("device", event.accepted, event.accepted + rejected)
 
     def _compare(self, side: Side, accepted: int, compared: int) -> None:
-        self.counts.accepted[side] += accepted
-        self.counts.compared[side] += compared
+        self.accepted[side] += accepted
+        self.compared[side] += compared
 
 
-def share(part: float, whole: float) -> float | None:
-    """A rate for people; None where there was nothing to measure."""
-    return round(part / whole, 4) if whole else None
+def _summands() -> dict[str, list[tuple[str, str]]]:
+    """By kind of event: the fields that are sums over it, and the field of the event they add."""
+    found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KINDS}
+    for each in fields(AnswerCounts):
+        for source in each.metadata.get("sources", ()):
+            kind, _, part = source.partition(".")
+            found[kind].append((each.name, part))
+    return found
 
 
-def mean(total: float, count: int) -> float | None:
-    """As `share`, with one digit."""
-    return round(total / count, 1) if count else None
-
-
-def milliseconds(seconds: float | None) -> float | None:
-    """Of seconds, if there are any."""
-    return None if seconds is None else round(1000 * seconds, 3)
-
-
-def acceptance(counts: Counts) -> dict[Side, Any]:
-    """The share of each side's drafts that stand."""
-    return {side: share(counts.accepted[side], counts.compared[side]) for side in counts.compared}
-
-
-def ms_each(seconds: float, count: int) -> float | None:
-    """Milliseconds for each of `count`."""
-    return milliseconds(seconds / count) if count else None
-
-
-def median_ms(seconds: list[float]) -> float | None:
-    """Median in milliseconds."""
-    return milliseconds(median(seconds)) if seconds else None
+_SUMMANDS = _summands()

@@ -7,16 +7,9 @@ pictures are folds over records, live or from a file. `KIND` is the event's name
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from dragonrt.side import Side
-
-HASH = "hash"
-PrefixHash: TypeAlias = Annotated[int, HASH]
-"""64 bits; in a file 16 hexadecimal digits."""
-
-PACKED, DIGEST = "packed", "digest"
-"""Values that stand in a file as `packed` makes them, and of which only a digest does."""
 
 Cause = Literal["own", "other", "target"]
 """What a decision waited for last: the own draft, the other side's, or its target or verdict."""
@@ -51,7 +44,7 @@ class AnswerOpened(Event, kind="open"):
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
     the next one of that session. The message Open comes just before it or after it. In an answer
-    that is not `exact`, drafted tokens stand without a verdict, too.
+    that is not `exact`, drafted tokens may be accepted without a verdict.
     """
 
     mode: str
@@ -66,7 +59,6 @@ class SideReady(Event, kind="ready"):
     load: float
     prefill: float
     prompt_tokens: int
-    vocabulary: int
 
 
 class ForwardDone(Event, kind="decode"):
@@ -82,16 +74,9 @@ class ForwardDone(Event, kind="decode"):
 
 
 class Drafted(Event, kind="draft"):
-    """An own draft after the prefix with that hash, with all that a simulation needs to repeat it.
-
-    `seconds` is its part of the forward, 0 if it needed none of its own.
-    """
+    """An own draft that the decided text still leads to."""
 
     step: int
-    prefix: PrefixHash
-    seconds: float
-    relevance: float
-    payload: bytes
 
 
 class MessageSent(Event, kind="send"):
@@ -138,15 +123,12 @@ class TokenDecided(Event, kind="decide"):
     revealed: float | None = None
 
     def accepted(self, side: Side) -> bool | None:
-        """Whether that side's draft became the token; None where there was none to compare."""
+        """Return whether that side's draft became the token; None if there was none to compare."""
         return self.device if side == "device" else self.cloud
 
 
 class TokenRanked(Event, kind="rank"):
-    """The target's probability of the token of `step`, and its likeliest tokens with theirs.
-
-    Only on request. Probabilities are those of the mixture, before the sampler.
-    """
+    """On request: the target's probability of the token and its likeliest ones, before sampling."""
 
     step: int
     token: int
@@ -172,13 +154,6 @@ class Disclosed(Event, kind="disclose"):
     step: int
     token: int
     distribution: bool = False
-
-
-class EntriesAsked(Event, kind="entries"):
-    """The winner of a race was not proved: so many probabilities were asked for (SPEC 1.8)."""
-
-    step: int
-    tokens: int
 
 
 class BlockSent(Event, kind="block"):
@@ -265,10 +240,9 @@ class ForwardStopped(Event, kind="stopped"):
 
 
 class LatencyEstimated(Event, kind="estimate"):
-    """The scheduler's estimate of a step, with a single aggregator (DRAGON Eq. 8).
+    """ΔZ of the device: seconds per token that the cloud as single aggregator saves (DRAGON Eq. 8).
 
-    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It
-    follows from the round trip, both sides' acceptance and both sides' seconds per draft.
+    It follows from the round trip, both sides' acceptance and both sides' seconds per draft.
     """
 
     step: int
@@ -322,9 +296,8 @@ class Noticed(Event, kind="notice"):
 class AnswerClosed(Event, kind="close"):
     """The answer ended: stop, length, cancelled or error.
 
-    The device adds the bytes of its connections during the answer, probes and padding included, and
-    the moving average of the round trip. `held` is the mean wait of a message for its tick, if the
-    rate is constant.
+    The device adds the bytes of its connections during the answer, probes and padding included, the
+    moving average of the round trip and, at a constant rate, a message's mean wait for its tick.
     """
 
     finish: str
@@ -340,14 +313,14 @@ class ModeInput(Event, kind="input"):
     """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
 
     The inputs of one `answer` of this process, the first of which is what its machine is made of,
-    are all that `dragonrt trace --replay` needs. They hold no text of documents or questions. Of
-    the effects there is a digest.
+    are all that `dragonrt trace --replay` needs. They are packed and hold no text of documents or
+    questions. `effects` is a digest.
     """
 
     answer: int
     now: float
-    input: Annotated[Any, PACKED]
-    effects: Annotated[Any, DIGEST]
+    input: Any
+    effects: str
     asked: int = 0
 
 

@@ -3,18 +3,17 @@
 import json
 import logging
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Self, TextIO
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.side import Side
 from dragonrt.traces.events import AnswerClosed, Event, Record, TraceStarted
-from dragonrt.traces.schema import SCHEMA, TraceError, from_object, to_object
+from dragonrt.traces.schema import SCHEMA, from_object, to_object
 from retrieval.files import create, opened
 
 log = logging.getLogger("dragonrt")
@@ -47,30 +46,28 @@ class Recorder:
                 sink(record)
 
     def of(self, peer: str) -> "Recorder":
-        """For the events of one connection."""
+        """Return one for the events of a connection."""
         return replace(self, peer=peer)
 
     def also(self, sink: Sink) -> "Recorder":
-        """For events that one sink more wants to know of."""
+        """Return one with another sink."""
         return replace(self, sinks=(*self.sinks, sink))
 
 
 class TraceFile:
-    """Records as lines of a file, which is the caller's to begin with `start`."""
+    """A new file of records, its owner's alone, which the caller begins with `start`.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file: TextIO | None = file
+    Raises DragonError if it cannot be written.
+    """
 
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """A new file, its owner's alone; DragonError if it cannot be written."""
+    def __init__(self, path: Path) -> None:
         try:
-            return cls(TextIOWrapper(create(path), encoding="utf-8"))
+            self._file: TextIOWrapper | None = TextIOWrapper(create(path), encoding="utf-8")
         except OSError as error:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
 
     def write(self, record: Record) -> None:
-        """Write a record; where the disk refuses, no more, with a line: no answer fails for it."""
+        """Write a record. If the disk is full, log that the trace ends: no answer fails for it."""
         if self._file is None:
             return
         try:
@@ -90,58 +87,49 @@ class TraceFile:
 
 
 def start(model: str) -> TraceStarted:
-    """The first event of every file."""
-    return TraceStarted(SCHEMA, __version__, model, _clock_name())
-
-
-def _clock_name() -> str:
-    """Equal for two processes exactly where they read the same monotonic clock: host and boot."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    """Return the first event of every file."""
+    try:  # two processes read the same monotonic clock on one host since one boot
+        clock = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return platform.node()
+        clock = platform.node()
+    return TraceStarted(SCHEMA, __version__, model, clock)
 
 
 def read_trace(path: Path) -> list[Record]:
-    """The records of a file. Raises DragonError if it cannot be read, or is no such trace."""
+    """Return the records of a file, but for a last one that was cut off, as by a kill.
+
+    Raises DragonError, naming the line, if it cannot be read or is no trace of this version.
+    """
     try:
-        with TextIOWrapper(opened(path), encoding="utf-8", errors="replace") as lines:
-            return read_records(lines, str(path))
+        with TextIOWrapper(opened(path), encoding="utf-8", errors="replace") as file:
+            lines = list(file)
     except OSError as error:
         raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None
-
-
-def read_records(lines: Iterable[str], name: str) -> list[Record]:
-    """The records of a trace's lines; a last one that was cut off, as by a kill, is left out.
-
-    Raises TraceError, naming `name` and the line, for anything else that is not a record.
-    """
-    kept = list(lines)
     records: list[Record] = []
-    for number, line in enumerate(kept, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             value = json.loads(line)
         except ValueError:
-            if number == len(kept) and number > 1 and not line.endswith("\n"):
+            if number == len(lines) and number > 1 and not line.endswith("\n"):
                 break
-            raise TraceError(f"{name} line {number} is not JSON: is this a trace?") from None
+            raise DragonError(f"{path} line {number} is not JSON: is this a trace?") from None
         if number == 1:
-            _check_start(value, name)
+            _check_start(value, path)
         try:
             records.append(from_object(value))
-        except TraceError as error:
-            raise TraceError(f"{name} line {number} is not a trace event: {error}") from None
+        except DragonError as error:
+            raise DragonError(f"{path} line {number} is not a trace event: {error}") from None
     if not records:
-        raise TraceError(f"{name} is empty: is this a trace?")
+        raise DragonError(f"{path} is empty: is this a trace?")
     return records
 
 
-def _check_start(value: object, name: str) -> None:
+def _check_start(value: object, path: Path) -> None:
     if not isinstance(value, dict) or value.get("event") != TraceStarted.KIND:
-        raise TraceError(f"{name} line 1 does not begin a trace: is this a trace?")
+        raise DragonError(f"{path} line 1 does not begin a trace: is this a trace?")
     schema = value.get("schema", 1)
     if schema != SCHEMA:
-        raise TraceError(
-            f"{name} is a trace of schema {schema}, and this version reads schema {SCHEMA}: "
+        raise DragonError(
+            f"{path} is a trace of schema {schema}, and this version reads schema {SCHEMA}: "
             f"record it again, or read it with dragonrt {value.get('version', 'of its time')}"
         )

@@ -27,9 +27,10 @@ class UnpackError(DragonError):
 
 def pack(value: Any) -> Any:
     """Return the value as JSON has it."""
+    name = f"{type(value).__module__}:{type(value).__qualname__}"
     match value:
         case Enum():
-            return {"enum": _name(value), "value": value.value}
+            return {"enum": name, "value": value.value}
         case None | bool() | int() | float() | str():
             return value
         case bytes():
@@ -44,13 +45,15 @@ def pack(value: Any) -> Any:
             data = b64encode(value.tobytes()).decode("ascii")
             return {"array": data, "dtype": value.dtype.str, "shape": list(value.shape)}
     if is_dataclass(value) and not isinstance(value, type):
-        own = {each.name: pack(getattr(value, each.name)) for each in fields(value)}
-        return {"of": _name(value), "fields": own}
+        return {
+            "of": name,
+            "fields": {each.name: pack(getattr(value, each.name)) for each in fields(value)},
+        }
     return {"gap": type(value).__name__}
 
 
 def unpack(packed: Any) -> Any:
-    """Return the value that was packed; UnpackError where there is a gap."""
+    """Return the value that was packed. Raises UnpackError if there is a gap."""
     match packed:
         case list():
             return [unpack(each) for each in packed]
@@ -83,15 +86,10 @@ def digest(value: Any) -> str:
     return blake2b(dumps(shown, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def _name(value: Any) -> str:
-    return f"{type(value).__module__}:{type(value).__qualname__}"
-
-
 def _class(name: str) -> Any:
     """The dataclass or enum of that name, in a module that is loaded: nothing is imported."""
     module, _, qualified = name.partition(":")
     found = getattr(sys.modules.get(module), qualified, None)
-    known = isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum))
-    if not known:
-        raise UnpackError(f"there is no {name} here: the trace is of another version or mode")
-    return found
+    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)):
+        return found
+    raise UnpackError(f"there is no {name} here: the trace is of another version or mode")

@@ -1,108 +1,179 @@
-"""The numbers of an answer on the device, as `--json` and a conversation tell them."""
+"""Reports of an answer's counts: on the device, of its mode, of a trace, and of what left."""
 
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
-from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds, ms_each, share
+from dragonrt.side import Side
+from dragonrt.traces.counts import AnswerCounts, Counts
+from dragonrt.traces.events import AnswerClosed
+
+SUMS = (
+    *("bytes_sent", "bytes_received", "forwards", "drafted", "blocks", "block_tokens", "bits"),
+    *("verified", "resampled", "preemptions", "rollbacks", "dropped", "switches", "divergences"),
+    "losses",
+)
+"""Counts that a trace's report has as they are."""
 
 
 def statistics(
     answer: AnswerCounts, of_mode: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
 ) -> dict[str, Any]:
-    """Numbers by name, of an answer that is over; those `of_mode` come last.
+    """Return the numbers of an answer that is over, as `--json` has them; those `of_mode` last.
 
     None where there was nothing to measure.
     """
-    counts, closed = answer.counts, answer.closed
-    sent, received = (closed.bytes_sent, closed.bytes_received) if closed else (0, 0)
-    total_s = None
+    closed, total_s = answer.closed or AnswerClosed(""), None
     if answer.last_s is not None and answer.opened_s is not None:
         total_s = answer.last_s - answer.opened_s
     return {
-        "tokens": counts.tokens,
-        "time_to_first_token_ms": milliseconds(next(iter(counts.first_token_s), None)),
-        "ms_per_token": ms_each(counts.between_s, counts.intervals),
+        "tokens": answer.tokens,
+        "time_to_first_token_ms": milliseconds(next(iter(answer.first_token_s), None)),
+        "ms_per_token": _ms_each(answer.between_s, answer.intervals),
         "total_ms": milliseconds(total_s),
-        "bytes_sent": sent,
-        "bytes_received": received,
-        "bytes_per_token": mean(sent + received, counts.tokens),
-        "padding_sent": closed.padding_sent if closed else 0,
-        "padding_received": closed.padding_received if closed else 0,
-        "held_ms": milliseconds(closed.held if closed else None),
-        "rtt_ms": milliseconds(closed.rtt if closed else None),
-        "acceptance": acceptance(counts),
+        "bytes_sent": closed.bytes_sent,
+        "bytes_received": closed.bytes_received,
+        "bytes_per_token": _mean(closed.bytes_sent + closed.bytes_received, answer.tokens),
+        "padding_sent": closed.padding_sent,
+        "padding_received": closed.padding_received,
+        "held_ms": milliseconds(closed.held),
+        "rtt_ms": milliseconds(closed.rtt),
+        "acceptance": _acceptance(answer, "device", "cloud"),
         **of_mode(answer),
     }
 
 
 def dragon(answer: AnswerCounts) -> dict[str, Any]:
-    """Those of mode dragon."""
-    counts = answer.counts
-    return {
-        "forwards": counts.forwards,
-        "preempted": counts.preempted,
-        "rollbacks": counts.rollbacks,
-        "switches": counts.switches,
-        "divergences": counts.divergences,
-        "alone_from": answer.alone_from,
-    }
+    """Return those of mode dragon."""
+    names = ("forwards", "preempted", "rollbacks", "switches", "divergences", "alone_from")
+    return {name: getattr(answer, name) for name in names}
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Those of a mode that drafts blocks."""
-    counts = answer.counts
+    """Return those of a mode that drafts blocks."""
     return {
-        "acceptance": {"device": acceptance(counts)["device"]},
-        "blocks": counts.blocks,
-        "drafted": counts.block_tokens,
-        "accepted": counts.stood,
-        "resampled": counts.resampled,
-        "resampling_rate": share(counts.resampled, counts.verified),
-        # Sent and never judged: a block before them did not stand as guessed.
-        "wasted": counts.block_tokens - counts.judged,
-        "bits_up": counts.bits,
-        "bits_per_token": mean(counts.bits, counts.tokens),
-        "forwards": counts.forwards,
-        "preempted": counts.preempted,
-        "draft_ms": milliseconds(counts.forward_s),
-        "verify_ms": milliseconds(counts.verify_s),
-        "waited_ms": milliseconds(counts.verdicts_waited_s),
+        "acceptance": _acceptance(answer, "device"),
+        "blocks": answer.blocks,
+        "drafted": answer.block_tokens,
+        "accepted": answer.stood,
+        "resampled": answer.resampled,
+        "resampling_rate": _share(answer.resampled, answer.verified),
+        # Sent and never judged: a block before them was not accepted as guessed.
+        "wasted": answer.block_tokens - answer.judged,
+        "bits_up": answer.bits,
+        "bits_per_token": _mean(answer.bits, answer.tokens),
+        "forwards": answer.forwards,
+        "preempted": answer.preempted,
+        "draft_ms": milliseconds(answer.forward_s),
+        "verify_ms": milliseconds(answer.verify_s),
+        "waited_ms": milliseconds(answer.verdicts_waited_s),
         "alone_from": answer.alone_from,
     }
 
 
 def speculative(answer: AnswerCounts) -> dict[str, Any]:
-    """Those of `blocks`, and what the cloud decoded and C-SQS dropped."""
-    dropped_mass = answer.counts.dropped_mass
-    conformal = {} if dropped_mass is None else {"conformal": dropped_mass.to_json()}
-    return {**blocks(answer), "decoded_by_cloud": answer.counts.decoded, **conformal}
+    """Return those of `blocks`, and what the cloud decoded and C-SQS dropped."""
+    dropped = answer.dropped_mass
+    conformal = {} if dropped is None else {"conformal": dropped.to_json()}
+    return {**blocks(answer), "decoded_by_cloud": answer.decoded, **conformal}
 
 
 def sprinter(answer: AnswerCounts) -> dict[str, Any]:
-    """`drafted` and `accepted` are those of SPRINTER's Theorem 7: tokens that passed count."""
-    counts = answer.counts
-    calls = counts.verified
-    per_call = round(1 + counts.unverified / calls, 2) if calls else None
+    """Return `drafted` and `accepted` of SPRINTER's Theorem 7, where tokens that passed count."""
+    calls = answer.verified
     return {
         **blocks(answer),
-        "drafted": counts.unverified + counts.judged,
-        "accepted": counts.unverified + counts.stood,
-        "unverified": counts.unverified,
-        "unread": counts.unread,
+        "drafted": answer.unverified + answer.judged,
+        "accepted": answer.unverified + answer.stood,
+        "unverified": answer.unverified,
+        "unread": answer.unread,
         "target_calls": calls,
-        "tokens_per_target_call": per_call,
+        "tokens_per_target_call": round(1 + answer.unverified / calls, 2) if calls else None,
     }
 
 
 def federated(answer: AnswerCounts) -> dict[str, Any]:
-    """Of the rounds that decided something."""
-    counts = answer.counts
+    """Return those of the rounds that decided something."""
     return {
-        "acceptance": {"device": acceptance(counts)["device"]},
-        "rounds": counts.verified,
-        "drafted": counts.judged,
-        "accepted": counts.stood,
-        "resampled": counts.resampled,
-        "waited_ms": milliseconds(counts.verdicts_waited_s),
-        "missing": dict(counts.missing),
+        "acceptance": _acceptance(answer, "device"),
+        "rounds": answer.verified,
+        "drafted": answer.judged,
+        "accepted": answer.stood,
+        "resampled": answer.resampled,
+        "waited_ms": milliseconds(answer.verdicts_waited_s),
+        "missing": dict(answer.missing),
     }
+
+
+def trace_report(counts: Counts) -> dict[str, Any]:
+    """Return what `dragonrt trace --json` prints of an answer, or of the sum of several."""
+    dropped = counts.dropped_mass
+    return {
+        "tokens": counts.tokens,
+        "time_to_first_token_ms": median_ms(counts.first_token_s),
+        "ms_per_token": _ms_each(counts.between_s, counts.intervals),
+        "acceptance": _acceptance(counts, "device", "cloud"),
+        "waited_ms": {
+            cause: milliseconds(seconds) for cause, seconds in sorted(counts.waited_s.items())
+        },
+        "bytes_per_token": _mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
+        "ms_per_forward": _ms_each(counts.forward_s, counts.forwards),
+        "tokens_per_block": _mean(counts.block_tokens, counts.blocks),
+        "bits_per_token": _mean(counts.bits, counts.tokens) if counts.blocks else None,
+        "resampling_rate": _share(counts.resampled, counts.verified),
+        "ms_per_verdict": _ms_each(counts.verify_s, counts.verified),
+        **{name: getattr(counts, name) for name in SUMS},
+        "absences": sum(counts.missing.values()),
+        "conformal": None if dropped is None else dropped.to_json(),
+    }
+
+
+def ledger(answer: AnswerCounts) -> dict[str, Any]:
+    """Return what left the device in an answer; files by their number.
+
+    What the device's documents know leaves it in other ways in each mode:
+
+        dragon        drafts with distributions; or decided tokens alone (`disclose`)
+        speculative   drafted tokens, with the distributions that the codec sends; the cloud's text
+        federated     drafted tokens, to every worker; the workers' text
+        sprinter      accepted tokens, and one doubtful token a block with its distribution
+    """
+    return {
+        "question_bytes": answer.question_bytes,
+        "history_bytes": answer.history_bytes,
+        "tokens_sent": answer.tokens_sent,
+        "distributions_sent": answer.distributions_sent,
+        "tokens_not_in_answer": answer.unused,
+        "tokens_withheld": answer.tokens_withheld,
+        "revealed_bits": None if answer.revealed is None else round(answer.revealed, 2),
+        "evidence_bits": round(answer.evidence_bits, 2) if answer.weighed else None,
+        "evidence_of_tokens": answer.weighed,
+        "evidence_bits_of_files": [round(bits, 2) for bits in answer.file_bits],
+    }
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Return milliseconds, if there are any."""
+    return None if seconds is None else round(1000 * seconds, 3)
+
+
+def median_ms(seconds: list[float]) -> float | None:
+    """Return the median in milliseconds."""
+    return milliseconds(median(seconds)) if seconds else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _mean(total: float, count: int) -> float | None:
+    return round(total / count, 1) if count else None
+
+
+def _ms_each(seconds: float, count: int) -> float | None:
+    return milliseconds(seconds / count) if count else None
+
+
+def _acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
+    """The share of each side's drafts that became tokens."""
+    return {side: _share(counts.accepted[side], counts.compared[side]) for side in sides}

@@ -1,8 +1,7 @@
 """Traces as a timeline of one answer: what both sides did, what travelled, what was decided.
 
-With both sides' traces every message has its two ends. Clocks of different hosts are brought
-together by the messages themselves: the fastest one of each direction is taken to have needed the
-same time (as NTP does).
+With both sides' traces every message has its two ends. Clocks of different hosts are aligned by the
+messages: the fastest one of each direction is taken to have needed the same time (as NTP does).
 """
 
 from collections import defaultdict, deque
@@ -13,13 +12,10 @@ from dragonrt.errors import DragonError
 from dragonrt.side import Side, other
 from dragonrt.traces import events
 from dragonrt.traces.answers import At, of_type, split, twin
+from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
 
 SIDES: tuple[Side, ...] = ("device", "cloud")
-
-
-class TimelineError(DragonError):
-    """Traces that do not belong together, or hold no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +40,6 @@ class Flight:
     message: str
     sent: Record
     arrived: Record | None
-
-    @property
-    def sender(self) -> Side:
-        return self.sent.side
-
-    @property
-    def start_s(self) -> float:
-        return self.sent.t
-
-    @property
-    def end_s(self) -> float | None:
-        return None if self.arrived is None else self.arrived.t
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +71,11 @@ class Timeline:
 def aligned(traces: Sequence[Sequence[Record]]) -> dict[Side, list[Record]]:
     """Return the records of one or two sides on one clock, the first file's.
 
-    Raises TimelineError for two traces of the same side.
+    Raises DragonError for two traces of the same side.
     """
     by_side = {records[0].side: list(records) for records in traces}
     if len(by_side) < len(traces):
-        raise TimelineError("both files are traces of the same side: give one of each")
+        raise DragonError("both files are traces of the same side: give one of each")
     if len(by_side) == 2:
         first, second = by_side
         by_side[second] = _moved(by_side[second], _shift(first, by_side))
@@ -104,47 +88,44 @@ def _moved(records: Iterable[Record], seconds: float) -> list[Record]:
 
 def _shift(first: Side, by_side: Mapping[Side, Sequence[Record]]) -> float:
     """Return the seconds to add to the second file's times."""
-    clocks = [
-        at.event.clock for side in SIDES for at in of_type(by_side[side], events.TraceStarted)
-    ]
-    if len(clocks) == 2 and clocks[0] == clocks[1]:
+    clocks = [next(of_type(each, events.TraceStarted)).event.clock for each in by_side.values()]
+    if clocks[0] == clocks[1]:
         return 0.0
     fastest: dict[Side, float] = {}
     for flight in flights(by_side, check=False):
-        if flight.end_s is not None:
-            needed_s = flight.end_s - flight.start_s
-            fastest[flight.sender] = min(needed_s, fastest.get(flight.sender, needed_s))
+        if flight.arrived is not None:
+            needed_s, sender = flight.arrived.t - flight.sent.t, flight.sent.side
+            fastest[sender] = min(needed_s, fastest.get(sender, needed_s))
     if len(fastest) < 2:
-        raise TimelineError("the two traces have no messages in common: are they of one run?")
+        raise DragonError("the two traces have no messages in common: are they of one run?")
     return (fastest[other(first)] - fastest[first]) / 2
 
 
 def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = None) -> Timeline:
     """Return one answer of what `aligned` returned: the session's, else the one of most tokens.
 
-    Of several as long it is the last one. Raises TimelineError where there is no such answer.
+    Of several as long it is the last one. Raises DragonError where there is no such answer.
     """
     answers = {side: split(by_side[side])[0] for side in SIDES if side in by_side}
     side = next(iter(answers))
-    found = [
-        each
-        for each in reversed(answers[side])
-        if each.found.opened and session in (None, each.session) and each.decisions
-    ]
-    if not found:
+    tokens = {
+        number: counts.tokens
+        for number, counts in enumerate(map(AnswerCounts.of, answers[side]))
+        if counts.opened and session in (None, answers[side][number][0].session) and counts.tokens
+    }
+    if not tokens:
         which = "answer" if session is None else f"answer of session {session}"
-        raise TimelineError(f"there is no {which} with tokens in the {side}'s trace")
-    answer = max(found, key=lambda each: len(each.decisions))
-    chosen = {side: answer}
+        raise DragonError(f"there is no {which} with tokens in the {side}'s trace")
+    number = max(reversed(tokens), key=tokens.__getitem__)
+    chosen: dict[Side, Sequence[Record]] = {side: answers[side][number]}
     if len(answers) == 2:
-        twin_answer = twin(answer, answers[other(side)])
+        twin_answer = twin(chosen[side], answers[other(side)])
         if twin_answer is None:
-            raise TimelineError(
-                f"session {answer.session} is in one of the two traces only: are they of one run?"
-            )
+            which = f"session {chosen[side][0].session}"
+            raise DragonError(f"{which} is in one of the two traces only: are they of one run?")
         chosen[other(side)] = twin_answer
-    opened = next(of_type(answer.records, events.AnswerOpened))
-    records = {each: _moved(one.records, -opened.time_s) for each, one in chosen.items()}
+    opened = next(of_type(chosen[side], events.AnswerOpened))
+    records = {each: _moved(one, -opened.time_s) for each, one in chosen.items()}
     both = sorted((record for each in records.values() for record in each), key=lambda one: one.t)
     probes = of_type(_moved(by_side[side], -opened.time_s), events.LinkProbed)
     rtts = [(at.time_s, at.event.rtt) for at in probes if 0 <= at.time_s <= both[-1].t]
@@ -161,20 +142,16 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
 
 def _track(side: Side, records: Sequence[Record]) -> Track:
     """The last forward of a step before its decision is the one that was compared."""
-    compared: dict[int, int] = {}
+    compared: dict[int, At[events.ForwardDone]] = {}
     accepted: dict[int, bool | None] = {}
     forwards = list(of_type(records, events.ForwardDone))
-    number = 0
-    for record in records:
-        match record.event:
-            case events.ForwardDone(step=first, tokens=tokens):
-                steps = range(first, first + tokens)
-                compared |= {step: number for step in steps if step not in accepted}
-                number += 1
-            case events.TokenDecided(step=step) as decided:
-                accepted[step] = decided.accepted(side)
-            case _:
-                pass
+    coming = iter(forwards)
+    for event in (record.event for record in records):
+        if isinstance(event, events.ForwardDone):
+            steps = range(event.step, event.step + event.tokens)
+            compared |= dict.fromkeys(set(steps) - accepted.keys(), next(coming))
+        elif isinstance(event, events.TokenDecided):
+            accepted[event.step] = event.accepted(side)
     return Track(
         forwards=tuple(
             Forward(
@@ -182,9 +159,9 @@ def _track(side: Side, records: Sequence[Record]) -> Track:
                 at.time_s,
                 at.event.step,
                 at.event.tokens,
-                accepted.get(at.event.step) if compared.get(at.event.step) == number else None,
+                accepted.get(at.event.step) if compared.get(at.event.step) is at else None,
             )
-            for number, at in enumerate(forwards)
+            for at in forwards
         ),
         decisions=tuple(of_type(records, events.TokenDecided)),
         stopped=tuple(
@@ -203,16 +180,16 @@ def flights(by_side: Mapping[Side, Sequence[Record]], *, check: bool = True) -> 
     received: dict[tuple[object, ...], deque[Record]] = defaultdict(deque)
     for side, records in by_side.items():
         for record in records:
-            match record.event:
+            event = record.event
+            if isinstance(event, events.MessageSent | events.MessageReceived):
                 # Devices number their sessions alike.
-                case events.MessageSent(message=message, step=step, round=number):
-                    sent.append(((side, record.session, message, step, number), record, message))
-                case events.MessageReceived(message=message, step=step, round=number):
-                    received[other(side), record.session, message, step, number].append(record)
-                case _:
-                    pass
-    for kind, record, message in sent:
-        arrived = received[kind]
+                kind = record.session, event.message, event.step, event.round
+                if isinstance(event, events.MessageSent):
+                    sent.append(((side, *kind), record, event.message))
+                else:
+                    received[other(side), *kind].append(record)
+    for key, record, message in sent:
+        arrived = received[key]
         while check and arrived and arrived[0].t < record.t:
             arrived.popleft()
         yield Flight(message, record, arrived.popleft() if arrived else None)

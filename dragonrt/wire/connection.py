@@ -13,14 +13,21 @@ roles differ) or replayed (the nonces are fresh).
 
 import hashlib
 import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
+from dragonrt.wire.frames import (
+    CELL_HEADER,
+    MAX_BODY,
+    PACED,
+    FrameDecoder,
+    cell,
+    encode_frame,
+    in_cells,
+)
 from dragonrt.wire.messages import (
     SESSION_MESSAGES,
     Authenticate,
@@ -32,8 +39,6 @@ from dragonrt.wire.messages import (
     Pong,
     SessionMessage,
 )
-from dragonrt.wire.padding import HEADER_BYTES as CELL_HEADER
-from dragonrt.wire.padding import PACED, cell, in_cells
 from dragonrt.wire.reasons import (
     HandshakeError,
     LocalProtocolError,
@@ -71,16 +76,18 @@ DEFAULT_MAX_SESSIONS = 64
 _PROOF_LABEL = b"dragonrt proof 1 "
 
 
-@dataclass(slots=True)
-class Statistics:
-    """Bytes and frames of each direction, headers included; padding is added by cells."""
+class Traffic(NamedTuple):
+    """Bytes sent and received, and how many of these are padding."""
 
-    bytes_received: int = 0
-    frames_received: int = 0
-    bytes_sent: int = 0
-    frames_sent: int = 0
-    padding_received: int = 0
+    sent: int = 0
+    received: int = 0
     padding_sent: int = 0
+    padding_received: int = 0
+
+    @classmethod
+    def total(cls, each: "Iterable[Traffic]") -> "Traffic":
+        """Return the sum."""
+        return cls(*map(sum, zip(*each, strict=True)))
 
 
 class Connection:
@@ -111,7 +118,7 @@ class Connection:
         self._frames = FrameDecoder(HANDSHAKE_LIMIT)
         self._sessions = Sessions(hello.vocabulary, max_sessions)
         self._outgoing = bytearray()
-        self._counts = Statistics()
+        self._sent = self._received = self._padding_sent = 0
         self.message_bytes = 0
         """The bytes of the last frame that was made, without padding."""
         self._padded = False
@@ -128,19 +135,17 @@ class Connection:
         """Take bytes in any split, and return the events that they complete, in order.
 
         The other side's Hello is returned when it has proven the key. Pings are answered, not
-        returned. A Close ends its session here too, whichever side was at fault. Raises
-        RemoteProtocolError (HandshakeError before the connection is open) when the connection
-        ends: write `data_to_send`, then close the stream. Events of the same call are lost.
+        returned. Raises RemoteProtocolError (HandshakeError before the connection is open) when the
+        connection ends: write `data_to_send`, then close the stream.
         """
         events: list[Event] = []
         self.event_bytes = []
         if self.closed:
             return events
-        self._counts.bytes_received += len(data)
+        self._received += len(data)
         self._frames.feed(data)
         try:
             while self.state is not State.CLOSED and (body := self._frames.next_body()) is not None:
-                self._counts.frames_received += 1
                 event = self._receive_body(body)
                 if event is not None:
                     events.append(event)
@@ -181,24 +186,20 @@ class Connection:
         Raises LocalProtocolError if the state does not allow it: the handshake is automatic,
         sessions follow `sessions.SEND`, and nothing follows a Goodbye.
         """
-        if self.closed or (self.state is not State.OPEN and not isinstance(message, Goodbye)):
-            raise LocalProtocolError(
-                Reason.OUT_OF_ORDER,
-                f"a {type(message).__name__} cannot be sent while the connection is "
-                f"in state {self.state.value}",
-            )
+        ready = self.state is State.OPEN and not isinstance(message, Hello | Authenticate)
+        if self.closed or not (ready or isinstance(message, Goodbye)):
+            text = f"a {type(message).__name__} cannot be sent in state {self.state.value}"
+            raise LocalProtocolError(Reason.OUT_OF_ORDER, text)
         if isinstance(message, SessionMessage):
             self._sessions.send(message)
         elif isinstance(message, Goodbye):
             self._end()
-        elif isinstance(message, Hello | Authenticate):
-            raise LocalProtocolError(Reason.OUT_OF_ORDER, "the handshake is automatic")
         self._queue(message)
         return self.data_to_send()
 
     @property
     def closed(self) -> bool:
-        """Return whether a side said Goodbye or broke the protocol, or the stream ended."""
+        """Return whether the connection has ended."""
         return self.state is State.CLOSED
 
     def session_state(self, session: int) -> SessionState:
@@ -210,9 +211,10 @@ class Connection:
         """Return the sessions that are asked, invited or open, oldest first."""
         return self._sessions.known()
 
-    def statistics(self) -> Statistics:
-        """Return the bytes and frames so far."""
-        return replace(self._counts, padding_received=self._frames.padding_bytes)
+    def traffic(self) -> Traffic:
+        """Return the bytes so far."""
+        padding = self._padding_sent, self._frames.padding_bytes
+        return Traffic(self._sent, self._received, *padding)
 
     # In cells.
 
@@ -241,8 +243,8 @@ class Connection:
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - CELL_HEADER])
         del waiting[: len(content)]
-        self._counts.bytes_sent += PACED
-        self._counts.padding_sent += PACED - len(content)
+        self._sent += PACED
+        self._padding_sent += PACED - len(content)
         return cell(content, PACED)
 
     # From a frame to an event.
@@ -331,7 +333,6 @@ class Connection:
         # A padded Ping measures the link, so its padding must travel as it is.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
         self.message_bytes = len(frame)
-        self._counts.frames_sent += 1
         if isinstance(message, Goodbye):
             self.unpace()
         if self._waiting is not None:
@@ -342,8 +343,8 @@ class Connection:
     def _write(self, frames: bytes) -> None:
         data = in_cells(frames) if self._padded else frames
         self._outgoing += data
-        self._counts.bytes_sent += len(data)
-        self._counts.padding_sent += len(data) - len(frames)
+        self._sent += len(data)
+        self._padding_sent += len(data) - len(frames)
 
     def _end(self) -> None:
         self.state = State.CLOSED

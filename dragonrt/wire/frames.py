@@ -1,14 +1,19 @@
 """Frames: a body behind a 4-byte header, so that a stream of bytes becomes messages again.
 
 The header is a big-endian integer: bit 31 says that the body is an lz4 block (with its size before
-compression in front), bit 29 that it is a cell, which carries a piece of a stream of other frames
-(see `cells`), bits 30 and 28 are zero, bits 27-0 are the length of the body that follows. The
-declared length, and the declared size of an lz4 block, are checked before anything is kept for it.
+compression in front), bit 29 that it is a cell, bits 30 and 28 are zero, bits 27-0 are the length
+of the body that follows. The declared length, and the declared size of an lz4 block, are checked
+before anything is kept for it.
+
+Even where messages are encrypted, their sizes show. In cells (SPEC 1.10) they show only as one of
+SIZES; where one cell leaves at every tick, they do not show at all. The body of a cell is 4 bytes,
+the length of its content, then a piece of the stream of other frames, then zeros.
 """
+
+from typing import Final
 
 import lz4.block
 
-from dragonrt.wire.padding import CELL, content_of
 from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
 HEADER_BYTES = 4
@@ -16,6 +21,14 @@ MAX_BODY = 4 * 1024 * 1024
 COMPRESS_ABOVE = 512  # encoded distributions grow under lz4; only long texts are worth a try
 _LZ4 = 1 << 31
 _LENGTH = (1 << 28) - 1
+
+CELL: Final = 1 << 29
+CELL_HEADER: Final = 8
+"""Bytes of a cell before its content: the frame's header, and the content's length."""
+SIZES: Final = (256, 1024, 4096, 16384)
+"""Bytes of a cell on the wire. A draft takes the smallest one, a question the second."""
+PACED: Final = 1024
+"""Bytes of every cell at a constant rate."""
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
@@ -28,18 +41,38 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
     return (flag | len(body)).to_bytes(HEADER_BYTES, "big") + body
 
 
+def cell(content: bytes, size: int) -> bytes:
+    """Return one cell of `size` bytes, which holds at most CELL_HEADER less of content."""
+    header = (CELL | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
+    return (header + content).ljust(size, b"\0")
+
+
+def in_cells(frame: bytes) -> bytes:
+    """Return a frame in as few bytes of cells as hold it."""
+    most = SIZES[-1] - CELL_HEADER
+    pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
+    fitting = (next(s for s in SIZES if s >= len(piece) + CELL_HEADER) for piece in pieces)
+    return b"".join(cell(piece, size) for piece, size in zip(pieces, fitting, strict=True))
+
+
+def content_of(body: bytes) -> bytes:
+    """Return what the body of a cell carries. Raises RemoteProtocolError for one that is none."""
+    count = int.from_bytes(body[:4], "big")
+    if len(body) < 4 or count > len(body) - 4:
+        raise RemoteProtocolError(Reason.MALFORMED, "a cell holds less than it says")
+    return body[4 : 4 + count]
+
+
 class FrameDecoder:
     """Takes bytes in any split and returns complete bodies.
 
     `limit` is the longest body, before and after decompression; it may change between two frames.
-    At most one frame of that length and the bytes of one `feed` are buffered, and the same of what
-    cells carry.
+    At most one such frame and the bytes of one `feed` are buffered, the same of what cells carry.
     """
 
-    _flags = _LZ4 | CELL
-
-    def __init__(self, limit: int = MAX_BODY) -> None:
+    def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | CELL) -> None:
         self.limit = limit
+        self._flags = flags
         self.frame_bytes = 0  # of the frame that `next_body` gave last, header included
         self.padding_bytes = 0  # of all cells so far: what they have beside their contents
         self._carried: FrameDecoder | None = None  # takes what cells carry
@@ -74,7 +107,7 @@ class FrameDecoder:
     def _carry(self, content: bytes) -> None:
         self.padding_bytes += self.frame_bytes - len(content)
         if self._carried is None:
-            self._carried = _Carried()
+            self._carried = FrameDecoder(flags=_LZ4)  # no cell lies in a cell
         self._carried.limit = self.limit
         self._carried.feed(content)
 
@@ -104,12 +137,6 @@ class FrameDecoder:
         """Return whether part of a frame is buffered."""
         inside = self._carried is not None and self._carried.has_partial_frame
         return inside or len(self._buffer) > self._start
-
-
-class _Carried(FrameDecoder):
-    """Takes what cells carry: no further cells."""
-
-    _flags = _LZ4
 
 
 def _decompress(body: bytes, limit: int) -> bytes:

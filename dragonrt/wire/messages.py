@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, TypeAlias, get_args
 
 from dragonrt.side import Side
+from dragonrt.wire import limits
 from dragonrt.wire.fields import (
     FINITE,
     LINE,
@@ -22,26 +23,6 @@ from dragonrt.wire.fields import (
     octets,
     tuple_of,
     utf8,
-)
-from dragonrt.wire.limits import (
-    MAX_32,
-    MAX_64,
-    MAX_BLOCK,
-    MAX_CODE,
-    MAX_DOCUMENTS,
-    MAX_MISSING,
-    MAX_MODEL_NAME,
-    MAX_NAME,
-    MAX_PADDING,
-    MAX_PAYLOAD,
-    MAX_RESOLUTION,
-    MAX_STEP,
-    MAX_TIME_US,
-    MAX_TOKEN,
-    MAX_UPLOAD,
-    MAX_WANTED,
-    NONCE_BYTES,
-    PROOF_BYTES,
 )
 from dragonrt.wire.reasons import MessageError, Reason
 from dragonrt.wire.values import VALUES, Values
@@ -60,15 +41,16 @@ def _reason(value: str) -> Reason:
         return Reason.ERROR
 
 
-U32: TypeAlias = Annotated[int, integer(0, MAX_32)]
-Hash: TypeAlias = Annotated[int, integer(0, MAX_64)]
-Time: TypeAlias = Annotated[int, integer(0, MAX_TIME_US)]
-Step: TypeAlias = Annotated[int, integer(0, MAX_STEP)]
+U32: TypeAlias = Annotated[int, integer(0, limits.MAX_32)]
+Hash: TypeAlias = Annotated[int, integer(0, limits.MAX_64)]
+Time: TypeAlias = Annotated[int, integer(0, limits.MAX_TIME_US)]
+Step: TypeAlias = Annotated[int, integer(0, limits.MAX_STEP)]
 Token: TypeAlias = Annotated[int, TOKEN]
 Finite: TypeAlias = Annotated[float, FINITE]
-Name: TypeAlias = Annotated[str, identifier(MAX_NAME)]
+Name: TypeAlias = Annotated[str, identifier(limits.MAX_NAME)]
 Line: TypeAlias = Annotated[str, LINE]
-Payload: TypeAlias = Annotated[bytes, octets(0, MAX_PAYLOAD)]
+_PAYLOAD, _RESOLUTION = octets(0, limits.MAX_PAYLOAD), integer(1, limits.MAX_RESOLUTION)
+Payload: TypeAlias = Annotated[bytes, _PAYLOAD]
 Packed: TypeAlias = Annotated[Values, VALUES]
 Role: TypeAlias = Annotated[
     Side, Check("'device' or 'cloud'", lambda value: value in ("device", "cloud"))
@@ -88,12 +70,12 @@ class Hello(Checked):
     """
 
     TYPE: ClassVar[int] = 0
-    version: Annotated[int, integer(1, MAX_32)]
-    nonce: Annotated[bytes, octets(NONCE_BYTES, NONCE_BYTES)]
+    version: Annotated[int, integer(1, limits.MAX_32)]
+    nonce: Annotated[bytes, octets(limits.NONCE_BYTES, limits.NONCE_BYTES)]
     role: Role
     tokenizer: Name
-    vocabulary: Annotated[int, integer(1, MAX_TOKEN)]
-    model: Annotated[str, identifier(MAX_MODEL_NAME)]
+    vocabulary: Annotated[int, integer(1, limits.MAX_TOKEN)]
+    model: Annotated[str, identifier(limits.MAX_MODEL_NAME)]
     software: Name
     weights: Name = "unknown"
     corpus: Name = "unknown"
@@ -105,7 +87,7 @@ class Authenticate(Checked):
     """The answer to a Hello: the proof of the shared key (see `connection`)."""
 
     TYPE: ClassVar[int] = 1
-    proof: Annotated[bytes, octets(PROOF_BYTES, PROOF_BYTES)]
+    proof: Annotated[bytes, octets(limits.PROOF_BYTES, limits.PROOF_BYTES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +97,7 @@ class Ping(Checked):
     TYPE: ClassVar[int] = 2
     sequence: U32
     time_us: Time
-    padding: Annotated[bytes, octets(0, MAX_PADDING)] = b""
+    padding: Annotated[bytes, octets(0, limits.MAX_PADDING)] = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +120,21 @@ class Goodbye(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Open(Checked):
+class SessionMessage(Checked):
+    """A message of the session of that number."""
+
+    TYPE: ClassVar[int]
+    session: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Open(SessionMessage):
     """Asks the other side to work on a question with its own documents, in the mode of that name.
 
     `question` and `settings` are packed by `values`: the fields of a Question, and of the mode.
     """
 
     TYPE: ClassVar[int] = 5
-    session: U32
     mode: Name
     question: Packed
     settings: Packed
@@ -176,15 +165,15 @@ class Attribution(Checked):
     `missing` are the numbers and codes of the answer that are in none of the documents read.
     """
 
-    sources: Annotated[tuple[Source, ...], tuple_of(_SOURCE, MAX_DOCUMENTS)] = ()
-    missing: Annotated[tuple[str, ...], tuple_of(utf8(MAX_CODE), MAX_MISSING)] = ()
+    sources: Annotated[tuple[Source, ...], tuple_of(_SOURCE, limits.MAX_DOCUMENTS)] = ()
+    missing: Annotated[tuple[str, ...], tuple_of(utf8(limits.MAX_CODE), limits.MAX_MISSING)] = ()
 
 
 _ATTRIBUTION = Check("an Attribution", lambda value: value is None or type(value) is Attribution)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened(Checked):
+class Opened(SessionMessage):
     """The other side has read its documents and decodes.
 
     `evidence` is a fingerprint of the chunks that it reads and their relevances. An answer resumes
@@ -192,7 +181,6 @@ class Opened(Checked):
     """
 
     TYPE: ClassVar[int] = 6
-    session: U32
     prompt_tokens: Token
     load_us: Time
     prefill_us: Time
@@ -200,18 +188,17 @@ class Opened(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(Checked):
+class Draft(SessionMessage):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
     `prefix_hash` names the text the distribution is conditioned on, `relevance` is the h of SPEC 1
     (log-sum-exp of the relevances), `payload` the codec's bytes. The sender has decided the first
     `step - ahead` tokens; `decided_hash` is the low half of their hash. The times are for a
     scheduler: `decode_us` of the forward (0: none of its own), `time_us` of the sending, and
-    `echo_us`, the receiver's newest such time and how long it was held (`control.round_trip`).
+    `echo_us`, the receiver's newest such time and how long it was held (`control.profiler`).
     """
 
     TYPE: ClassVar[int] = 7
-    session: U32
     step: Step
     prefix_hash: Hash
     token: Token
@@ -230,7 +217,7 @@ class Draft(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Target(Checked):
+class Target(SessionMessage):
     """The decided token of `step`, after the prefix of that hash, and who aggregates next.
 
     The times are those of a Draft. In mode "speculative" it is a token, without times, that the
@@ -238,7 +225,6 @@ class Target(Checked):
     """
 
     TYPE: ClassVar[int] = 8
-    session: U32
     step: Step
     prefix_hash: Hash
     token: Token
@@ -248,31 +234,29 @@ class Target(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Coefficients(Checked):
+class Coefficients(SessionMessage):
     """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
 
     Sent once if one side schedules, so that both schedule by the same.
     """
 
     TYPE: ClassVar[int] = 16
-    session: U32
     k_a: Annotated[float, number(-LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)]
     k_b: Annotated[float, number(1.0, LARGEST_COEFFICIENT)]
     k_c: Annotated[float, number(0.0, LARGEST_COEFFICIENT)]
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRequest(Checked):
+class EntryRequest(SessionMessage):
     """Asks for probabilities that a race lacks, of `tokens`, strictly increasing (SPEC 1.8).
 
     They are of the other side's Draft of that step and prefix.
     """
 
     TYPE: ClassVar[int] = 14
-    session: U32
     step: Step
     prefix_hash: Hash
-    tokens: Annotated[tuple[int, ...], tuple_of(TOKEN, MAX_WANTED)]
+    tokens: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_WANTED)]
 
     def __post_init__(self) -> None:
         self.check_fields()
@@ -281,18 +265,17 @@ class EntryRequest(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class EntryResponse(Checked):
+class EntryResponse(SessionMessage):
     """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
 
     TYPE: ClassVar[int] = 15
-    session: U32
     step: Step
     prefix_hash: Hash
-    payload: Annotated[bytes, octets(8, 8 * MAX_WANTED)]
+    payload: Annotated[bytes, octets(8, 8 * limits.MAX_WANTED)]
 
 
 @dataclass(frozen=True, slots=True)
-class Close(Checked):
+class Close(SessionMessage):
     """The end of one session; the connection stays.
 
     `retry_ms` is when to ask again if the reason is BUSY (0: unknown). `attribution` answers a
@@ -300,7 +283,6 @@ class Close(Checked):
     """
 
     TYPE: ClassVar[int] = 9
-    session: U32
     reason: Why
     text: Line = ""
     retry_ms: U32 = 0
@@ -308,23 +290,21 @@ class Close(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Conclude(Checked):
+class Conclude(SessionMessage):
     """The answer is complete: asks the other side to end the session with its Attribution."""
 
     TYPE: ClassVar[int] = 17
-    session: U32
 
 
 @dataclass(frozen=True, slots=True)
-class Working(Checked):
+class Working(SessionMessage):
     """The other side is reading its documents, which may take long: sent repeatedly."""
 
     TYPE: ClassVar[int] = 13
-    session: U32
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Checked):
+class Block(SessionMessage):
     """`count` drafted tokens from step `step` on, encoded by the session's codec (SPEC 2 - 4).
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
@@ -334,13 +314,12 @@ class Block(Checked):
     """
 
     TYPE: ClassVar[int] = 10
-    session: U32
     round: U32
     step: Step
     prefix_hash: U32
-    count: Annotated[int, integer(0, MAX_BLOCK)]
-    resolutions: Annotated[tuple[int, ...], tuple_of(integer(1, MAX_RESOLUTION), MAX_BLOCK)]
-    decided: Annotated[tuple[int, ...], tuple_of(TOKEN, MAX_BLOCK)]
+    count: Annotated[int, integer(0, limits.MAX_BLOCK)]
+    resolutions: Annotated[tuple[int, ...], tuple_of(_RESOLUTION, limits.MAX_BLOCK)]
+    decided: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_BLOCK)]
     payload: Payload
 
     def __post_init__(self) -> None:
@@ -352,7 +331,7 @@ class Block(Checked):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Checked):
+class Verdict(SessionMessage):
     """The answer to the Block of that round: accepted tokens, and the token that follows them.
 
     In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
@@ -360,15 +339,14 @@ class Verdict(Checked):
     """
 
     TYPE: ClassVar[int] = 11
-    session: U32
     round: U32
-    accepted: Annotated[int, integer(0, MAX_BLOCK)]
+    accepted: Annotated[int, integer(0, limits.MAX_BLOCK)]
     token: Token
     verify_us: Time
 
 
 @dataclass(frozen=True, slots=True)
-class Upload(Checked):
+class Upload(SessionMessage):
     """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
 
     There is one payload for each drafted token and one for the token behind them. `relevance` is
@@ -376,35 +354,24 @@ class Upload(Checked):
     """
 
     TYPE: ClassVar[int] = 12
-    session: U32
     round: U32
     relevance: Finite
     verify_us: Time
-    payloads: Annotated[tuple[bytes, ...], tuple_of(octets(0, MAX_PAYLOAD), MAX_BLOCK + 1)]
+    payloads: Annotated[tuple[bytes, ...], tuple_of(_PAYLOAD, limits.MAX_BLOCK + 1)]
 
     def __post_init__(self) -> None:
         self.check_fields()
-        if sum(map(len, self.payloads)) > MAX_UPLOAD:
-            raise MessageError(Reason.MALFORMED, f"payloads must be at most {MAX_UPLOAD} bytes")
+        if sum(map(len, self.payloads)) > limits.MAX_UPLOAD:
+            raise MessageError(
+                Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"
+            )
 
 
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
-SessionMessage: TypeAlias = (
-    Open
-    | Working
-    | Opened
-    | Draft
-    | Target
-    | EntryRequest
-    | EntryResponse
-    | Coefficients
-    | Conclude
-    | Close
-    | Block
-    | Verdict
-    | Upload
-)
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
 CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = get_args(ConnectionMessage)
-SESSION_MESSAGES: tuple[type[SessionMessage], ...] = get_args(SessionMessage)
+SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
+    *(Open, Working, Opened, Draft, Target, EntryRequest, EntryResponse),
+    *(Coefficients, Conclude, Close, Block, Verdict, Upload),
+)

@@ -9,26 +9,13 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
-from dragonrt.wire.messages import (
-    SESSION_MESSAGES,
-    Block,
-    Close,
-    Coefficients,
-    Draft,
-    EntryRequest,
-    Message,
-    Open,
-    Opened,
-    SessionMessage,
-    Target,
-    Verdict,
-    Working,
-)
+from dragonrt.wire import messages as wire
+from dragonrt.wire.messages import SESSION_MESSAGES, Close, Message, Open, SessionMessage
 from dragonrt.wire.reasons import LocalProtocolError, MessageError, Reason
 
 
 class SessionState(Enum):
-    """The state of one session, seen from this side."""
+    """The state of a session, seen from this side."""
 
     NONE = "none"  # not opened yet, or closed
     ASKED = "asked"  # we sent Open and wait for Opened
@@ -43,13 +30,13 @@ def _steps(answering: SessionState, asking: SessionState) -> _Steps:
     """Return the table of one direction; before OPEN, answers and drafts pass in these states."""
     end: Mapping[type[Message], SessionState] = {Close: SessionState.NONE}
     # The asking side may draft at once: its drafts need no answer.
-    early = dict.fromkeys((Draft, Block, Coefficients), asking)
+    early = dict.fromkeys((wire.Draft, wire.Block, wire.Coefficients), asking)
     late: dict[type[Message], SessionState] = dict.fromkeys(SESSION_MESSAGES, SessionState.OPEN)
-    for first in (Open, Working, Opened):
+    for first in (Open, wire.Working, wire.Opened):
         del late[first]
     return {
         SessionState.NONE: {Open: asking},
-        answering: {Working: answering, Opened: SessionState.OPEN, **end},
+        answering: {wire.Working: answering, wire.Opened: SessionState.OPEN, **end},
         asking: {**early, **end},
         SessionState.OPEN: {**late, **end},
     }
@@ -84,7 +71,7 @@ class Sessions:
         Raises MessageError with the session set if the session has to be closed for it.
         """
         session, kind = message.session, type(message)
-        state = self._states.get(session, SessionState.NONE)
+        state = self.state(session)
         if state is SessionState.NONE and kind is not Open:
             if kind is Close or session in self._closed_by_us:
                 return None
@@ -99,9 +86,7 @@ class Sessions:
             raise MessageError(Reason.BUSY, text, session)
         self._check_tokens(message)
         self._closed_by_us.pop(session, None)
-        self._states[session] = following
-        if following is SessionState.NONE:
-            del self._states[session]
+        self._follow(session, following)
         return message
 
     def send(self, message: SessionMessage) -> None:
@@ -135,16 +120,14 @@ class Sessions:
 
     def _check_tokens(self, message: SessionMessage) -> None:
         tokens: tuple[int, ...] = ()
-        if isinstance(message, Draft | Target | Verdict):
-            tokens = (message.token,)
-        elif isinstance(message, EntryRequest):
-            tokens = message.tokens
-        elif isinstance(message, Block):
-            tokens = message.decided
-        for token in tokens:
-            if token >= self._vocabulary:
-                text = f"token {token} is outside the vocabulary of {self._vocabulary}"
-                raise MessageError(Reason.MALFORMED, text, message.session)
+        match message:
+            case wire.Draft(token=token) | wire.Target(token=token) | wire.Verdict(token=token):
+                tokens = (token,)
+            case wire.EntryRequest(tokens=tokens) | wire.Block(decided=tokens):
+                pass
+        if (largest := max(tokens, default=0)) >= self._vocabulary:
+            text = f"token {largest} is outside the vocabulary of {self._vocabulary}"
+            raise MessageError(Reason.MALFORMED, text, message.session)
 
     def _remember_closed(self, session: int) -> None:
         """Messages that were under way when we closed a session are no fault of the other side."""
@@ -153,7 +136,6 @@ class Sessions:
             self._closed_by_us.popitem(last=False)
 
     def _follow(self, session: int, state: SessionState) -> None:
+        self._states[session] = state
         if state is SessionState.NONE:
             del self._states[session]
-        else:
-            self._states[session] = state

@@ -32,7 +32,7 @@ VALUES = tuple_of(
 
 
 def pack(instance: Any) -> Values:
-    """Return the fields of a class of settings that travel, in order."""
+    """Return the fields that travel, in order."""
     values = flat(instance)
     return tuple(
         (entry.name, _packed(entry, values[entry.name]))
@@ -66,9 +66,8 @@ def unpack(cls: type[T], values: Values) -> T:
 
 def _packed(entry: Entry, value: Any) -> Value:
     # Four bytes a token, not an array: decoding then never allocates more than it is sent.
-    if _is_tokens(entry.type):
-        return struct.pack(f"<{len(value)}I", *value)
-    packed: Value = value
+    tokens = _is_tokens(entry.type)
+    packed: Value = struct.pack(f"<{len(value)}I", *value) if tokens else value
     return packed
 
 

@@ -97,7 +97,7 @@ def soak(
     yield {
         "devices": devices,
         "answers": len(given),
-        "alone": sum(each.told.alone_from is not None for each in given),
+        "alone": sum(each.counts.alone_from is not None for each in given),
         "seconds": series(seconds),
         "slowest_s": max(seconds),
     }

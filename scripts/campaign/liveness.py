@@ -22,7 +22,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.gatekeeper import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Stall
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire.padding import PACED
+from dragonrt.wire.frames import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
 
 MESSAGE_BYTES = 256

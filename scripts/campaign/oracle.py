@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
+from dragonrt.modes.registry import TokenVerifier, entry_of
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -23,7 +23,6 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel
 from scripts.campaign.brute_force import (

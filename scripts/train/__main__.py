@@ -1,22 +1,34 @@
-"""`scripts/train/run`: the small networks that the modes use, trained for a pair of models."""
+"""`scripts/train/run WHAT`: the models that are bundled, and what the modes use beside them."""
 
 from cyclopts import App
 
 from dragonrt.cli import run, set_up_logging
 
-app = App(
-    name="scripts/train/run",
-    help="Train what the modes use: a controller of blocks, a verifier in the target's place.",
-)
-app.command(
-    "scripts.train.controllers.command:controller",
-    help="Train a controller by Double DQN, and compare it with every fixed action, on held-out "
-    "answers and courses of the uplink.",
-)
-app.command(
-    "scripts.train.verifiers.command:verifier",
-    help="Train a verifier for a pair of models; scores are those on held-out text.",
-)
+COMMANDS = {
+    "corpus": ("models.build_corpus", "Build the corpus from git clones of public repositories."),
+    "samples": ("models.mixture", "Write samples with questions, one to a file."),
+    "tokenizer": ("models.tokenizer", "Train the tokenizer of the dragon models."),
+    "model": ("models.train", "Train a dragon model; a stopped run goes on where it was saved."),
+    "average": ("models.checkpoints", "Average two models or adapters."),
+    "evaluate": ("models.evaluate", "Measure the dragon models on held-out questions."),
+    "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
+    "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
+    "controller": (
+        "controllers.command",
+        "Train a controller by Double DQN, and compare it with every fixed action, on held-out "
+        "answers and courses of the uplink.",
+    ),
+    "verifier": (
+        "verifiers.command",
+        "Train a verifier for a pair of models; scores are those on held-out text.",
+    ),
+}
+"""Each is the function of its name in that module, with its help."""
+
+app = App(name="scripts/train/run", help="Train the bundled models and what the modes use.")
+for _name, (_module, _help) in COMMANDS.items():
+    _function = _name.replace("-", "_")
+    app.command(f"scripts.train.{_module}:{_function}", name=_name, help=_help)
 
 
 def main() -> None:

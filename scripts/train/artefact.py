@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from dragonrt.control.artefact import Arrays, Record, files, form
-from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.artefact import FORMATS, Arrays, Record, files
+from dragonrt.control.learned import Encoding, Learned
 from dragonrt.control.verifier import Verifier
 from dragonrt.errors import ControlError
 
 
 def save_controller(learned: Learned, path: Path) -> tuple[Path, Path]:
     """Write a controller's two files. Raises ControlError if that cannot be done."""
-    arrays = {name: getattr(learned.weights, name) for name in NetworkWeights.__slots__}
     encoding = {name: getattr(learned.encoding, name) for name in Encoding.__slots__}
-    return _save("controller", path, arrays, {**encoding, "trained_on": dict(learned.trained_on)})
+    record = {**encoding, "trained_on": dict(learned.trained_on)}
+    return _save("controller", path, learned.weights, record)
 
 
 def save_verifier(verifier: Verifier, path: Path) -> tuple[Path, Path]:
@@ -39,7 +39,7 @@ def _save(kind: str, path: Path, arrays: Arrays, record: Record) -> tuple[Path, 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         weights_file.write_bytes(save(dict(arrays)))
-        text = json.dumps({"format": form(kind), **record}, indent=2, ensure_ascii=False)
+        text = json.dumps({"format": FORMATS[kind], **record}, indent=2, ensure_ascii=False)
         record_file.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise ControlError(f"cannot write the {kind} {path}: {error.strerror or error}") from None

@@ -89,7 +89,7 @@ def write_trace(
     path: Path, side: Side, model: str, *events: Event, peers: tuple[str, ...] = ("",)
 ) -> None:
     """A trace of one answer for each peer, an event a second."""
-    trace = TraceFile.open(path)
+    trace = TraceFile(path)
     trace.write(Record(0.0, side, 0, TraceStarted(SCHEMA, "1", model, "here")))
     times = itertools.count(1.0)
     for peer in peers:

@@ -219,7 +219,7 @@ BAD = [
         for message, says in (
             (VERDICT, "not the next one due"),
             (replace(VERDICT, token=16), "outside the vocabulary"),
-            (UPLOAD, "where a verdict was due"),
+            (UPLOAD, "no place in a session of blocks"),
         )
     ),
     # Where the cloud decides tokens without a block, too.
@@ -228,7 +228,7 @@ BAD = [
     Bad("decoding", "cloud", block(decided=(5,), step=1), "brings tokens"),
     Bad("decoding", "cloud", block(), "payload"),
     Bad("federated", "device", UPLOAD, "not the next one due"),
-    Bad("federated", "device", VERDICT, "where an upload was due"),
+    Bad("federated", "device", VERDICT, "no place in a session of blocks"),
 ]
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,15 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.learned import Learned
 from dragonrt.control.verifier import TrainedPair, Verifier
 from dragonrt.errors import ControlError
 from scripts.train.artefact import save_controller, save_verifier
+from tests.control.test_learned import ENCODING, weights
 
 
-def controller(seed: int = 0) -> Learned:
-    encoding = Encoding((1, 4), (10, 50, 100), 3, log_rate_mean=10.0, log_rate_deviation=2)
-    random = np.random.default_rng(seed)
-    shapes = ((5, encoding.inputs), (5,), (6, 5), (6,))
-    weights = NetworkWeights(*(random.standard_normal(each).astype(np.float32) for each in shapes))
-    return Learned(encoding, weights, {"link": "nb-iot-markov", "seed": 3})
+def controller() -> Learned:
+    return Learned(ENCODING, weights(0), {"link": "nb-iot-markov", "seed": 3})
 
 
 def verifier() -> Verifier:
@@ -51,13 +48,9 @@ def test_saved_and_loaded_they_are_equal_to_the_bit(tmp_path: Path, name: str) -
     save_controller(controller(), path)
     made, again = controller(), Learned.load(path)
     assert (again.encoding, again.trained_on) == (made.encoding, made.trained_on)
-    for each in NetworkWeights.__slots__:
-        assert getattr(again.weights, each).tobytes() == getattr(made.weights, each).tobytes()
+    np.testing.assert_equal(again.weights, made.weights)
     save_verifier(verifier(), path)
-    wrote, read = verifier(), Verifier.load(path)
-    assert np.array_equal(read.weight, wrote.weight)
-    others = [each for each in Verifier.__slots__ if each != "weight"]
-    assert [getattr(read, each) for each in others] == [getattr(wrote, each) for each in others]
+    np.testing.assert_equal(asdict(Verifier.load(path)), asdict(verifier()))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,49 @@
-"""The learned controller: its inputs, its network, and the bundled one."""
+"""Controllers: the two baselines, the network, and the bundled one."""
 
 import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.control.learned import Encoding, Learned, NetworkWeights, controller
-from dragonrt.control.policies import Action, ControlState
+from dragonrt.control.learned import Encoding, Learned, controller
+from dragonrt.control.policies import Action, ControlState, Heuristic, Static
+from dragonrt.errors import ControlError
 
 ENCODING = Encoding((1, 4), (10, 50, 100), confidences=3, log_rate_mean=10.0, log_rate_deviation=2)
+SHAPES = {"hidden": (5, 5), "hidden_bias": (5,), "output": (6, 5), "output_bias": (6,)}
+
+
+def weights(seed: int) -> dict[str, NDArray[np.float32]]:
+    random = np.random.default_rng(seed)
+    return {name: random.standard_normal(s).astype(np.float32) for name, s in SHAPES.items()}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "drafted", "length"), [(0, 0, 4), (4, 4, 5), (3, 4, 3), (1, 9, 1), (0, 3, 1)]
+)
+def test_baselines(accepted: int, drafted: int, length: int) -> None:
+    state = ControlState((0.5,), 0.6, 1e5, accepted, drafted)
+    assert (controller("heuristic:50"), controller("static:5:100")) == (
+        Heuristic(50),
+        Static(Action(5, 100)),
+    )
+    assert Heuristic(50).choose(state) == Action(length, 50)
+    assert Static(Action(5, 100)).choose(state) == Action(5, 100)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("static:5", "static:5:x", "static:0:10", "static:1:0"),
+        *("heuristic:0", "heuristic:1:2", "heuristic:-1", "/nowhere/at/all"),
+    ],
+)
+def test_what_is_wrong_is_one_line(spec: str) -> None:
+    with pytest.raises(ControlError) as caught:
+        controller(spec)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +63,12 @@ def test_it_chooses_the_action_of_the_highest_value_of_two_layers() -> None:
     state = ControlState((0.1, 0.9, 0.4), 0.8, 5e4, 1, 2)
     x = ENCODING.features(state)
     for seed in range(10):
-        random = np.random.default_rng(seed)
-        shapes = ((5, 5), (5,), (6, 5), (6,))
-        made = NetworkWeights(*(random.standard_normal(each).astype(np.float32) for each in shapes))
-        hidden = np.array([max(0.0, made.hidden[h] @ x + made.hidden_bias[h]) for h in range(5)])
-        values = [made.output[a] @ hidden + made.output_bias[a] for a in range(6)]
-        assert made.values(x) == pytest.approx(values, rel=1e-5, abs=1e-5)
-        chosen = Learned(ENCODING, made).choose(state)
-        assert chosen == ENCODING.actions[int(np.argmax(values))]
+        w = weights(seed)
+        made = Learned(ENCODING, w)
+        hidden = np.array([max(0.0, w["hidden"][h] @ x + w["hidden_bias"][h]) for h in range(5)])
+        values = [w["output"][a] @ hidden + w["output_bias"][a] for a in range(6)]
+        assert made.values(state) == pytest.approx(values, rel=1e-5, abs=1e-5)
+        assert made.choose(state) == ENCODING.actions[int(np.argmax(values))]
     assert ENCODING.actions[4] == Action(4, 50)
 
 
@@ -44,7 +76,6 @@ def test_the_bundled_one_is_loaded_by_its_name() -> None:
     assert bundled.controllers() == ("default",)
     made = controller("default")
     assert isinstance(made, Learned)
-    assert made.trained_on["link"] == "nb-iot-markov"
     untrained, learned, fixed, heuristic = made.trained_on["held_out_tokens_per_s"].values()
     assert learned > max(untrained, heuristic)
     assert learned > 0.99 * fixed  # the best of 56, chosen on these episodes

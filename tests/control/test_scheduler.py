@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.control.profiler import SMOOTHING, DecodeDelay, DecodeProfile, Estimates
+from dragonrt.control.profiler import SMOOTHING, DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import (
     Aggregator,
     Estimate,
@@ -13,6 +13,7 @@ from dragonrt.control.scheduler import (
     next_aggregator,
 )
 from dragonrt.sampling.noise import Noise
+from dragonrt.side import Side
 
 seconds = st.floats(0.0, 2.0)
 rates = st.floats(0.0, 1.0)
@@ -40,12 +41,10 @@ def test_the_difference_has_the_closed_form_of_eq_8(
     assert found == pytest.approx(closed, abs=1e-9)
 
 
-def test_a_perfect_remote_costs_the_slower_decoder() -> None:
-    assert expected_latency("device", estimate(0.05, 0.08, 0.5, 1.0, 0.3)) == pytest.approx(0.08)
-
-
-def test_a_remote_that_is_never_accepted_costs_its_decoding_and_a_round_trip() -> None:
-    assert expected_latency("device", estimate(0.05, 0.08, 0.5, 0.0, 0.3)) == pytest.approx(0.38)
+@pytest.mark.parametrize(("accepted", "latency_s"), [(1.0, 0.08), (0.0, 0.38)])
+def test_a_rejected_remote_draft_costs_a_round_trip(accepted: float, latency_s: float) -> None:
+    found = expected_latency("device", estimate(0.05, 0.08, 0.5, accepted, 0.3))
+    assert found == pytest.approx(latency_s)
 
 
 def test_greedy_gives_the_aggregation_to_the_side_whose_drafts_fail() -> None:
@@ -89,16 +88,18 @@ def test_an_offline_profile_is_moved_to_the_end_of_what_was_read() -> None:
 
 def test_the_first_forwards_set_the_intercept_and_it_is_frozen_then() -> None:
     slope = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.01).behind(0)
-    profiled, unknown = DecodeDelay(slope), DecodeDelay()
-    for step, seconds in enumerate((0.03, 0.02, 0.04), start=1):
-        profiled.took(step, seconds)
-        unknown.took(step, seconds)
-    for delay in (profiled, unknown):
-        assert delay.profile is not None
-        assert delay.profile.predict(4) == pytest.approx(0.03)
-        delay.took(4, 0.05)
-        assert delay.profile.k_c == pytest.approx(0.03)
-        assert 0.03 < delay.profile.predict(5) < 0.05
+    estimates = Estimates()
+    estimates.profiled("device", slope)  # nothing is known of the cloud
+    sides: tuple[Side, ...] = ("device", "cloud")
+    for side in sides:
+        for step, seconds in enumerate((0.03, 0.02, 0.04), start=1):
+            estimates.decoded(side, step, seconds)
+        profile = estimates.profile(side)
+        assert profile is not None
+        assert profile.predict(4) == pytest.approx(0.03)
+        estimates.decoded(side, 4, 0.05)
+        assert profile.k_c == pytest.approx(0.03)
+        assert 0.03 < profile.predict(5) < 0.05
 
 
 def test_estimates_follow_what_is_decoded() -> None:
@@ -116,3 +117,33 @@ def test_estimates_follow_what_is_decoded() -> None:
     assert estimated(5) == Estimate({"device": 0.02, "cloud": 0.05}, rates, 0.3)  # type: ignore[arg-type]
     known.decoded("device", 99, 0.03)
     assert estimated(99).decode_s["device"] == pytest.approx(0.03)
+
+
+def test_each_side_measures_the_way_without_the_time_that_a_stamp_was_held() -> None:
+    device, cloud = RoundTrip(), RoundTrip()
+    device.begin(100.0)
+    cloud.begin(7.0)  # the clocks have nothing in common
+    time_us, echo_us = device.stamp(100.5)
+    assert (echo_us, cloud.seconds) == (0, None)
+    cloud.received(time_us, echo_us, 8.0)
+    reply = cloud.stamp(8.3)  # held for 0.3 s; both ways took 0.25 s together
+    device.received(*reply, 101.05)
+    assert device.seconds == pytest.approx(0.25)
+    again = cloud.stamp(9.3)  # the same stamp, held longer, on a slower way
+    device.received(*again, 102.15)
+    assert device.seconds == pytest.approx(0.35)
+    cloud.received(*device.stamp(103.15), 10.65)
+    assert cloud.seconds == pytest.approx(0.35)
+
+
+def test_what_cannot_be_true_is_no_sample() -> None:
+    mine = RoundTrip()
+    mine.begin(5.0)
+    mine.received(0, 0, 6.0)
+    assert (mine.seconds, mine.stamp(6.0)[1]) == (None, 0)
+    mine.received(2**62, 2_000_000, 6.0)  # an echo of what was never sent
+    assert mine.seconds is None
+    mine.received(2**62, 1, 6.0)
+    assert mine.seconds == pytest.approx(1.0)
+    mine.begin(9.0)
+    assert (mine.seconds, mine.stamp(9.0)) == (None, (1, 0))

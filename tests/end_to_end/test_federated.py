@@ -18,8 +18,8 @@ from dragonrt.modes.settings import FederatedSettings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer
-from dragonrt.node.connector import NotConnectedError
 from dragonrt.node.endpoints import Address
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -113,14 +113,14 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     given = await answer(places, draft_model, PATIENT, trace, show)
     assert given.tokens == shown == expected(PATIENT, trace, places)
     assert len(shown) == ASKED.max_tokens
-    assert 0 < counts(given).counts.resampled < counts(given).counts.verified
-    assert set(counts(given).counts.missing) == {places[0].name}
+    assert 0 < counts(given).resampled < counts(given).verified
+    assert set(counts(given).missing) == {places[0].name}
     assert len(given.notices) == 1
     assert places[0].name in given.notices[0]
     lines: list[str] = []
     given = await answer(places, draft_model, PATIENT, trace, on_notice=lines.append)
     assert given.tokens == expected(PATIENT, trace, places)
-    found = counts(given).counts
+    found = counts(given)
     assert found.missing == {places[0].name: found.verified}
     assert [places[0].name in line for line in lines] == [True]
     with pytest.raises(NotConnectedError):

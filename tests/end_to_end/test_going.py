@@ -23,9 +23,9 @@ from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.node.connector import NotConnectedError
 from dragonrt.node.ending import LONGEST_END_S, TERMINATED
 from dragonrt.node.endpoints import Address
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.timeouts import USUAL
 from scripts.bench.kill import kills_over_http
 

@@ -39,7 +39,7 @@ async def test_every_way_over_every_link_gives_one_text(
 
     def check(prompt: str, question: Question, how: DragonSettings, reply: Reply) -> None:
         assert counts(reply).alone_from is None, reply.answer.notices
-        assert counts(reply).counts.divergences == 0
+        assert counts(reply).divergences == 0
         key = (prompt, question, how.rule)
         assert reply.answer.tokens == texts.setdefault(key, reply.answer.tokens), (key, how)
 
@@ -70,4 +70,4 @@ async def test_a_question_for_both_is_answered_from_both(
     named = {(side, source.name) for side, source in reply.sources}
     assert named & set(question.evidence), "what moved the text, at least"
     assert named <= set(question.evidence), "and nothing else that was read"
-    assert counts(reply).counts.compared["device"] > 0
+    assert counts(reply).compared["device"] > 0

@@ -23,9 +23,7 @@ def now() -> float:
 
 
 def over_link(
-    body: Callable[[EmulatedStream, Stream], Awaitable[T]],
-    outgoing: LinkModel,
-    incoming: LinkModel,
+    body: Callable[[EmulatedStream, Stream], Awaitable[T]], outgoing: LinkModel, incoming: LinkModel
 ) -> T:
     """Run `body` on both ends of an emulated stream, in virtual time, and close them."""
 

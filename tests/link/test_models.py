@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.errors import LinkError
-from dragonrt.link.models import (
-    DeliveryTrace,
-    Jitter,
-    JitterKind,
-    LinkModel,
-    RttSeries,
-)
+from dragonrt.link.models import DeliveryTrace, Jitter, JitterKind, LinkModel, RttSeries
 
 
 def arrival(model: LinkModel, now_s: float, size: int = 1) -> float:

@@ -19,8 +19,7 @@ from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
-from dragonrt.link.tls import client_context, server_context
-from dragonrt.link.tls_stream import TlsStream
+from dragonrt.link.tls import TlsStream, client_context, server_context
 from dragonrt.timeouts import Timeouts
 
 SIDES = ("cloud", "device")

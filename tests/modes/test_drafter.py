@@ -1,10 +1,12 @@
 """The device's machine of block modes: blocks out, verdicts in, and the cloud that goes away."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dragonrt.control.policies import Action, Static
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.mode import (
     Computed,
@@ -22,6 +24,7 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
 from dragonrt.sampling.samplers import Sampler
@@ -32,6 +35,7 @@ from dragonrt.wire import messages as wire
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
+RESOURCES = Resources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 WAITING = SpeculativeSettings(block_tokens=2, pipelined=False)
 PIPELINED = SpeculativeSettings(block_tokens=2)
@@ -41,7 +45,8 @@ def drafter(
     settings: SpeculativeSettings = PIPELINED, on_loss: OnLoss = "alone", *, joined: bool = True
 ) -> BlockDrafter:
     """One that has read the question at 0 s, with a cloud as session 8."""
-    one = BlockDrafter(SpeculativeDrafting(QUESTION, settings, V), on_loss, V)
+    settings = replace(settings, on_loss=on_loss)
+    one = BlockDrafter(SpeculativeDrafting(QUESTION, settings, RESOURCES), settings, RESOURCES)
     if joined:
         one.handle(Joined("cloud", 8), 0.0)
         one.handle(Prepared(), 0.0)
@@ -185,7 +190,7 @@ def test_a_cloud_that_does_not_return_is_not_waited_for() -> None:
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     class Rates(SpeculativeDrafting):
         def __init__(self) -> None:
-            super().__init__(QUESTION, WAITING, V)
+            super().__init__(QUESTION, WAITING, RESOURCES)
             self.rates: list[float] = []
 
         def head(self, rate: float) -> Any:
@@ -193,8 +198,9 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
             return super().head(rate)
 
     measured, known = Rates(), Rates()
-    mode = BlockDrafter(measured, "alone", V, times_bandwidth=True)
-    other = BlockDrafter(known, "alone", V, times_bandwidth=True, rate=lambda at: 1e3 + at)
+    resources = replace(RESOURCES, controller=Static(Action(2, 1)))
+    mode = BlockDrafter(measured, WAITING, resources)
+    other = BlockDrafter(known, WAITING, replace(resources, rate=lambda at: 1e3 + at))
     assert (mode.times_bandwidth, other.times_bandwidth) == (True, False)
     for each in (mode, other):
         each.handle(Joined("cloud", 8), 0.0)

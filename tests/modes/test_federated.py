@@ -13,6 +13,7 @@ from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
@@ -30,6 +31,7 @@ V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
 SETTINGS = FederatedSettings(codec="topk:3:residual", block_tokens=3)
 WEIGHTS = {"one": 0.7, "two": 0.3}
+RESOURCES = Resources(vocabulary=V, members=WEIGHTS)
 MODELS: Mapping[str, SimulatedModel] = {
     "device": ScriptedModel("device", Script(5, vocabulary=V)),
     "one": ScriptedModel("cloud", WorkerScript(5, vocabulary=V, worker=0)),
@@ -40,7 +42,7 @@ WorkOff = Callable[..., Effects]
 
 
 def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
-    return Coordinator(question, settings, V, WEIGHTS)
+    return Coordinator(question, settings, RESOURCES)
 
 
 def joined(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
@@ -60,7 +62,7 @@ def blocks(effects: Effects) -> dict[str, wire.Block]:
 
 def upload(name: str, one: Any, block: wire.Block, settings: Any = SETTINGS) -> wire.Upload:
     """What that worker says of a block."""
-    judging = FederatedJudging(QUESTION, settings, V)
+    judging = FederatedJudging(QUESTION, settings, RESOURCES)
     steps = range(block.step, block.step + block.count + 1)
     said = [MODELS[name].said(step, one._line.hashes[step]) for step in steps]
     answer = judging.answer(judging.read(block), said)
@@ -95,7 +97,7 @@ def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
     one = joined(settings, question)
     sent = blocks(work_off(one, Sure()))
     assert {block.count for block in sent.values()} == {1}
-    judging = FederatedJudging(question, settings, V)
+    judging = FederatedJudging(question, settings, RESOURCES)
     for name, block in sent.items():
         uploads = judging.answer(judging.read(block), [Sure().said(0, 0)] * 2)
         one.handle(Received(name, wire.Upload(block.session, 1, 0.0, 0, uploads.payloads)), 0.0)
@@ -154,7 +156,8 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
     with pytest.raises(ModeError, match="takes too long to read"):
         one.handle(Received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4)), 0.0)
     big = 2**17
-    judging = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), big)
+    settings = FederatedSettings(codec="dense:fp32")
+    judging = FederatedJudging(QUESTION, settings, Resources(vocabulary=big))
     flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
     fits = judging.answer(ReadBlock(0, [1] * 4, None), [flat] * 5)
     assert sum(map(len, fits.payloads)) <= MAX_UPLOAD
@@ -198,7 +201,7 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     """Sampling parameters apply to the mixture, at the coordinator."""
     question = replace(QUESTION, sampler=Sampler(0.0))
     p = np.array([0.5, 0.3, 0.1, 0.05, 0.03, 0.02], np.float32)
-    judging = FederatedJudging(question, FederatedSettings(codec="dense:fp32"), V)
+    judging = FederatedJudging(question, FederatedSettings(codec="dense:fp32"), RESOURCES)
     said = SimulatedSaid(p, 1.5, np.zeros(1, np.float32))
     found = judging.answer(ReadBlock(0, [], None), [said])
     assert isinstance(found, Uploads)
@@ -206,5 +209,5 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     longer = judging.answer(ReadBlock(0, [1], None), [said, replace(said, relevance=9.0)])
     assert isinstance(longer, Uploads)
     assert longer.relevance == 1.5, "the one that the round began with"
-    again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), V)
+    again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), RESOURCES)
     assert again.answer(ReadBlock(0, [], None), [said]).payloads == found.payloads

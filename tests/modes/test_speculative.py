@@ -14,8 +14,9 @@ from dragonrt.modes.blocks.values import Advance, Block
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
+from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.testing.scripted import SimulatedSaid
@@ -38,7 +39,8 @@ def drafting(
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
     settings = SpeculativeSettings(**{"pipelined": False, **fields})
-    return SpeculativeDrafting(question, settings, vocabulary, controller, verifier)
+    resources = Resources(vocabulary=vocabulary, controller=controller, verifier=verifier)
+    return SpeculativeDrafting(question, settings, resources)
 
 
 def said(p: NDArray[np.float32]) -> list[SimulatedSaid]:
@@ -105,7 +107,9 @@ def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
     while block is None:
         block = big.take_draft(big.head(math.inf)(flat)).block
     assert 2**14 < len(block.payload) <= 2**15
-    judging = SpeculativeJudging(long, SpeculativeSettings(codec="qs:10000"), 5000)
+    judging = SpeculativeJudging(
+        long, SpeculativeSettings(codec="qs:10000"), Resources(vocabulary=5000)
+    )
     judging.read(wire.Block(1, 1, 0, 0, block.count, (), (), block.payload))
     with pytest.raises(ModeError, match="takes too long to read"):
         judging.read(wire.Block(1, 1, 0, 0, 1, (), (), bytes(2**16)))
@@ -280,9 +284,9 @@ def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
         block = one.sent[0]
         assert block.start.threshold == threshold
         dropped = [each.quantized.dropped for each in block.tokens]
-        advance = one.take_verdict(accepted, 7)
+        one.take_verdict(accepted, 7)
         threshold = backtrack(threshold, dropped, accepted)
-        moved += advance.thresholds
+        moved += block.thresholds(accepted)
     assert [step for step, _, _ in moved] == list(range(one.decided))
     following = ConformalThreshold(0.1, 0.1, 0.02)
     for _, beta, mass in moved:

@@ -13,6 +13,7 @@ from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.sampling.samplers import Sampler
@@ -45,6 +46,10 @@ class Constant:
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
         return self._says
+
+
+def resources(verifier: TokenVerifier) -> Resources:
+    return Resources(vocabulary=V, verifier=verifier)
 
 
 def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[SimulatedSaid]:
@@ -90,7 +95,7 @@ def test_theorems_2_and_3_by_simulation(eta_tp: float, eta_fp: float) -> None:
     lengths = []
     for seed in range(runs):
         question, settings = replace(QUESTION, seed=seed), replace(SETTINGS, run_length=256)
-        one = SprinterDrafting(question, settings, V, verifier)
+        one = SprinterDrafting(question, settings, resources(verifier))
         forwards = 0
         while one.ready:
             p, q = (Q, Q) if forwards < r else (unacceptable, only_first)
@@ -111,7 +116,7 @@ def test_a_run_ends_at_its_cap() -> None:
 
 
 def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
-    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), V, Constant(1.0))
+    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), resources(Constant(1.0)))
     for _ in range(2):
         passed = draft(one)
         assert passed.block is None
@@ -121,7 +126,7 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     assert (block.step, block.count, one.decided) == (2, 1, 2)
     assert list(block.decided) == one.line.tokens[:2]
     advance = one.take_verdict(1, one.line.tokens[2])
-    assert (one.decided, advance.judged, advance.decided[0].stands) == (3, 1, True)
+    assert (one.decided, advance.decided[0].stands) == (3, True)
     for _ in range(2):
         draft(one)
     assert len(draft(one).block.decided) == 2, "the cloud knows what is before"
@@ -131,7 +136,7 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
 
 
 def test_who_comes_back_begins_with_all_that_is_decided() -> None:
-    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), V, Constant(1.0))
+    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), resources(Constant(1.0)))
     for _ in range(3):
         draft(one)
     one.rewind()
@@ -144,23 +149,23 @@ def test_who_comes_back_begins_with_all_that_is_decided() -> None:
 def test_the_settings_threshold_comes_before_the_verifiers() -> None:
     for threshold, asks in ((None, False), (0.8, True), (0.3, False)):
         settings = replace(SETTINGS, threshold=threshold)
-        one = SprinterDrafting(QUESTION, settings, V, Constant(0.6))
+        one = SprinterDrafting(QUESTION, settings, resources(Constant(0.6)))
         assert (draft(one).block is not None) is asks
 
 
 def test_the_longest_answer_and_a_stop_token_end_it() -> None:
-    one = SprinterDrafting(replace(QUESTION, max_tokens=3), SETTINGS, V, Constant(1.0))
+    one = SprinterDrafting(replace(QUESTION, max_tokens=3), SETTINGS, resources(Constant(1.0)))
     while one.finish is None:
         draft(one)
     assert (one.finish, one.decided) == (Finish.LENGTH, 3)
     stopped = replace(QUESTION, stop_tokens=(one.line.tokens[0],))
-    one = SprinterDrafting(stopped, SETTINGS, V, Constant(1.0))
+    one = SprinterDrafting(stopped, SETTINGS, resources(Constant(1.0)))
     draft(one)
     assert one.finish is Finish.STOP
 
 
 def test_impossible_verdicts() -> None:
-    one = SprinterDrafting(QUESTION, SETTINGS, V, Constant(0.0))
+    one = SprinterDrafting(QUESTION, SETTINGS, resources(Constant(0.0)))
     with pytest.raises(ModeError, match="no token waits"):
         one.take_verdict(0, 0)
     draft(one)
@@ -171,6 +176,6 @@ def test_impossible_verdicts() -> None:
 
 
 def test_a_block_without_its_distribution_is_refused() -> None:
-    judging = SprinterJudging(QUESTION, SETTINGS, V)
+    judging = SprinterJudging(QUESTION, SETTINGS, Resources(vocabulary=V))
     with pytest.raises(ModeError, match="needs the distribution"):
         judging.answer(ReadBlock(0, [1], None), said(P, Q))

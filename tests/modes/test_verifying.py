@@ -25,6 +25,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeJudging
 from dragonrt.sampling.samplers import Sampler
@@ -35,6 +36,7 @@ from dragonrt.wire import messages as wire
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
+RESOURCES = Resources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 IDS = codec("ids", V)
 COUPLED = SpeculativeSettings()
@@ -67,8 +69,8 @@ def verifier(
     decodes: bool = False,
 ) -> BlockVerifier:
     """One that has read the question at 0 s."""
-    judging = SpeculativeJudging(question, settings, V)
-    mode = BlockVerifier(question, judging, V, decoding=judging.decoding if decodes else None)
+    judging = SpeculativeJudging(question, replace(settings, cloud_decodes=decodes), RESOURCES)
+    mode = BlockVerifier(judging, question, RESOURCES)
     mode.handle(Joined("device", 4), 0.0)
     if ready:
         mode.handle(Prepared(), 0.0)

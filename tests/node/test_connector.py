@@ -10,9 +10,8 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.connector import Connector, mistaken
 from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts, mistaken
 from dragonrt.node.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
@@ -100,7 +99,7 @@ def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
         assert second is not None
         assert second is not first
         after = hosts.traffic()
-        assert after.sent >= 2 * second.connection.statistics().bytes_sent - 100 > 0
+        assert after.sent >= 2 * second.connection.traffic().sent - 100 > 0
         assert after.received > before.received
 
     network = Network()

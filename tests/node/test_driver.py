@@ -18,6 +18,7 @@ from dragonrt.modes.mode import (
     Leave,
     Left,
     Measured,
+    Mode,
     ModeError,
     Preempted,
     Prepared,
@@ -53,7 +54,7 @@ class Scripted(TimedOut):
 
 
 @dataclass
-class ScriptedMode:
+class ScriptedMode(Mode):
     """Implements Mode: answers each input as it is told, and keeps what came in."""
 
     effects: dict[type[Input], Callable[[], Effects]] = field(default_factory=dict)
@@ -176,7 +177,7 @@ def driven(
         session = driver.sessions["cloud"] = AnswerSession(driver, "cloud", connector)
         bench = Bench(chosen, driver, StubContext(), StubPeer(), session, [])
         session.attach(bench.peer, 8)  # type: ignore[arg-type]
-        driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0), 32)
+        driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0))
         bench.records.clear()
         await talk(bench)
         await driver.settle()

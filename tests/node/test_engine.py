@@ -203,11 +203,7 @@ async def test_errors_belong_to_who_wants_the_work(model: LanguageModel) -> None
         outcome = await on.start(work([10**9]))
         assert "tokens must lie between" in str(outcome.error)
         span = work(TEXT).span
-        for failing in (
-            Work(fails, span),
-            Work(fails),
-            Work(bits, span, following=fails),
-        ):
+        for failing in (Work(fails, span), Work(fails), Work(bits, span, following=fails)):
             outcome = await on.start(failing)
             assert outcome.work is failing
             assert isinstance(outcome.error, ZeroDivisionError)

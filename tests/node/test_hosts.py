@@ -14,9 +14,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Connector
 from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept

@@ -24,8 +24,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Connector
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
@@ -39,7 +38,6 @@ from dragonrt.testing.scripted import Script, SimulatedSaid
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
 from dragonrt.traces.file import Sink
-from dragonrt.traces.ledger import Ledger
 
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
@@ -145,8 +143,8 @@ class Attack:
     opened: int = 0
 
     @property
-    def ledger(self) -> Ledger:
-        return Ledger.of(self.answer.records)
+    def counts(self) -> AnswerCounts:
+        return AnswerCounts.of(self.answer.records)
 
     @property
     def stolen(self) -> int:
@@ -155,7 +153,7 @@ class Attack:
 
     @property
     def alone_from(self) -> int | None:
-        return AnswerCounts.of(self.answer.records).alone_from
+        return self.counts.alone_from
 
     def overhear(self, record: Record) -> None:
         """What the cloud's side of it says."""
@@ -230,7 +228,7 @@ def test_an_honest_cloud_is_told_the_answer_and_nothing_is_ended() -> None:
         assert found.answer.tokens == ALONE
         assert found.told[:4] == list(HONEST)
         assert (found.answer.notices, found.alone_from) == ([], None)
-        assert found.ledger.to_json()["revealed_bits"] == 0
+        assert found.counts.revealed == pytest.approx(0, abs=0.005)
 
 
 @pytest.mark.parametrize("settings", [ANSWER, REDACTED])
@@ -324,11 +322,11 @@ def test_candidates_read_no_more_than_the_budget(count: int) -> None:
     bits = np.log2(0.9 * count)
     unbounded = attack(Offering(count), replace(REDACTED, reveal=1e6))
     assert unbounded.told == ALONE
-    assert unbounded.ledger.revealed == pytest.approx(5 * bits, rel=0.02)
+    assert unbounded.counts.revealed == pytest.approx(5 * bits, rel=0.02)
     for budget in (0.0, 4.0, 8.0):
         found = attack(Offering(count), replace(REDACTED, reveal=budget))
         assert found.answer.tokens[:4] == list(HONEST)
-        assert (found.ledger.revealed or 0.0) <= budget
+        assert (found.counts.revealed or 0.0) <= budget
         known = min(4, int(budget / bits))
         assert sum(token in found.told for token in HONEST) == known
         assert found.answer.notices == []

@@ -16,7 +16,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
-from dragonrt.wire.padding import PACED, SIZES
+from dragonrt.wire.frames import PACED, SIZES
 from scripts.campaign.oracle import oracle
 from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
 

@@ -14,9 +14,9 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.loading import load
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.node.library import Library
+from dragonrt.node.library import Library, prefill
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.process import complete_library, local_side, prefill
+from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import KvType
 from retrieval import KvStore, Report
@@ -54,7 +54,7 @@ def library_of(settings: SideSettings, model: LanguageModel) -> Library:
 def bits(library: Library) -> dict[str, dict[str, bytes]]:
     """What is stored."""
     return {
-        digest: {name: array.tobytes() for name, array in library.kv.read(digest).items()}
+        digest: {name: array.tobytes() for name, array in (library.kv.read(digest) or {}).items()}
         for digest in library.kv.stored()
     }
 
@@ -123,10 +123,7 @@ def document_bits(document: Document) -> bytes:
 
 @pytest.mark.parametrize("kv_type", ["model", "int8"])
 async def test_kv_has_the_same_bits_however_it_came_about(
-    settings: SideSettings,
-    model: LanguageModel,
-    monkeypatch: pytest.MonkeyPatch,
-    kv_type: KvType,
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch, kv_type: KvType
 ) -> None:
     settings = replace(settings, kv_type=kv_type)
     library = library_of(settings, model)
@@ -205,7 +202,7 @@ async def test_a_chunk_that_is_longer_than_the_model_reads_is_named(
     library.on_notice = notices.append
     prefill(library)
     assert [line.partition(" ")[0] for line in notices] == ["long.txt"]
-    longest = max(model.backend.load(library.kv.read(d)).length for d in library.kv.stored())
+    longest = max(model.backend.load(library.kv.read(d) or {}).length for d in library.kv.stored())
     assert longest == model.context_length // 2
 
 

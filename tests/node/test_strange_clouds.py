@@ -6,7 +6,6 @@ The device has its answer in seconds, says why it went alone, and does not knock
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,9 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Connector
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.gatekeeper import server_session
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Answerer, Peer, Session
-from dragonrt.node.server_session import answering
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script
@@ -125,7 +123,11 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
     return run(ask())
 
 
-HONEST = partial(answering, side("cloud"))
+def of(cloud: SimulatedSide) -> Answerer:
+    return lambda peer, opened: server_session(cloud, peer, opened, asyncio.Semaphore(1))
+
+
+HONEST = of(side("cloud"))
 
 
 async def nothing(send: Callable[[Message], object], opened: Open) -> None:
@@ -163,7 +165,7 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
 
 @pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
 def test_who_reads_for_long_and_says_so_is_waited_for(settings: Settings) -> None:
-    slow = partial(answering, side("cloud", prepare_s=3 * USUAL.mute_s))
+    slow = of(side("cloud", prepare_s=3 * USUAL.mute_s))
     found = asked(slow, settings)
     assert found.seconds > USUAL.mute_s
     assert found.counted.alone_from is None

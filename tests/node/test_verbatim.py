@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.node.verbatim import codes, missing
+from dragonrt.node.citing import codes, missing
 
 PART = st.text(string.ascii_letters + string.digits, min_size=1, max_size=6)
 CONNECTOR = st.sampled_from("-/_")

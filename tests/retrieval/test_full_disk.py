@@ -65,7 +65,7 @@ def test_a_cache_of_kv_leaves_nothing_half_written(small: Path) -> None:
 
 
 def test_a_trace_ends_and_no_answer_with_it(small: Path, caplog: pytest.LogCaptureFixture) -> None:
-    trace = TraceFile.open(small / "trace")
+    trace = TraceFile(small / "trace")
     fill(small)
     for _ in range(3):
         trace.write(Record(0.0, "device", 0, start("model" * 2000)))

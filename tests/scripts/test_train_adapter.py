@@ -17,13 +17,12 @@ from transformers import (
 
 # The recipe is a package beside the distributed ones and is not installed.
 from dragonrt import bundled
-from scripts.train.models.adapter import Settings, batch_of, train
-from scripts.train.models.adapter_articles import Articles
+from scripts.train.models.adapter import Settings, adapter, batch_of, encoded
+from scripts.train.models.adapter_articles import readings
 from scripts.train.models.adapter_model import Adapter, Llama
 from scripts.train.models.adapter_notes import noted
-from scripts.train.models.adapter_rows import Encoder, Reading
-from scripts.train.models.average import average
-from scripts.train.models.sample import UNKNOWN
+from scripts.train.models.checkpoints import average
+from scripts.train.models.sample import UNKNOWN, Reading
 
 READING = Reading(
     "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]
@@ -56,10 +55,9 @@ def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenize
 def test_the_frozen_model_gives_the_logits_of_transformers(
     base: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    row = Encoder(tokenizer).encoded(Reading("A crane.", [[("What?", "a crane")]]))
+    row = encoded(tokenizer, Reading("A crane.", [[("What?", "a crane")]]))
     assert row is not None
-    model = Llama.read(base)
-    ours = model.logits(batch_of([row]), Adapter(model, Random(0)))
+    ours = Adapter(Llama.read(base)).logits(batch_of([row]))
     reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     with torch.no_grad():
         theirs = reference(torch.tensor([row.tokens])).logits[0]
@@ -71,9 +69,9 @@ def test_notes_hold_nearly_all_answers() -> None:
     r = Random(1)
     held = []
     for _ in range(60):
-        document, branches = noted(r)
-        answers = {a for branch in branches for _, a in branch} - {UNKNOWN}
-        held += [re_spaced(a) in re_spaced(document) for a in answers]
+        made = noted(r)
+        answers = {a for branch in made.branches for _, a in branch} - {UNKNOWN}
+        held += [re_spaced(a) in re_spaced(made.document) for a in answers]
     assert sum(held) > 0.8 * len(held)
 
 
@@ -91,7 +89,7 @@ def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
             for text in texts
         ],
     )
-    for reading in Articles([article]).readings(Random(0), 64):
+    for reading in readings([article], Random(0), 64):
         for ((question, answer),) in reading.branches:
             here = question.split()[3] in reading.document
             assert answer == (reading.document[-5:-1] if here else UNKNOWN)
@@ -101,15 +99,14 @@ def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> N
     samples = tmp_path / "samples.jsonl"
     samples.write_text("\n".join([json.dumps([READING.document, READING.branches])] * 8))
     out = tmp_path / "out"
-    settings = Settings(base, samples, out, steps=8, rate=1e-2)
-    train(settings)
-    train(Settings(base, samples, out, steps=16, rate=1e-2))
-    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    for steps in (8, 16):
+        adapter(Settings(base=base, samples=samples, out=out, steps=steps, rate=1e-2))
+    lines = [json.loads(line) for line in (out / "adapter.log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, 17))
     assert lines[-1]["loss"] < lines[0]["loss"]
     tensors = load_file(out / "adapter" / "adapter_model.safetensors")
     assert len(tensors) == 2 * 2 * 7
     assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
-    average(out / "adapter", out / "adapter", 0.25, tmp_path / "mean")
+    average(out / "adapter", out / "adapter", tmp_path / "mean", share=0.25)
     mean = load_file(tmp_path / "mean" / "adapter_model.safetensors")
     assert all(torch.equal(mean[name], tensor) for name, tensor in tensors.items())

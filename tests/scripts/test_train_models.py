@@ -15,10 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from dragonrt import bundled
 
 # The recipe is a package beside the distributed ones and is not installed.
-from scripts.train.models.architectures import configuration, initialized
-from scripts.train.models.average import average
 from scripts.train.models.batches import Batches
 from scripts.train.models.build_corpus import build
+from scripts.train.models.checkpoints import average, configuration, initialized
 from scripts.train.models.cleaning import clean
 from scripts.train.models.compositions import composition
 from scripts.train.models.corpus import Corpus
@@ -73,9 +72,10 @@ def trained(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         tie_word_embeddings=True,
     )
     settings = Settings(
-        "tiny", directory, out, steps=STEPS, rows=1, micro_batches=1, rate=2e-2, warmup=3
-    )
-    train(settings, config)
+        corpus=directory, out=out, steps=STEPS, rows=1, micro_batches=1, rate=2e-2, warmup=3,
+        compiled=False, workers=1,
+    )  # fmt: skip
+    train("tiny", settings, config)
     return settings, config
 
 
@@ -177,7 +177,7 @@ def test_the_saved_model_loads_and_generates(trained: tuple[Settings, Any]) -> N
 
 def test_a_finished_run_goes_on_from_its_state(trained: tuple[Settings, Any]) -> None:
     settings, config = trained
-    train(replace(settings, steps=STEPS + 2), config)
+    train("tiny", replace(settings, steps=STEPS + 2), config)
     last = log(settings)[-2:]
     assert [line["step"] for line in last] == [STEPS + 1, STEPS + 2]
     assert last[0]["loss"] < log(settings)[0]["loss"] - 0.5
@@ -205,8 +205,8 @@ def test_two_models_are_averaged(tmp_path: Path) -> None:
         for weight in model.parameters():
             weight.mul_(3)
     model.save_pretrained(other)
-    average(target, other, 0.5, half)
-    average(target, other, 0.0, same)
+    average(target, other, half, share=0.5)
+    average(target, other, same, share=0.0)
     before, unchanged, doubled = (load(path)[0].state_dict() for path in (target, same, half))
     for name, weight in before.items():
         assert torch.equal(unchanged[name], weight)

@@ -17,8 +17,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
-from dragonrt.node.connector import Connector
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.main import Device
 from dragonrt.node.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide

@@ -20,11 +20,11 @@ def make_trace(side: Side, shift_s: float = 0.0, clock: str = "one", seed: int =
     settings = {"seed": seed, "rule": "coupled", "aggregator": "both"}
     happened: list[tuple[float, Event]] = [
         (9.9 if side == "device" else 9.95, events.AnswerOpened("dragon", 0, settings)),
-        (9.94 if side == "device" else 9.96, events.SideReady(0.01, 0.01, 9, 64)),
+        (9.94 if side == "device" else 9.96, events.SideReady(0.01, 0.01, 9)),
         *((t, events.MessageSent("draft", 60, step)) for step, t in enumerate(own)),
         *((t + 0.05, events.MessageReceived("draft", 60, step)) for step, t in enumerate(theirs)),
         *((t, events.ForwardDone(step, 1, 0.05)) for step, t in enumerate(own)),
-        *((t, events.Drafted(step, step, 0.05, 0.5, b"")) for step, t in enumerate(own)),
+        *((t, events.Drafted(step)) for step, t in enumerate(own)),
         (10.3, events.TokenDecided(0, 5, True, True, "other", 0.1, 0.5)),
         (10.4, events.TokenDecided(1, 6, False, True, "other", 0.1, 0.5)),
         (10.4, events.RolledBack(1, 2)),

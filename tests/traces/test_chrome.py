@@ -49,7 +49,6 @@ def test_there_are_slices_arrows_and_counters(trace: MakeTrace, tmp_path: Path) 
     assert {"prepare", "send draft 0", "receive draft 2"} <= {
         one["name"] for one in records if one["ph"] == "X"
     }
-    assert not any("payload" in one.get("args", {}) for one in records)
 
 
 def test_a_file_that_cannot_be_written_is_one_line(trace: MakeTrace, tmp_path: Path) -> None:
@@ -148,5 +147,5 @@ def test_it_keeps_to_the_trace_event_format(case: str, trace: MakeTrace, tmp_pat
         assert (begins["ph"], ends["ph"]) == ("s", "f")
         assert begins["ts"] <= ends["ts"]
         assert {(one["pid"], one["tid"], one["ts"]) for one in (begins, ends)} <= begun
-    known = [one for one in flights(aligned(traces)) if one.end_s is not None]
+    known = [one for one in flights(aligned(traces)) if one.arrived is not None]
     assert len(arrows) == len(known) == 6 * (len(traces) - 1)

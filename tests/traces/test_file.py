@@ -2,10 +2,10 @@
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from dragonrt.errors import DragonError
 from dragonrt.traces import events
 from dragonrt.traces.events import Event, Record
-from dragonrt.traces.file import Recorder, TraceFile, read_records, read_trace, start
-from dragonrt.traces.schema import TraceError, from_object, to_object
+from dragonrt.traces.file import Recorder, TraceFile, read_trace, start
+from dragonrt.traces.schema import from_object, to_object
 
 VALUES = {
     int: st.integers(),
     float: st.floats(allow_nan=False),
     str: st.text(),
-    bytes: st.binary(),
     type(None): st.none(),
     bool: st.booleans(),
 }
@@ -31,8 +30,6 @@ SETTINGS = st.one_of(*(VALUES[kind] for kind in (int, float, str, bool, type(Non
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """All values of a field of that type."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return st.integers(0, 2**64 - 1)
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is types.UnionType:
@@ -82,11 +79,12 @@ RECORDS = [
 def test_records_are_made_on_the_given_clock_for_every_sink(tmp_path: Path) -> None:
     times = iter((1.0, 2.0000004, 3.5))
     seen: list[Record] = []
-    with (tmp_path / "trace").open("w") as file:
-        recorder = Recorder(lambda: next(times), "cloud", (TraceFile(file).write,))
-        recorder.event(0, start("a-model"))
-        recorder.of("10.0.0.2:5000").also(seen.append).event(1, events.RolledBack(0, 2))
-        recorder.event(0, events.LinkProbed(rtt=0.1))
+    trace = TraceFile(tmp_path / "trace")
+    recorder = Recorder(lambda: next(times), "cloud", (trace.write,))
+    recorder.event(0, start("a-model"))
+    recorder.of("10.0.0.2:5000").also(seen.append).event(1, events.RolledBack(0, 2))
+    recorder.event(0, events.LinkProbed(rtt=0.1))
+    trace.close()
     read = read_trace(tmp_path / "trace")
     assert [(one.t, one.side, one.session, one.peer) for one in read] == [
         (1.0, "cloud", 0, ""),
@@ -98,7 +96,7 @@ def test_records_are_made_on_the_given_clock_for_every_sink(tmp_path: Path) -> N
 
 def test_a_killed_process_loses_at_most_one_answer(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    trace = TraceFile.open(path)
+    trace = TraceFile(path)
     trace.write(STARTED)
     trace.write(RECORDS[1])
     assert read_trace(path) == [STARTED], "nothing is written in the middle of an answer"
@@ -108,28 +106,36 @@ def test_a_killed_process_loses_at_most_one_answer(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_opened_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DragonError):
-        TraceFile.open(tmp_path / "missing" / "trace")
-    with pytest.raises(DragonError):
-        read_trace(tmp_path / "missing")
+    for touch in (TraceFile, read_trace):
+        with pytest.raises(DragonError):
+            touch(tmp_path / "missing" / "trace")
 
 
-def test_traces_of_one_host_have_one_clock() -> None:
-    assert start("one").clock == start("another").clock != ""
+Read = Callable[[list[str]], list[Record]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Read these lines as a file."""
+
+    def read(lines: list[str]) -> list[Record]:
+        (tmp_path / "some.jsonl").write_text("".join(lines))
+        return read_trace(tmp_path / "some.jsonl")
+
+    return read
 
 
 @pytest.mark.parametrize("kept", [1, 10, 30])
-def test_a_last_line_that_was_cut_off_is_left_out(kept: int) -> None:
+def test_a_last_line_that_was_cut_off_is_left_out(kept: int, read: Read) -> None:
     lines = lines_of(RECORDS)
-    assert read_records([*lines[:-1], lines[-1][:kept]], "trace") == RECORDS[:-1]
-    assert read_records([*lines[:-1], lines[-1].rstrip("\n")], "trace") == RECORDS
+    assert read([*lines[:-1], lines[-1][:kept]]) == RECORDS[:-1]
+    assert read([*lines[:-1], lines[-1].rstrip("\n")]) == RECORDS
 
 
 COMMON = '{"t":1,"side":"device","session":1'
 
 
 ROUND = '"event":"round","round":1,"step":1,"decided":1'
-DRAFT = '"event":"draft","step":1,"seconds":1,"relevance":1'
 
 
 @pytest.mark.parametrize(
@@ -147,26 +153,25 @@ DRAFT = '"event":"draft","step":1,"seconds":1,"relevance":1'
         COMMON + ',"event":"rollback","step":1,"dropped":1.5}',
         COMMON + f',{ROUND},"weights":{{"a":"b"}},"missing":[]}}',
         COMMON + f',{ROUND},"weights":{{}},"missing":[1]}}',
-        COMMON + f',{DRAFT},"prefix":"0f","payload":"%"}}',
-        COMMON + f',{DRAFT},"prefix":"0g","payload":""}}',
+        COMMON + ',"event":"draft","step":1,"payload":"AA"}',
         COMMON + ',"event":"switch","step":1,"to":"moon","difference":1}',
     ],
 )
-def test_a_broken_line_is_named(line: str) -> None:
+def test_a_broken_line_is_named(line: str, read: Read) -> None:
     lines = lines_of(RECORDS)
-    with pytest.raises(TraceError, match=r"^some\.jsonl line 3 "):
-        read_records([*lines[:2], line + "\n", *lines[2:]], "some.jsonl")
+    with pytest.raises(DragonError, match=r"some\.jsonl line 3 "):
+        read([*lines[:2], line + "\n", *lines[2:]])
 
 
 @pytest.mark.parametrize("lines", [[], ["{"], ["# a text\n"], ["1\n"], lines_of(RECORDS)[1:]])
-def test_what_is_no_trace_is_refused(lines: list[str]) -> None:
-    with pytest.raises(TraceError, match=r"^some\.jsonl "):
-        read_records(lines, "some.jsonl")
+def test_what_is_no_trace_is_rejected(lines: list[str], read: Read) -> None:
+    with pytest.raises(DragonError, match=r"some\.jsonl "):
+        read(lines)
 
 
-def test_traces_of_other_schemas_are_refused() -> None:
+def test_traces_of_other_schemas_are_rejected(read: Read) -> None:
     old = '{"t":0,"side":"device","session":0,"event":"start","version":"0.1.0","model":"m"}\n'
     newer = Record(0.0, "device", 0, events.TraceStarted(99, "9.0", "m", "c"))
     for line, version in ((old, "0.1.0"), (lines_of([newer])[0], "9.0")):
-        with pytest.raises(TraceError, match=version):
-            read_records([line], "some.jsonl")
+        with pytest.raises(DragonError, match=version):
+            read([line])

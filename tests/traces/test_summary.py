@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.side import Side
 from dragonrt.traces import events
+from dragonrt.traces.answers import summary
 from dragonrt.traces.events import Event, Record
-from dragonrt.traces.summary import Summary, summarize
 
 STARTED = events.TraceStarted(2, "1", "tiny", "a clock")
 
@@ -29,15 +29,15 @@ def judged(number: int, tokens: int, accepted: int) -> events.BlockJudged:
     return events.BlockJudged(number, tokens, accepted, 7, 0.1, 0.25)
 
 
-def summary_of(*records: Record) -> Summary:
-    return summarize([on(0.0, 0, STARTED, records[0].side), *records])
+def summary_of(*records: Record) -> dict[str, Any]:
+    return summary([on(0.0, 0, STARTED, records[0].side), *records])
 
 
 ANSWER = [
     on(1.0, 1, opened()),
     on(1.0, 1, events.MessageSent("open", 100)),
     on(1.1, 1, events.MessageReceived("opened", 20)),
-    on(1.2, 1, events.SideReady(0.1, 0.05, 9, 100)),
+    on(1.2, 1, events.SideReady(0.1, 0.05, 9)),
     on(1.3, 1, events.ForwardDone(0, 2, 0.03)),
     on(1.3, 1, events.MessageSent("draft", 50, 0)),
     on(1.4, 1, events.MessageReceived("draft", 60, 0)),
@@ -61,9 +61,9 @@ TRACE = [
 
 
 def test_an_answers_numbers_are_what_its_events_say() -> None:
-    summary = summarize(TRACE)
-    (answer,) = summary.answers
-    assert (summary.side, summary.model) == ("device", "tiny")
+    report = summary(TRACE)
+    (answer,) = report["answers"]
+    assert (report["side"], report["model"]) == ("device", "tiny")
     expected: dict[str, Any] = {
         "session": 1,
         "finish": "stop",
@@ -90,13 +90,12 @@ def test_an_answers_numbers_are_what_its_events_say() -> None:
     zeros = "blocks block_tokens bits verified resampled divergences losses absences"
     unknown = "tokens_per_block bits_per_token resampling_rate ms_per_verdict"
     expected |= dict.fromkeys(zeros.split(), 0) | dict.fromkeys(unknown.split())
-    told = answer.to_json()
-    assert told.pop("ledger")["tokens_sent"] == 0
-    assert told == expected
+    assert answer.pop("ledger")["tokens_sent"] == 0
+    assert answer == expected
 
 
 def test_probes_and_handshakes_belong_to_no_answer() -> None:
-    report = summarize(TRACE).to_json()
+    report = summary(TRACE)
     assert report["other_bytes"] == {"sent": 10, "received": 11}
     assert report["probes"] == {
         "samples": 1,
@@ -107,20 +106,17 @@ def test_probes_and_handshakes_belong_to_no_answer() -> None:
 
 
 def test_the_total_is_over_all_answers() -> None:
-    summary = summarize([*TRACE, *(replace(each, t=each.t + 10) for each in ANSWER)])
-    assert len(summary.answers) == 2, "a number that is opened again is another answer"
-    total = summary.total
-    assert (total.tokens, total.intervals, total.bytes_sent) == (6, 4, 310)
-    assert summary.to_json()["total"]["ms_per_token"] == 200.0
-    assert total.first_token_s == pytest.approx([0.5, 0.5])
-    assert summary.answers[0].found.counts.tokens == 3, "adding up leaves the parts alone"
+    report = summary([*TRACE, *(replace(each, t=each.t + 10) for each in ANSWER)])
+    total = report["total"]
+    assert (total["tokens"], total["bytes_sent"]) == (6, 310)
+    assert (total["ms_per_token"], total["time_to_first_token_ms"]) == (200.0, 500.0)
+    assert [each["tokens"] for each in report["answers"]] == [3, 3], "a number opened again"
 
 
 def test_a_clouds_devices_are_told_apart() -> None:
     both = [replace(each, side="cloud", peer=peer) for each in ANSWER for peer in ("a:1", "b:2")]
-    answers = summary_of(*both).answers
-    assert [answer.peer for answer in answers] == ["a:1", "b:2"]
-    assert [answer.found.counts.tokens for answer in answers] == [3, 3]
+    answers = summary_of(*both)["answers"]
+    assert [(answer["peer"], answer["tokens"]) for answer in answers] == [("a:1", 3), ("b:2", 3)]
 
 
 def test_a_cloud_hears_the_open_before_it_opens() -> None:
@@ -129,14 +125,14 @@ def test_a_cloud_hears_the_open_before_it_opens() -> None:
         on(1.1, 1, opened(), "cloud"),
         on(1.5, 1, decided(True, True, "own"), "cloud"),
     ]
-    answers = summary_of(*heard, *heard).answers
-    assert [answer.found.counts.bytes_received for answer in answers] == [100, 100]
-    assert answers[0].to_json()["time_to_first_token_ms"] == 500.0
+    answers = summary_of(*heard, *heard)["answers"]
+    assert [answer["bytes_received"] for answer in answers] == [100, 100]
+    assert answers[0]["time_to_first_token_ms"] == 500.0
 
 
 def test_a_resumed_answer_has_no_first_token() -> None:
-    summary = summary_of(on(1.0, 1, opened(accepted=4)), on(2.0, 1, decided(True, True, "own")))
-    report = summary.answers[0].to_json()
+    resumed = on(1.0, 1, opened(accepted=4)), on(2.0, 1, decided(True, True, "own"))
+    (report,) = summary_of(*resumed)["answers"]
     assert (report["resumed"], report["time_to_first_token_ms"]) == (True, None)
 
 
@@ -147,19 +143,19 @@ def test_answers_without_a_cloud_are_counted_one_by_one() -> None:
         on(1.5, 0, decided(True, None, "own")),
         on(1.6, 0, events.AnswerClosed("stop")),
     ]
-    summary = summary_of(*alone, *alone)
-    assert [answer.found.counts.losses for answer in summary.answers] == [1, 1]
-    assert summary.to_json()["total"]["acceptance"] == {"device": None, "cloud": None}
+    report = summary_of(*alone, *alone)
+    assert [answer["losses"] for answer in report["answers"]] == [1, 1]
+    assert report["total"]["acceptance"] == {"device": None, "cloud": None}
 
 
 def test_a_trace_without_answers_has_a_summary() -> None:
-    report = summarize(TRACE[:1]).to_json()
+    report = summary(TRACE[:1])
     assert (report["answers"], report["total"]["tokens"]) == ([], 0)
     assert (report["total"]["ms_per_token"], report["probes"]["rtt_ms"]) == (None, None)
 
 
 def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
-    summary = summary_of(
+    report = summary_of(
         on(1.0, 0, opened(mode="federated")),
         on(1.0, 1, events.MessageSent("open", 100), peer="a:1"),
         on(1.0, 1, events.MessageSent("open", 110), peer="b:2"),
@@ -173,28 +169,11 @@ def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None
         on(1.7, 0, events.AnswerClosed("stop")),
         on(1.7, 1, events.MessageSent("close", 5), peer="b:2"),
     )
-    (answer,) = summary.answers
-    report = answer.to_json()
-    assert (answer.peer, answer.session, report["finish"]) == ("", 0, "stop")
-    assert (report["bytes_sent"], report["bytes_received"], report["tokens"]) == (215, 90, 2)
-    assert (answer.found.counts.accepted["device"], report["absences"]) == (1, 1)
-    assert summary.idle_sent == 7
-
-
-@pytest.mark.parametrize(("mode", "acceptance"), [("sprinter", 0.75), ("speculative", 0.5)])
-def test_what_no_cloud_verified_stands_in_approximate_answers_only(
-    mode: str, acceptance: float
-) -> None:
-    (answer,) = summary_of(
-        on(1.0, 1, opened(mode=mode)),
-        on(1.1, 1, decided(None, None, "own")),
-        on(1.2, 1, decided(None, None, "own")),
-        on(1.3, 1, judged(1, 1, 1)),
-        on(1.3, 1, decided(True, None, "target")),
-        on(1.4, 1, judged(2, 1, 0)),
-        on(1.4, 1, decided(False, None, "target")),
-    ).answers
-    assert answer.to_json()["acceptance"]["device"] == acceptance
+    (answer,) = report["answers"]
+    assert ("peer" in answer, answer["session"], answer["finish"]) == (False, 0, "stop")
+    assert (answer["bytes_sent"], answer["bytes_received"], answer["tokens"]) == (215, 90, 2)
+    assert (answer["acceptance"]["device"], answer["absences"]) == (0.5, 1)
+    assert report["other_bytes"]["sent"] == 7
 
 
 def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
@@ -204,8 +183,7 @@ def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
         return [on(1.0, session, settings), on(2.0, session, moved)]
 
     constant = (0.1 + 1 + 0.5 * 0.25) / 0.5
-    summary = summary_of(*answer(1, 0.5), *answer(2, 0.5))
-    assert summary.to_json()["total"]["conformal"] == {
+    assert summary_of(*answer(1, 0.5), *answer(2, 0.5))["total"]["conformal"] == {
         "tokens": 2,
         "average_dropped": 0.5,
         "beta": pytest.approx(0.1 - 0.5 * 0.25),
@@ -214,5 +192,5 @@ def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
         "follows": True,
     }
     one_run = summary_of(*answer(1, 0.75), *answer(2, 0.25, beta=0.1 - 0.5 * 0.5))
-    bound = one_run.to_json()["total"]["conformal"]["bound"]
+    bound = one_run["total"]["conformal"]["bound"]
     assert bound == pytest.approx(0.25 + constant / 2), "the second goes on where the first ended"

@@ -2,8 +2,16 @@
 
 import pytest
 
-from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.padding import CELL, HEADER_BYTES, SIZES, cell, content_of, in_cells
+from dragonrt.wire.frames import (
+    CELL,
+    CELL_HEADER,
+    SIZES,
+    FrameDecoder,
+    cell,
+    content_of,
+    encode_frame,
+    in_cells,
+)
 from dragonrt.wire.reasons import RemoteProtocolError
 
 BODIES = [b"", b"a", b"b" * 244, b"c" * 245, bytes(range(256)) * 100, b"d"]
@@ -38,7 +46,7 @@ def test_cells_have_few_sizes(size: int) -> None:
         sizes.append(length)
         data = data[length:]
     assert set(sizes) <= set(SIZES)
-    assert sum(sizes) - HEADER_BYTES * len(sizes) >= size
+    assert sum(sizes) - CELL_HEADER * len(sizes) >= size
 
 
 @pytest.mark.parametrize(

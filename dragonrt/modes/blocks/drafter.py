@@ -9,16 +9,17 @@ takes their verdicts in order, and goes on without the cloud.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.modes.blocks.values import Advance, Block, Decided
-from dragonrt.modes.mode import Finish, Head, ModeError, OnLoss, Prepared, Span, Work
+from dragonrt.modes.mode import Finish, Head, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.timeouts import USUAL, Timeouts
+from dragonrt.modes.registry import Resources
+from dragonrt.modes.settings import Settings
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 
@@ -26,8 +27,8 @@ from dragonrt.wire import messages as wire
 class Drafting(ABC):
     """What one mode does on the device. `line` holds the decided tokens, then the drafted ones.
 
-    `sent` are the blocks that await their verdicts. A head computes on what the model says after
-    the line; its result comes back by `take_draft` or `decide_alone` unless the line has changed.
+    `sent` are the blocks that await their verdicts. A head computes on the prediction after the
+    line; its result comes back by `take_draft` or `decide_alone` unless the line has changed.
     """
 
     def __init__(self, question: Question) -> None:
@@ -47,7 +48,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Go on with what `head` gave."""
+        """Go on with the result of `head`."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
@@ -80,9 +81,7 @@ class Drafting(ABC):
 
     def finish_at(self, length: int) -> Finish | None:
         """Return why an answer of that many tokens of the line is complete, or None."""
-        if length and self.line.tokens[length - 1] in self.question.stop_tokens:
-            return Finish.STOP
-        return Finish.LENGTH if length >= self.question.max_tokens else None
+        return finish_of(self.question, self.line.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
         """Decide tokens that are on the line; return those up to the answer's end."""
@@ -105,31 +104,21 @@ class _Reading:
 
 
 class BlockDrafter(PeerTracking):
-    """Implements Mode for the device.
+    """Implements Mode for the device. A controller chooses by the uplink's rate.
 
-    `rate` gives the uplink's bit/s at a time where it is known; otherwise, with `times_bandwidth`,
-    the link is probed.
+    Where the resources do not give that rate, the link is probed for it.
     """
 
     verifies = True
     _useless = "the cloud has not verified a block in"
     _alone_as = "with the draft model"
 
-    def __init__(
-        self,
-        drafting: Drafting,
-        on_loss: OnLoss,
-        vocabulary: int,
-        timeouts: Timeouts = USUAL,
-        *,
-        times_bandwidth: bool = False,
-        rate: Callable[[float], float] | None = None,
-    ) -> None:
-        super().__init__(on_loss, timeouts)
+    def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
+        super().__init__(settings.on_loss, resources.timeouts)
         self._drafting = drafting
-        self._vocabulary = vocabulary
-        self.times_bandwidth = times_bandwidth and rate is None
-        self._rate = rate
+        self._vocabulary = resources.vocabulary
+        self._rate = resources.rate
+        self.times_bandwidth = resources.controller is not None and self._rate is None
         self._bits_per_s = float("inf")
         # Blocks under way at the cloud.
         self._round = 0
@@ -179,7 +168,7 @@ class BlockDrafter(PeerTracking):
         self._preempt()  # even where the text is the same: the block that it began is forgotten
 
     def _go_on_alone(self, now: float) -> None:
-        """`wanted` asks for what the draft model decides by itself."""
+        """Do nothing here: `wanted` asks for what the draft model decides by itself."""
 
     def _check_finished(self) -> None:
         finish = self._drafting.finish
@@ -193,7 +182,7 @@ class BlockDrafter(PeerTracking):
         for block in self._drafting.sent:
             stand = min(block.count, self._drafting.decided - block.step)
             if stand > 0:
-                self._out.events.append(events.BlockOutrun(block.round, stand))
+                self.emit(events.BlockOutrun(block.round, stand))
 
     # Drafting.
 
@@ -218,7 +207,7 @@ class BlockDrafter(PeerTracking):
         if reading is None or work.span is None:
             return
         self._draft_s += seconds
-        self._out.events.append(events.ForwardDone(work.span.first, 1, seconds))
+        self.emit(events.ForwardDone(work.span.first, 1, seconds))
         if self._finish is not None or reading.dead:
             return
         self._progress_s = now
@@ -231,14 +220,14 @@ class BlockDrafter(PeerTracking):
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._reading, self._now = None, now
         if work.span is not None:
-            self._out.events.append(events.ForwardStopped(work.span.first, seconds))
+            self.emit(events.ForwardStopped(work.span.first, seconds))
 
     def _preempt(self) -> None:
         """What is being read is of no use any more."""
         reading = self._reading
         if reading is not None and reading.work.span is not None and not reading.dead:
             reading.dead = True
-            self._out.events.append(events.ForwardPreempted(reading.work.span.first))
+            self.emit(events.ForwardPreempted(reading.work.span.first))
             self._out.preempt = True
 
     # Blocks out, verdicts in.
@@ -251,8 +240,6 @@ class BlockDrafter(PeerTracking):
                 self._receive_verdict(message, now)
             case wire.Target():
                 self._receive_target(message, now)
-            case wire.Upload():
-                raise ModeError("an upload came where a verdict was due")
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
 
@@ -273,16 +260,12 @@ class BlockDrafter(PeerTracking):
             )
         self._hear(message.token, now)
         advance = drafting.take_verdict(message.accepted, message.token)
-        waited_s = now - block.sent_s
-        self._out.events.append(
+        waited_s, verify_s = now - block.sent_s, message.verify_us / 1e6
+        self.emit(
             events.BlockJudged(
-                number,
-                advance.judged,
-                message.accepted,
-                message.token,
-                waited_s,
-                message.verify_us / 1e6,
-            )
+                number, block.count, message.accepted, message.token, waited_s, verify_s
+            ),
+            *(events.ThresholdMoved(*each) for each in block.thresholds(message.accepted)),
         )
         self._take_target(advance, under_way, waited_s, now)
 
@@ -291,10 +274,10 @@ class BlockDrafter(PeerTracking):
         under_way = list(drafting.sent)
         self._hear(token, now)
         advance = drafting.take_target(step, message.prefix_hash, token)
-        self._out.events.append(events.TargetDecoded(step, token))
+        self.emit(events.TargetDecoded(step, token))
         for block, verdict in zip(under_way, advance.verdicts, strict=False):
             judged = events.BlockJudged(block.round, *verdict, now - block.sent_s, 0.0)
-            self._out.events.append(judged)
+            self.emit(judged)
         # A cloud may decide while this side still reads the question: nothing has waited for it.
         waited_s = now - self._decision_s if self._ready else 0.0
         self._take_target(advance, under_way, waited_s, now)
@@ -316,45 +299,30 @@ class BlockDrafter(PeerTracking):
             self._preempt()
 
     def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
-        """Say what was decided, send what is to be sent."""
-        out, drafting = self._out, self._drafting
-        for step, beta, dropped in advance.thresholds:
-            out.events.append(events.ThresholdMoved(step, beta, dropped))
+        """Publish what was decided, send the block that is complete."""
+        drafting = self._drafting
         first = drafting.decided - len(advance.decided)
         for step, decided in enumerate(advance.decided, start=first):
             share = float(decided.stands is True or cause == "own")
-            out.events.append(
+            token, stands = decided
+            # What the cloud verified depends on the cloud's model alone.
+            evidence = 0.0 if cause == "target" else None
+            self.emit(
                 events.TokenDecided(
-                    step,
-                    decided.token,
-                    decided.stands,
-                    None,
-                    cause,
-                    waited_s,
-                    share,
-                    # What the cloud verified is said by the cloud alone.
-                    evidence=0.0 if cause == "target" else None,
+                    step, token, stands, None, cause, waited_s, share, evidence=evidence
                 )
             )
             waited_s, self._decision_s = 0.0, now
         if advance.block is not None and self._peer is not None:
-            self._send(advance.block, self._peer, now)
+            self._send(advance.block, now)
         self._check_finished()
 
-    def _send(self, block: Block, peer: str, now: float) -> None:
+    def _send(self, block: Block, now: float) -> None:
         self._round += 1
         self._owed_s = block.sent_s = now
         block.round = self._round
-        self._out.send.append((peer, block.message(self._session)))
-        self._out.events.append(
-            events.BlockSent(
-                block.round,
-                block.step,
-                block.count,
-                block.bits,
-                self._draft_s,
-                len(block.decided),
-                block.distributions,
-            )
-        )
+        self.send(block.message(self._session))
+        numbers = block.round, block.step, block.count, block.bits
+        known, distributions = len(block.decided), block.distributions
+        self.emit(events.BlockSent(*numbers, self._draft_s, known, distributions))
         self._draft_s = 0.0

@@ -1,4 +1,4 @@
-"""A block on each side: drafted, sent and judged on the device; read by the cloud."""
+"""A block on each side: drafted, sent and verified on the device; read by the cloud."""
 
 from __future__ import annotations
 
@@ -10,20 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import ControlState
-from dragonrt.distributions import ConformalThreshold, Distribution, Quantized, backtrack
+from dragonrt.distributions import (
+    Codec,
+    ConformalThreshold,
+    Distribution,
+    Quantized,
+    backtrack,
+    codec,
+)
 from dragonrt.modes.prefix import LOW_BITS
+from dragonrt.modes.question import Question
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
-from dragonrt.sampling.verification import VerifyResult
+from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.wire import messages as wire
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
 
 
-# The device.
+def rule_and_codec(
+    question: Question, rule: str, code: str, vocabulary: int
+) -> tuple[SpeculativeRule, Codec]:
+    """Return what both sides draft, code and verify blocks with, given the names of both."""
+    made = speculative_rule(rule, Noise(question.seed), question.sampler)
+    return made, codec(code, vocabulary, tokens_by_id=not made.drafts_from_quantized)
 
-UNSURE = DraftSignals(0.0)
-"""Of a token that no stopping rule looks at."""
+
+# The device.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +52,7 @@ class DraftedToken:
     quantized: Quantized
     q: NDArray[np.float64] | None = None
     threshold: ConformalThreshold | None = None
-    signals: DraftSignals = UNSURE
+    signals: DraftSignals = field(default=DraftSignals(0.0))
 
     @property
     def bits(self) -> int:
@@ -51,7 +65,7 @@ class Carried:
     """What blocks leave to the block after them: a pure function of the decided tokens.
 
     `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
-    of ControlState. Nothing may depend on tokens behind a refused one: their noise is used again.
+    of ControlState. Nothing may depend on tokens behind a rejected one: their noise is used again.
     """
 
     threshold: ConformalThreshold | None = None
@@ -67,18 +81,15 @@ class Carried:
     def after(self, block: Block, accepted: int, token: int) -> Carried:
         """Return what `block`, which began with this, leaves to the next one, given its verdict."""
         tokens = block.tokens[: accepted + 1]
-        texts = [*(each.token for each in tokens[:accepted]), token]
+        text = [*(each.token for each in tokens[:accepted]), token]
         stopping, threshold = self.stopping, self.threshold
         if threshold is not None:
             dropped = [each.quantized.dropped for each in tokens]
             threshold = backtrack(threshold, dropped, accepted)
         if stopping is not None:
             stopping = stopping.after(len(tokens), accepted)
-        confidences = [
-            float(each.q[text])
-            for each, text in zip(tokens, texts, strict=False)
-            if each.q is not None
-        ]
+        pairs = zip(tokens, text, strict=False)
+        confidences = [float(each.q[token]) for each, token in pairs if each.q is not None]
         newest = (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:]
         return Carried(threshold, stopping, newest, accepted, len(tokens))
 
@@ -87,10 +98,13 @@ class Carried:
 class Block:
     """A block on the device: `tokens` drafted after the text of `step` tokens with `prefix_hash`.
 
-    It takes at most `longest` tokens and began with `start`. A controller's `resolution` takes the
-    place of the codec's own. Once complete it has a `payload`, with the `decided` tokens that the
-    cloud does not know, the `resolutions` that travel, and whether `distributions` do. Once sent it
-    has the number `round` and the time `sent_s`.
+    Attributes:
+        longest: the most tokens it takes.
+        resolution: a controller's, in place of the codec's own; `resolutions` travel.
+        start: what the blocks before it left.
+        payload: the encoded tokens, once it is complete; with their `distributions` or not.
+        decided: tokens before `step` that the cloud does not know.
+        round: its number, once it is sent at `sent_s`.
     """
 
     step: int
@@ -129,10 +143,10 @@ class Block:
             return self.start.threshold
         return last.threshold.after(last.quantized.dropped)
 
-    def thresholds(self, accepted: int) -> tuple[tuple[int, float, float], ...]:
+    def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
         """Return (step, β, dropped mass) of each update that stands after so many accepted tokens.
 
-        Behind a block that stands whole, the update of its last token is repeated (SQS Alg. 1).
+        Behind a block that is accepted whole, its last token's update is repeated (SQS Alg. 1).
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -142,7 +156,7 @@ class Block:
         if moved and accepted == len(self.tokens):
             step, threshold, dropped = moved[-1]
             moved.append((step + 1, threshold.after(dropped), dropped))
-        return tuple((step, threshold.beta, dropped) for step, threshold, dropped in moved)
+        return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
     def message(self, session: int) -> wire.Block:
         """Return the block as it travels."""
@@ -161,8 +175,8 @@ class Block:
 class Decided(NamedTuple):
     """The next token of the answer.
 
-    `stands` is True for a token that the device drafted, False for one that took the place of a
-    refused draft, None for one at whose place nothing was drafted.
+    `stands` is True for an accepted draft, False for the token in place of a rejected draft, None
+    where nothing was drafted.
     """
 
     token: int
@@ -173,17 +187,14 @@ class Decided(NamedTuple):
 class Advance:
     """What one prediction or one verdict led to: tokens `decided`, a `block` to send.
 
-    With `cut` the blocks under way follow another text now, and will not be answered. `judged` is
-    the number of tokens that a verdict was about. `verdicts` has (tokens, accepted, token) of the
-    oldest blocks sent that no verdict had to judge, `thresholds` those of the judged block.
+    With `cut` the blocks under way follow another text now, and will not be answered. `verdicts`
+    has (tokens, accepted, token) of the oldest blocks sent that no verdict had to verify.
     """
 
     decided: tuple[Decided, ...] = ()
     block: Block | None = None
     cut: bool = False
-    judged: int = 0
     verdicts: tuple[tuple[int, int, int], ...] = ()
-    thresholds: tuple[tuple[int, float, float], ...] = ()
 
 
 # The cloud.

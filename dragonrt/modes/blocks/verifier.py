@@ -15,16 +15,17 @@ the side that drafted it knows from the Targets.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
 from dragonrt.modes.mode import (
     Finish,
     Head,
     Leave,
-    Machine,
+    Mode,
     ModeError,
     Prediction,
     Prepared,
@@ -33,9 +34,9 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.privacy.evidence import files_alone
-from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
@@ -47,33 +48,40 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """How a mode reads blocks and what it answers: pure heads, run beside the loop.
-
-    If it `adds_token`, the token of its verdict follows a block that stands whole; otherwise it
-    takes the place of the block's only one.
-    """
+    """How a mode reads blocks of `codec`, and what it answers: pure heads, run beside the loop."""
 
     adds_token = True
+    """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
+    decodes = False
+    """Whether the text goes on by single tokens (`decoding`) while no block waits."""
+    codec: Codec
 
-    @abstractmethod
     def read(self, block: wire.Block) -> ReadBlock:
         """Return the content of a block. Raises DragonError for one that cannot be read."""
+        size, longest = len(block.payload), self.codec.longest
+        if size > longest:
+            raise ModeError(
+                f"a block of {size} bytes takes too long to read: send at most {longest}"
+            )
+        steps = block_steps(block.step, block.count, block.resolutions)
+        return ReadBlock(block.step, *decode_block(self.codec, block.payload, steps))
 
     @abstractmethod
     def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Judged:
-        """Return the answer; `said` is what follows the prefixes from the block's step on.
+        """Return the answer, given the predictions from the block's step on.
 
         The text goes on with the accepted tokens and the verdict's token. With Uploads it goes on
         with what the next block says was decided.
         """
 
+    def decoding(self, step: int) -> Head:
+        """Return what decides the token of `step` without a block."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block that waits or, from `since_s` on, is judged.
-
-    It is `read` as it comes or when its turn comes. The text judges its first `known` tokens.
-    """
+    """A block that waits or, from `since_s` on, is verified; the text verifies `known` tokens."""
 
     message: wire.Block
     came_s: float
@@ -90,30 +98,20 @@ class _Found:
     files: list[tuple[float, ...]]
 
 
-class BlockVerifier(Machine):
+class BlockVerifier(Mode):
     """Implements Mode for the side that a device opens a session of blocks with.
 
-    `decoding` gives what decides the token of a step where no block waits: then blocks are read as
-    they come, so they must be short. Without it the text goes on with blocks alone.
+    If it decodes by itself, blocks are read as they come, so they must be short.
     """
 
-    times_bandwidth = False
     verifies = True
 
-    def __init__(
-        self,
-        question: Question,
-        judging: Judging,
-        vocabulary: int,
-        timeouts: Timeouts = USUAL,
-        decoding: Callable[[int], Head] | None = None,
-    ) -> None:
+    def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
         super().__init__()
         self._question = question
         self._judging = judging
-        self._decoding = decoding
-        self._vocabulary = vocabulary
-        self._timeouts = timeouts
+        self._vocabulary = resources.vocabulary
+        self._timeouts = resources.timeouts
         self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._peer: str | None = None
         self._session = 0
@@ -126,6 +124,14 @@ class BlockVerifier(Machine):
         self._files: Sequence[int] = ()
         self._ready = False
         self._heard_s = 0.0
+
+    def _send(self, message: wire.SessionMessage) -> None:
+        if self._peer is not None:
+            self._out.send.append((self._peer, message))
+
+    def _end_session(self, text: str) -> None:
+        if self._peer is not None:
+            self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
 
     # What the driver asks.
 
@@ -145,17 +151,15 @@ class BlockVerifier(Machine):
         self._peer, self._session = peer, session
 
     def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
-        self._end(self._how_it_ended())
-
-    def _end(self, finish: Finish) -> None:
-        super()._end(finish)
-        self._inbox.clear()
+        """End as the answer did, as far as this side can know it."""
+        complete = len(self._line) >= self._question.max_tokens
+        stopped = not set(self._question.stop_tokens).isdisjoint(self._line.tokens)
+        self._end(Finish.STOP if stopped else Finish.LENGTH if complete else Finish.CANCELLED)
 
     def _timed_out(self, now: float) -> None:
         limit = self.deadline()
-        if limit is not None and now >= limit and self._peer is not None:
-            text = f"no block came for {self._timeouts.idle_s:g} s"
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
+        if limit is not None and now >= limit:
+            self._end_session(f"no block came for {self._timeouts.idle_s:g} s")
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         if not isinstance(message, wire.Block):
@@ -177,35 +181,30 @@ class BlockVerifier(Machine):
                 "send shorter blocks or ask for fewer documents"
             )
         read = None
-        if self._decoding is not None:
+        if self._judging.decodes:
             if message.decided:
                 raise ModeError("a block brings tokens where the cloud decodes by itself")
             read = self._judging.read(message)
-            self._drop_given_up(message)
+            if message.step <= self._drafted:  # drafted anew there: the device has cut its line
+                self._inbox.clear()
+                self._dropped = 0
+            self._drafted = message.step + message.count
         self._round, self._heard_s = message.round, now
         self._inbox.append(_Block(message, now, read))
         self._take_next(now)
-
-    def _drop_given_up(self, message: wire.Block) -> None:
-        """A block that begins where others were drafted already: the device has cut its line."""
-        if message.step <= self._drafted:
-            self._inbox.clear()
-            self._dropped = 0
-        self._drafted = message.step + message.count
 
     # The work on one block after the other.
 
     def wanted(self) -> Work | None:
         if self._finish is not None or self._work is not None:
             return None
-        if self._current is None:
+        current = self._current
+        if current is None:
             self._work = self._decoded()
-            return self._work
-        message, read = self._current.message, self._current.read
-        if read is None:
-            self._work = Work(lambda _: self._judging.read(message), peer=self._peer)
+        elif current.read is None:
+            self._work = Work(lambda _: self._judging.read(current.message), peer=self._peer)
         else:
-            self._work = self._judged(read)
+            self._work = self._judged(current.read)
         return self._work
 
     def _take_next(self, now: float) -> None:
@@ -226,7 +225,7 @@ class BlockVerifier(Machine):
         return len(self._line) - waiting.message.step
 
     def _begin(self, waiting: _Block, now: float) -> None:
-        """Judge a block, as far as the text that stands does not judge it."""
+        """Verify a block, as far as the decided text does not."""
         message, read, tokens = waiting.message, waiting.read, self._line.tokens
         under_way = replace(waiting, since_s=now)
         known, count = self._known(waiting), message.count
@@ -255,16 +254,16 @@ class BlockVerifier(Machine):
         return Work(head, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
-        """The next token by itself, where that is wanted and the answer is not complete."""
+        """The next token without a block, unless the answer is complete."""
         line, question = self._line, self._question
-        if self._decoding is None or self._peer is None or not self._ready:
+        if not self._judging.decodes or self._peer is None or not self._ready:
             return None
         step = len(line)
         # A verdict gives one token more behind a block that ends with a stop token.
         stopped = not set(question.stop_tokens).isdisjoint(line.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        decode, files = self._decoding(step), self._files
+        decode, files = self._judging.decoding(step), self._files
 
         def head(said: Sequence[Prediction]) -> _Found:
             token = decode(said)
@@ -288,9 +287,8 @@ class BlockVerifier(Machine):
                 self._line.replace_from(base, block.decided)
                 return True
         self._dropped += 1
-        if self._dropped >= MAX_OUTSTANDING and self._peer is not None:
-            reason = f"{self._dropped} blocks in a row follow another text"
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
+        if self._dropped >= MAX_OUTSTANDING:
+            self._end_session(f"{self._dropped} blocks in a row follow another text")
         return False
 
     def _agrees(self, block: wire.Block, read: ReadBlock, waited_s: float) -> bool:
@@ -298,15 +296,16 @@ class BlockVerifier(Machine):
         known, count = self._line.tokens[block.step :], len(read.tokens)
         for accepted, (drafted, token) in enumerate(zip(read.tokens, known, strict=False)):
             if drafted != token:
-                judged = events.BlockJudged(block.round, count, accepted, token, waited_s, 0.0)
-                self._out.events.append(judged)
+                self.emit(events.BlockJudged(block.round, count, accepted, token, waited_s, 0.0))
                 return False
         return True
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._work, block = None, self._current
         if isinstance(result, _Found):
-            self._weigh(result.files)
+            step = len(self._line) if block is None or block.read is None else block.read.step
+            for place, bits in enumerate(result.files):
+                self.moved.decide(step + place, bits)
             result = result.answer
         if work.spare:
             self._go_on(result, seconds, now)
@@ -322,39 +321,32 @@ class BlockVerifier(Machine):
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._work = None
         if work.spare:
-            self._out.events.append(events.ForwardStopped(len(self._line), seconds))
+            self.emit(events.ForwardStopped(len(self._line), seconds))
         else:
             self._current = None
         self._take_next(now)
 
-    def _weigh(self, files: Sequence[tuple[float, ...]]) -> None:
-        block = self._current
-        step = len(self._line) if block is None or block.read is None else block.read.step
-        for place, bits in enumerate(files):
-            self.moved.decide(step + place, bits)
-
     def _go_on(self, token: int, seconds: float, now: float) -> None:
-        """The text goes on with a token that no block was needed for."""
+        """Append a token that was decoded without a block."""
         line, step = self._line, len(self._line)
-        self._out.events.append(events.ForwardDone(step, 1, seconds))
+        self.emit(events.ForwardDone(step, 1, seconds))
         if self._peer is not None and self._finish is None:
             prefix_hash = line.hash
             line.append(token)
             self._dropped = 0
-            self._out.events.append(events.TargetDecoded(step, token))
-            told = wire.Target(self._session, step, prefix_hash, token, "cloud")
-            self._out.send.append((self._peer, told))
+            self.emit(events.TargetDecoded(step, token))
+            self._send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:
         line, step, count = self._line, read.step, len(read.tokens)
-        self._out.events.append(events.ForwardDone(step, count + 1, seconds))
+        self.emit(events.ForwardDone(step, count + 1, seconds))
         if isinstance(answer, Uploads):
             line.cut(step)
             verify_us, round_ = int(seconds * 1e6), block.message.round
-            reply = wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
-            if self._peer is not None:
-                self._out.send.append((self._peer, reply))
+            self._send(
+                wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
+            )
         else:
             place = step + answer.accepted if self._judging.adds_token else step
             line.replace_from(place, [answer.token])
@@ -365,16 +357,5 @@ class BlockVerifier(Machine):
         self, block: _Block, count: int, accepted: int, token: int, seconds: float
     ) -> None:
         round_, waited_s = block.message.round, block.since_s - block.came_s
-        self._out.events.append(
-            events.BlockJudged(round_, count, accepted, token, waited_s, seconds)
-        )
-        if self._peer is not None:
-            verdict = wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6))
-            self._out.send.append((self._peer, verdict))
-
-    def _how_it_ended(self) -> Finish:
-        """Why the session ended, as far as this side can know it."""
-        if not set(self._question.stop_tokens).isdisjoint(self._line.tokens):
-            return Finish.STOP
-        complete = len(self._line) >= self._question.max_tokens
-        return Finish.LENGTH if complete else Finish.CANCELLED
+        self.emit(events.BlockJudged(round_, count, accepted, token, waited_s, seconds))
+        self._send(wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))

@@ -14,7 +14,35 @@ What follows is held by the machine only if the settings ask for it:
     ranking     probabilities of decided tokens                   in Dragon.on_decision
 """
 
-from dragonrt.modes.dragon.disclosing import dragon
-from dragonrt.modes.dragon.terms import Terms
+from functools import partial
 
-__all__ = ["Terms", "dragon"]
+from dragonrt.bundled import DEFAULT_MODEL
+from dragonrt.distributions import codec
+from dragonrt.modes.dragon.disclosing import dragon
+from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, register
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.traces import statistics
+
+__all__ = ["dragon"]
+
+
+def _pace(settings: DragonSettings) -> Pace:
+    # A forward on a dead prefix, and one on the decided text; then a Draft and a Target.
+    # A race may lack entries on both sides, and those of one may wait for the other's.
+    drafts = 2 * settings.run_ahead * (1 + settings.most_branches)
+    return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
+
+
+register(
+    ModeEntry(
+        name=DEFAULT_MODE,
+        settings=DragonSettings,
+        device=partial(dragon, "device"),
+        cloud=partial(dragon, "cloud"),
+        pace=_pace,
+        model=DEFAULT_MODEL,
+        exact=True,
+        help="both sides answer from their documents",
+        statistics=statistics.dragon,
+    )
+)

@@ -6,6 +6,7 @@ token before it is decided.
 
 from dataclasses import replace
 
+from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
 from dragonrt.modes.dragon.machine import Dragon
@@ -13,6 +14,8 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Leave
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import ADMITTED
 from dragonrt.privacy.guards import (
     Guard,
@@ -23,15 +26,19 @@ from dragonrt.privacy.guards import (
     Withholding,
 )
 from dragonrt.privacy.redaction import MARKER, Redacted
+from dragonrt.side import Side
 from dragonrt.traces.events import Cause
 from dragonrt.wire.reasons import Reason
 
 
-def dragon(terms: Terms) -> Dragon:
+def dragon(
+    side: Side, question: Question, settings: DragonSettings, resources: Resources
+) -> Dragon:
     """Return the machine of one side of an answer."""
-    if not terms.settings.keeps_drafts:
+    terms = Terms(side, question, settings, resources)
+    if not settings.keeps_drafts:
         return Dragon(terms)
-    return KeepingDevice(terms) if terms.side == "device" else ReadingCloud(terms)
+    return KeepingDevice(terms) if side == "device" else ReadingCloud(terms)
 
 
 class KeepingDevice(Dragon):
@@ -42,9 +49,16 @@ class KeepingDevice(Dragon):
         question, settings, drafts = terms.question, terms.settings, self._drafts
         bound: Guard = Steering()
         if settings.redacts:
+            marker = terms.resources.marker
+            if not marker:
+                raise DragonError(
+                    "the model has no tokens for what is withheld: use --disclose answer"
+                )
             bound = Withholding(settings.withhold, settings.reveal)
             read = TokenPrefix(drafts.prefix.hashes[0])
-            drafts.transcript = Redacted(drafts.prefix, read, drafts.decided, terms.marker)
+            drafts.transcript = Redacted(
+                drafts.prefix, read, drafts.decided, terms.resources.marker
+            )
             drafts.theirs = DraftQueue(settings.window, drafts.transcript.length)
         steady = SteadyRelevance(
             question.relevance_temperature,
@@ -61,7 +75,7 @@ class KeepingDevice(Dragon):
             return super().told(question)
         transcript = self._drafts.transcript
         read = transcript.prefix.tokens[: transcript.length]
-        return question.redacted(MARKER, read, self._terms.marker)
+        return question.redacted(MARKER, read, self._terms.resources.marker)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
         self._partner = peer
@@ -96,7 +110,8 @@ class ReadingCloud(Dragon):
 
     def __init__(self, terms: Terms) -> None:
         if terms.settings.redacts:
-            timeouts = replace(terms.timeouts, answer_s=terms.timeouts.idle_s)
-            terms = replace(terms, timeouts=timeouts)
+            timeouts = terms.resources.timeouts
+            timeouts = replace(timeouts, answer_s=timeouts.idle_s)
+            terms = replace(terms, resources=replace(terms.resources, timeouts=timeouts))
         super().__init__(terms)
         self._admit(ADMITTED["cloud"])

@@ -37,12 +37,13 @@ class Dragon(PeerTracking):
 
     def __init__(self, terms: Terms) -> None:
         question, settings = terms.question, terms.settings
-        super().__init__(settings.on_loss, terms.timeouts)
+        super().__init__(settings.on_loss, terms.resources.timeouts)
         self.side: Side = terms.side
         self.decides = True
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
         self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
+        self._vocabulary = terms.resources.vocabulary
         self._drafts = Drafts.after(start_hash(question.seed), question.accepted, settings.window)
         self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
         self._takes: Takes = {
@@ -149,7 +150,7 @@ class Dragon(PeerTracking):
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._terms.settings.run_ahead}"
             )
-        draft = SideDraft.of(message, self._terms.vocabulary)
+        draft = SideDraft.of(message, self._vocabulary)
         self._drafts.theirs.put(self._decision.received(draft))
         self._other_decided = step - message.ahead, message.decided_hash
         self._compare_decided()
@@ -163,7 +164,7 @@ class Dragon(PeerTracking):
             return
         if self.decides or step != drafts.decided:
             raise ModeError(f"a target token of step {step} came at step {drafts.decided}")
-        if token >= self._terms.vocabulary or message.prefix_hash != drafts.prefix.hashes[step]:
+        if token >= self._vocabulary or message.prefix_hash != drafts.prefix.hashes[step]:
             raise ModeError(f"the target token of step {step} is for another text")
         own, theirs = drafts.own_draft(step), drafts.theirs.get(step, message.prefix_hash)
         mixed = self._decision.at_once(own, theirs) if own and theirs else None
@@ -328,11 +329,7 @@ class Dragon(PeerTracking):
         for draft in self._planner.computed(work, result, seconds):
             for hook in self._hooks.draft:
                 hook(draft)
-            self.emit(
-                events.Drafted(
-                    draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
-                )
-            )
+            self.emit(events.Drafted(draft.step))
             if draft.step >= self._drafts.decided:
                 self._send_draft(draft, now)
         self.advance("own", now)

@@ -8,8 +8,7 @@ values. With any other placement, or a constant rate, none of that is sent.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragonrt.control.profiler import DecodeProfile, Estimates
-from dragonrt.control.round_trip import RoundTrip
+from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
@@ -38,8 +37,9 @@ class Placement(Plug):
         port.decides = self._placement.first() == terms.side
 
     def on_prepared(self, context: int) -> None:
-        if self._terms.profile is not None:
-            self._estimates.profiled(self._terms.side, self._terms.profile.behind(context))
+        profile = self._terms.resources.profile
+        if profile is not None:
+            self._estimates.profiled(self._terms.side, profile.behind(context))
         self._send_profile()
 
     def on_session(self, now: float) -> None:
@@ -63,7 +63,7 @@ class Placement(Plug):
     def on_receive(self, message: Draft | Target, now: float) -> None:
         if not self._times:
             return
-        self._round_trip.heard(message.time_us, message.echo_us, now)
+        self._round_trip.received(message.time_us, message.echo_us, now)
         if isinstance(message, Draft):
             theirs = other(self._terms.side)
             self._estimates.decoded(theirs, message.step, message.decode_us / 1e6)

@@ -34,7 +34,6 @@ from dragonrt.modes.dragon.plugs import Plug, Port, Takes
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError, Work
 from dragonrt.sampling.aggregation import Coupled, side_weights
-from dragonrt.traces.events import EntriesAsked
 from dragonrt.wire.limits import MAX_WANTED
 from dragonrt.wire.messages import EntryRequest, EntryResponse
 
@@ -114,7 +113,6 @@ class Race(Decision, Plug):
             tokens = tuple(sorted(found.missing[:MAX_WANTED]))
             self._asked = EntryRequest(self._port.session, step, prefix_hash, tokens)
             self._port.send(self._asked)
-            self._port.emit(EntriesAsked(step, len(tokens)))
         return found.mixed
 
     def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:

@@ -1,35 +1,26 @@
 """What one answer of mode dragon is made with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Codec, codec
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Algorithm1, Rule, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
-from dragonrt.timeouts import USUAL, Timeouts
 
 
 @dataclass(frozen=True)
 class Terms:
-    """One side's terms of an answer: what both agreed on, and what this side has.
-
-    `profile` is its offline decode profile. `marker` is what a cloud reads for a run of tokens that
-    its device withholds.
-    """
+    """One side's terms of an answer: what both agreed on, and what this side has."""
 
     side: Side
     question: Question
     settings: DragonSettings
-    vocabulary: int
-    profile: DecodeProfile | None = None
-    timeouts: Timeouts = USUAL
-    marker: Sequence[int] = ()
+    resources: Resources
 
     @cached_property
     def noise(self) -> Noise:
@@ -44,11 +35,11 @@ class Terms:
     @cached_property
     def codec(self) -> Codec:
         """How distributions travel."""
-        return codec(self.settings.codec_for(self.question.sampler), self.vocabulary)
+        return codec(self.settings.codec_for(self.question.sampler), self.resources.vocabulary)
 
     @property
     def fallback(self) -> str:
-        """What to tell the person if another codec is used than wanted; empty if not."""
+        """A notice if another codec is used than wanted; empty if not."""
         wanted, used = self.settings.codec, self.codec.name
         if used == wanted:
             return ""

@@ -152,9 +152,9 @@ def report(reply: Reply) -> Json:
     The drafts are the device's: in mode dragon both sides draft every token.
     """
     given, prompt_s = _prompt(reply)
-    found = AnswerCounts.of(reply.answer.records)
-    total_s = (found.last_s or 0.0) - (found.opened_s or 0.0)
-    numbers, counts = reply.statistics(), found.counts
+    counts = AnswerCounts.of(reply.answer.records)
+    total_s = (counts.last_s or 0.0) - (counts.opened_s or 0.0)
+    numbers = reply.statistics()
     timings = {
         **_rate("prompt", given, prompt_s),
         **_rate("predicted", len(reply.answer.tokens), max(0.0, total_s - prompt_s)),

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
-from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
 from dragonrt.service.conversation import Conversation, Reply
@@ -20,7 +20,7 @@ from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided, TokenRanked
+from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
 from dragonrt.traces.schema import to_object
 
 PING_S = 15.0
@@ -203,8 +203,6 @@ class _LiveTrace:
         if isinstance(news, AnswerPiece):
             return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
         match news.event:
-            case Drafted(step=step):  # its payload is private and long
-                return {"event": Drafted.KIND, "t": news.t, "step": step}
             case TokenDecided(token=token) | Disclosed(token=token):
                 return {**to_object(news), "text": self._device.side.model.decode([token])}
             case _:

@@ -213,8 +213,7 @@ class DeviceMetrics(Metrics):
             self.add("answers", "error")
             return
         answer, ledger = reply.answer, reply.ledger()
-        found = AnswerCounts.of(answer.records)
-        counts = found.counts
+        counts = AnswerCounts.of(answer.records)
         for seconds in counts.first_token_s:
             self._first.observe(seconds)
         for (before, _), (after, _) in pairwise(answer.decisions):
@@ -230,7 +229,7 @@ class DeviceMetrics(Metrics):
             },
             "disclosed_tokens": {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")},
             "answer_bytes": {"sent": answer.bytes_sent, "received": answer.bytes_received},
-            "answers_together": {{None: "all", 0: "none"}.get(found.alone_from, "part"): 1.0},
+            "answers_together": {{None: "all", 0: "none"}.get(counts.alone_from, "part"): 1.0},
         }
         for name, values in amounts.items():
             for label, amount in values.items():

@@ -148,7 +148,7 @@ def _measured(heard: Overheard) -> Row:
     """What every part says of an answer."""
 
     settings, given = heard.given.answer.settings, heard.given
-    numbers = statistics(given.told)
+    numbers = statistics(given.counts)
     withheld = sum(event.withheld for _, event in given.answer.decisions)
     level: Any = settings
     return {

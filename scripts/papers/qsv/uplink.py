@@ -88,7 +88,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Ro
                 pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
                 answer = answers.answer(question, settings, pace)
                 counts, count = answer.counts, len(answer.tokens)
-                lost = answer.told.alone_from is not None
+                lost = answer.counts.alone_from is not None
                 rows.append(
                     {
                         "kind": case.prompt.kind,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
@@ -55,8 +55,9 @@ class Lockstep:
         vocabulary: int,
         verifier: TokenVerifier,
     ) -> None:
-        self.drafting = SprinterDrafting(question, settings, vocabulary, verifier)
-        self._judging = SprinterJudging(question, settings, vocabulary)
+        resources = Resources(vocabulary=vocabulary, verifier=verifier)
+        self.drafting = SprinterDrafting(question, settings, resources)
+        self._judging = SprinterJudging(question, settings, resources)
 
     def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""

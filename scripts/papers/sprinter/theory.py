@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.sampling.samplers import Sampler
@@ -154,10 +155,11 @@ def _mean_run(case: SprinterCase) -> float:
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
     verifier = KnownRates(case.eta_tp, case.eta_fp, case.seed)
+    resources = Resources(vocabulary=VOCABULARY, verifier=verifier)
     passed = 0
     for number in range(RUNS):
         question = _question(RUNS * case.seed + number, MAX_BLOCK)
-        drafting = SprinterDrafting(question, SETTINGS, VOCABULARY, verifier)
+        drafting = SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
             acceptable = drafting.decided < ACCEPTABLE
             q, p = (alike, alike) if acceptable else (certain, doubted)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.artefact import Arrays
+from dragonrt.control.learned import Encoding, Learned
 from dragonrt.control.policies import Action, Controller, Heuristic
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import Environment
@@ -74,14 +75,14 @@ class _ControlProblem:
         return self._encoding.features(step.state), worth, step.done
 
 
-def _weights(network: QNetwork) -> NetworkWeights:
-    arrays = (
-        network.hidden.weight,
-        network.hidden.bias,
-        network.output.weight,
-        network.output.bias,
-    )
-    return NetworkWeights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
+def _weights(network: QNetwork) -> Arrays:
+    arrays = {
+        "hidden": network.hidden.weight,
+        "hidden_bias": network.hidden.bias,
+        "output": network.output.weight,
+        "output_bias": network.output.bias,
+    }
+    return {name: np.array(each.detach().numpy(), np.float32) for name, each in arrays.items()}
 
 
 @dataclass(frozen=True, slots=True)

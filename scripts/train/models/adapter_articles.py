@@ -1,20 +1,18 @@
 """Articles with questions in chunks as the product cuts them, and near misses of each chunk."""
 
-import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from retrieval.chunking import chunk
 
-from .adapter_rows import Reading, Turn
-from .sample import UNKNOWN
+from .sample import UNKNOWN, Reading, Turn
 
+Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
 _UNKNOWN_ONLY_LEFT_OUT = 0.8  # of the chunks that answer nothing
+_POSITIVES = 7  # questions at most that a chunk answers
 
 _STOP = frozenset(
     ["the", "a", "an", "of", "in", "on", "at", "to", "and", "or", "is", "was", "were", "are", "did",
@@ -29,68 +27,48 @@ def _content(text: str) -> list[str]:
     return [w[:6] for w in re.findall(r"[a-z0-9]+", text.lower()) if w not in _STOP]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A chunk of an article."""
-
-    article: int
-    title: str
-    text: str
-
-
-class Articles:
-    """Articles with questions, cut into chunks as the product cuts them."""
-
-    def __init__(self, articles: list[tuple[str, list[tuple[str, list[Turn]]]]]) -> None:
-        self._articles = articles
-
-    def readings(self, r: Random, words: int, positives: int = 7) -> Iterator[Reading]:
-        """All chunks of at most `words` words with their questions, and near misses."""
-        pieces: list[Piece] = []
-        found: list[list[Turn]] = []  # of every piece
-        for number, (title, paragraphs) in enumerate(self._articles):
-            for text, questions in paragraphs:
-                cut = [text[a:b] for a, b in chunk(text, words)]
-                first = len(pieces)
-                pieces += [Piece(number, title, t) for t in cut]
-                found += [[] for _ in cut]
-                for question, answer in questions:
-                    owner = _owner(cut, question, answer)
-                    if owner is not None:
-                        found[first + owner].append((question, answer))
-        asked = [(i, q, a) for i, own in enumerate(found) for q, a in own]
-        misses: list[list[str]] = [[] for _ in pieces]
-        near = _Nearest([p.text for p in pieces])
-        for i, question, answer in asked:
-            here = pieces[i]
-            low = answer.lower()
-            candidates = [
-                j for j in near.of(question, 12) if j != i and low not in pieces[j].text.lower()
-            ]
-            same = [j for j in candidates if pieces[j].article == here.article][:2]
-            other = [j for j in candidates if pieces[j].article != here.article][:2]
-            for j in same + other:
+def readings(articles: Iterable[Article], r: Random, words: int) -> Iterator[Reading]:
+    """Yield all chunks of at most `words` words with their questions, and near misses."""
+    pieces: list[tuple[str, str]] = []  # title of the article, text
+    found: list[list[Turn]] = []  # of every piece
+    numbers: list[int] = []  # of the piece's article
+    for number, (title, paragraphs) in enumerate(articles):
+        for text, questions in paragraphs:
+            cut = [text[a:b] for a, b in chunk(text, words)]
+            own: list[list[Turn]] = [[] for _ in cut]
+            for turn in questions:
+                owner = _owner(cut, *turn)
+                if owner is not None:
+                    own[owner].append(turn)
+            pieces += [(title, piece) for piece in cut]
+            found += own
+            numbers += [number] * len(cut)
+    misses: list[list[str]] = [[] for _ in pieces]
+    near = _Nearest([text for _, text in pieces])
+    for i, (question, answer) in ((i, turn) for i, own in enumerate(found) for turn in own):
+        low = answer.lower()
+        candidates = [
+            j for j in near.of(question, 12) if j != i and low not in pieces[j][1].lower()
+        ]
+        for same in (True, False):
+            for j in [j for j in candidates if (numbers[j] == numbers[i]) == same][:2]:
                 misses[j].append(question)
-        order = list(range(len(pieces)))
-        r.shuffle(order)
-        for i in order:
-            known = found[i]
-            r.shuffle(known)
-            missing = misses[i]
-            r.shuffle(missing)
-            known = known[:positives]
-            few = r.choice([0, 1, 1, 1, 2]) if known else r.choice([1, 2])
-            turns = known + [(q, UNKNOWN) for q in missing[:few]]
-            if len(turns) < 2 or (not known and r.random() < _UNKNOWN_ONLY_LEFT_OUT):
-                continue
-            r.shuffle(turns)
-            yield Reading(_titled(r, pieces[i]), [[t] for t in turns])
+    order = list(range(len(pieces)))
+    r.shuffle(order)
+    for i in order:
+        known, missing = found[i], misses[i]
+        r.shuffle(known)
+        r.shuffle(missing)
+        few = r.choice([0, 1, 1, 1, 2]) if known else r.choice([1, 2])
+        turns = known[:_POSITIVES] + [(q, UNKNOWN) for q in missing[:few]]
+        if len(turns) < 2 or (not known and r.random() < _UNKNOWN_ONLY_LEFT_OUT):
+            continue
+        r.shuffle(turns)
+        yield Reading(_titled(r, *pieces[i]), [[t] for t in turns])
 
 
-def _titled(r: Random, piece: Piece) -> str:
-    if not piece.title or piece.text.startswith(piece.title) or r.random() < 0.4:
-        return piece.text
-    return f"{piece.title}\n{piece.text}"
+def _titled(r: Random, title: str, text: str) -> str:
+    return text if not title or text.startswith(title) or r.random() < 0.4 else f"{title}\n{text}"
 
 
 def _owner(cut: list[str], question: str, answer: str) -> int | None:
@@ -123,21 +101,3 @@ class _Nearest:
             for i in self._where.get(word, []):
                 scores[i] += self._weight[word] / self._lengths[i]
         return sorted(scores, key=lambda i: (-scores[i], i))[:n]
-
-
-def squad(path: Path, held_out: bool) -> Articles:
-    """The corpus's articles; the last two are held out."""
-    articles = json.loads(path.read_text(encoding="utf-8"))
-    part = articles[-2:] if held_out else articles[:-2]
-    return Articles(
-        [
-            (
-                a.get("title", "").replace("_", " "),
-                [
-                    (p["context"], [(q, s.rstrip(".,")) for q, s in p["qas"] if s])
-                    for p in a["paragraphs"]
-                ],
-            )
-            for a in part
-        ]
-    )

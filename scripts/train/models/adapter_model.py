@@ -6,15 +6,19 @@ pack for the product and one of the transposed weights for the input's gradient.
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from .batches import Batch
+from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 RANK = 16
 ALPHA = 32
@@ -25,19 +29,7 @@ _GROUPS = {
     "in": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
-
-
-class Rows(Protocol):
-    """What the forward reads of a batch."""
-
-    @property
-    def tokens(self) -> Tensor: ...
-    @property
-    def positions(self) -> Tensor: ...
-    @property
-    def bias(self) -> Tensor: ...
-    @property
-    def selected(self) -> Tensor: ...
+_PREFIX = "base_model.model.model."
 
 
 def _pack(weight: Tensor) -> Tensor:
@@ -59,6 +51,7 @@ class Frozen:
 
     @classmethod
     def of(cls, weight: Tensor) -> "Frozen":
+        """Pack a weight."""
         return cls(_pack(weight), _pack(weight.T))
 
 
@@ -97,23 +90,59 @@ class _Output(torch.autograd.Function):
         return _product(dy.contiguous(), ctx.frozen.backward), None
 
 
-def _beside(x: Tensor, frozen: Frozen, low: tuple[Tensor, Tensor]) -> Tensor:
-    y: Tensor = _Beside.apply(x, frozen, *low)  # type: ignore[no-untyped-call]
-    return y
+class Llama:
+    """The frozen part in bfloat16, packed."""
+
+    def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.layers = int(config["num_hidden_layers"])
+        self.heads = int(config["num_attention_heads"])
+        self.kv_heads = int(config["num_key_value_heads"])
+        self.head = int(config["hidden_size"]) // self.heads
+        self._epsilon = float(config["rms_norm_eps"])
+        rope = config.get("rope_parameters") or config
+        exponents = torch.arange(0, self.head, 2).float() / self.head
+        self._frequencies = 1.0 / float(rope["rope_theta"]) ** exponents
+        tensors = {k.removeprefix("model."): v.bfloat16() for k, v in tensors.items()}
+        self.embedding = tensors["embed_tokens.weight"]
+        self.output = Frozen.of(tensors.get("lm_head.weight", self.embedding))
+        self._norms = {k: v for k, v in tensors.items() if "norm" in k}
+        self.shapes: dict[str, tuple[int, int]] = {}
+        self.frozen: dict[str, Frozen] = {}
+        for layer in range(self.layers):
+            for group, members in _GROUPS.items():
+                weights = [tensors[f"layers.{layer}.{m}.weight"] for m in members]
+                for member, weight in zip(members, weights, strict=True):
+                    self.shapes[f"layers.{layer}.{member}"] = (weight.shape[0], weight.shape[1])
+                self.frozen[f"{layer}.{group}"] = Frozen.of(torch.cat(weights))
+
+    @classmethod
+    def read(cls, directory: Path) -> "Llama":
+        """Read a checkpoint directory with one file of weights."""
+        config = json.loads((directory / "config.json").read_text())
+        return cls(config, load_file(directory / "model.safetensors"))
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        """Return the RMS norm of that name."""
+        return F.rms_norm(x, (x.shape[-1],), self._norms[name], self._epsilon)
+
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines [R, 1, T, head] of the rotary embedding."""
+        angles = positions[..., None].float() * self._frequencies
+        angles = torch.cat([angles] * 2, -1)[:, None]
+        return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
 class Adapter:
     """Matrices A [R, K] and B [N, R], float32, beside every linear layer of a model."""
 
-    def __init__(self, model: "Llama", r: Random, begin: Path | None = None) -> None:
-        self.model = model
-        stored = load_file(begin / "adapter_model.safetensors") if begin else {}
+    def __init__(self, model: Llama, begin: Path | None = None) -> None:
+        self._model = model
+        stored = load_file(begin / ADAPTER_WEIGHTS) if begin else {}
         scale = 1.0
         if begin:
-            config = json.loads((begin / "adapter_config.json").read_text())
+            config = json.loads((begin / ADAPTER_CONFIG).read_text())
             scale = config["lora_alpha"] / config["r"] / (ALPHA / RANK)
-        generator = torch.Generator().manual_seed(r.randrange(2**31))
-        self.names: list[str] = []
+        generator = torch.Generator().manual_seed(Random(0).randrange(2**31))
         self.parameters: list[Tensor] = []
         for name, (rows, columns) in model.shapes.items():
             a = torch.randn(RANK, columns, generator=generator) / math.sqrt(columns)
@@ -121,32 +150,55 @@ class Adapter:
             if stored:
                 a = stored[f"{_PREFIX}{name}.lora_A.weight"].float()
                 b = stored[f"{_PREFIX}{name}.lora_B.weight"].float() * scale
-            self.names.append(name)
             self.parameters += [a.requires_grad_(), b.requires_grad_()]
 
-    def pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """(A, scaled B) in bfloat16 of every group `layer.group`, B block-diagonal."""
+    def logits(self, batch: Batch) -> Tensor:
+        """Return the float32 logits [S, V] of the selected positions."""
+        model, (count, length) = self._model, batch.tokens.shape
+        pairs = self._pairs()
+        x = model.embedding[batch.tokens.reshape(-1)]
+        cos, sin = model.rotation(batch.positions)
+
+        def beside(x: Tensor, layer: int, group: str) -> Tensor:
+            key = f"{layer}.{group}"
+            y: Tensor = _Beside.apply(x, model.frozen[key], *pairs[key])  # type: ignore[no-untyped-call]
+            return y
+
+        for layer in range(model.layers):
+            h = model.norm(x, f"layers.{layer}.input_layernorm.weight")
+            y = beside(h, layer, "qkv").view(count, length, -1, model.head).transpose(1, 2)
+            q, k, v = torch.split(y, [model.heads, model.kv_heads, model.kv_heads], 1)
+            q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
+            y = _attention(q, k, v, batch.bias).transpose(1, 2).reshape(count * length, -1)
+            x = x + beside(y, layer, "o")
+            h = model.norm(x, f"layers.{layer}.post_attention_layernorm.weight")
+            gate, up = beside(h, layer, "in").chunk(2, -1)
+            x = x + beside(F.silu(gate) * up, layer, "down")
+        chosen = model.norm(x.index_select(0, batch.selected), "norm.weight")
+        logits: Tensor = _Output.apply(chosen, model.output)  # type: ignore[no-untyped-call]
+        return logits.float()
+
+    def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return (A, scaled B) in bfloat16 of every `layer.group`, B block-diagonal."""
         low = [p.to(torch.bfloat16) for p in self.parameters]
-        by_name = {n: (low[2 * i], low[2 * i + 1]) for i, n in enumerate(self.names)}
+        by_name = dict(zip(self._model.shapes, zip(low[::2], low[1::2], strict=True), strict=True))
         found = {}
-        for layer in range(self.model.layers):
+        for layer in range(self._model.layers):
             for group, members in _GROUPS.items():
                 parts = [by_name[f"layers.{layer}.{member}"] for member in members]
-                a = parts[0][0] if len(parts) == 1 else torch.cat([p[0] for p in parts])
-                b = _block_diagonal([p[1] for p in parts])
-                found[f"{layer}.{group}"] = (a, b * (ALPHA / RANK))
+                b = torch.block_diag(*(b for _, b in parts))  # type: ignore[no-untyped-call]
+                found[f"{layer}.{group}"] = (torch.cat([a for a, _ in parts]), b * (ALPHA / RANK))
         return found
 
-    def export(self, directory: Path, parameters: list[Tensor]) -> None:
-        """Write it in PEFT's layout, in bfloat16."""
+    def export(self, directory: Path, weights: Sequence[Tensor]) -> None:
+        """Write it with these values of its parameters, in PEFT's layout, in bfloat16."""
         directory.mkdir(parents=True, exist_ok=True)
-        tensors = {}
-        for i, name in enumerate(self.names):
-            for part, p in zip("AB", parameters[2 * i : 2 * i + 2], strict=True):
-                tensors[f"{_PREFIX}{name}.lora_{part}.weight"] = p.detach().bfloat16().contiguous()
-        unfinished = directory / "adapter_model.safetensors.unfinished"
+        names = [f"{_PREFIX}{n}.lora_{part}.weight" for n in self._model.shapes for part in "AB"]
+        stored = [p.detach().bfloat16().contiguous() for p in weights]
+        unfinished = directory / f"{ADAPTER_WEIGHTS}.unfinished"
+        tensors = dict(zip(names, stored, strict=True))
         save_file(tensors, unfinished, metadata={"format": "pt"})
-        unfinished.replace(directory / "adapter_model.safetensors")
+        unfinished.replace(directory / ADAPTER_WEIGHTS)
         config = {
             "peft_type": "LORA",
             "task_type": "CAUSAL_LM",
@@ -159,79 +211,7 @@ class Adapter:
             "inference_mode": True,
             "target_modules": [m.split(".")[1] for members in _GROUPS.values() for m in members],
         }
-        (directory / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n")
-
-
-_PREFIX = "base_model.model.model."
-
-
-class Llama:
-    """The frozen part in bfloat16, packed."""
-
-    def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.layers = int(config["num_hidden_layers"])
-        self._heads = int(config["num_attention_heads"])
-        self._kv_heads = int(config["num_key_value_heads"])
-        self._head = int(config["hidden_size"]) // self._heads
-        self._epsilon = float(config["rms_norm_eps"])
-        rope = config.get("rope_parameters") or config
-        exponents = torch.arange(0, self._head, 2).float() / self._head
-        self._frequencies = 1.0 / float(rope["rope_theta"]) ** exponents
-        tensors = {k.removeprefix("model."): v.bfloat16() for k, v in tensors.items()}
-        self._embedding = tensors["embed_tokens.weight"]
-        self._output = Frozen.of(tensors.get("lm_head.weight", self._embedding))
-        self._norms = {k: v for k, v in tensors.items() if "norm" in k}
-        self.shapes: dict[str, tuple[int, int]] = {}
-        self._frozen: dict[str, Frozen] = {}
-        for layer in range(self.layers):
-            for group, members in _GROUPS.items():
-                weights = [tensors[f"layers.{layer}.{m}.weight"] for m in members]
-                for member, weight in zip(members, weights, strict=True):
-                    self.shapes[f"layers.{layer}.{member}"] = (weight.shape[0], weight.shape[1])
-                self._frozen[f"{layer}.{group}"] = Frozen.of(torch.cat(weights))
-
-    @classmethod
-    def read(cls, directory: Path) -> "Llama":
-        config = json.loads((directory / "config.json").read_text())
-        return cls(config, load_file(directory / "model.safetensors"))
-
-    def logits(self, rows: Rows, adapter: Adapter) -> Tensor:
-        """Float32 logits [S, V] of the selected positions."""
-        count, length = rows.tokens.shape
-        pairs = adapter.pairs()
-        x = self._embedding[rows.tokens.reshape(-1)]
-        angles = rows.positions[..., None].float() * self._frequencies
-        cos, sin = (
-            torch.cat([f(angles)] * 2, -1).bfloat16()[:, None] for f in (torch.cos, torch.sin)
-        )
-
-        def beside(x: Tensor, layer: int, group: str) -> Tensor:
-            return _beside(x, self._frozen[f"{layer}.{group}"], pairs[f"{layer}.{group}"])
-
-        for layer in range(self.layers):
-            h = self._norm(x, f"layers.{layer}.input_layernorm.weight")
-            y = beside(h, layer, "qkv")
-            y = y.view(count, length, -1, self._head).transpose(1, 2)
-            split = [self._heads, self._kv_heads, self._kv_heads]
-            q, k, v = torch.split(y, split, 1)
-            q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
-            y = _attention(q, k, v, rows.bias).transpose(1, 2).reshape(count * length, -1)
-            x = x + beside(y, layer, "o")
-            h = self._norm(x, f"layers.{layer}.post_attention_layernorm.weight")
-            y = beside(h, layer, "in")
-            gate, up = y.chunk(2, -1)
-            y = F.silu(gate) * up
-            x = x + beside(y, layer, "down")
-        chosen = self._norm(x.index_select(0, rows.selected), "norm.weight")
-        logits: Tensor = _Output.apply(chosen, self._output)  # type: ignore[no-untyped-call]
-        return logits.float()
-
-    def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self._norms[name], self._epsilon)
-
-
-def _block_diagonal(parts: list[Tensor]) -> Tensor:
-    return torch.block_diag(*parts) if len(parts) > 1 else parts[0]  # type: ignore[no-untyped-call]
+        (directory / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1) + "\n")
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -5,125 +5,45 @@ is what another fact of the file would say. A later turn may refer back to an ea
 """
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, partial
 from itertools import zip_longest
-from pathlib import Path
 from random import Random
 
-from .sample import UNKNOWN
-from .slots import capitalized, fill, generate, slots_of
-from .values import invented, word
+from .sample import UNKNOWN, Reading, Turn
+from .values import capitalized, draw, fill, form, generate, read_lines, slots_of, word
 
-Turn = tuple[str, str]
 Told = tuple[str, list[Turn], list[str]]  # text, known, questions that it does not answer
-Noted = tuple[str, list[list[Turn]]]  # document, branches
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-def _clock(r: Random) -> str:
-    return f"{r.randint(6, 22)}:{r.choice(['00', '15', '30', '45', '05', '20', '40', '50'])}"
-
-
-def _when(r: Random) -> str:
-    day = r.choice([r.choice(_WEEKDAYS), generate(r, "date"), f"{r.choice(_WEEKDAYS)}, {_day(r)}"])
-    at = _clock(r) if r.random() < 0.7 else generate(r, "time")
-    return f"{day} at {at}" if r.random() < 0.85 else f"{day}, {at}"
-
-
-def _day(r: Random) -> str:
-    return f"{r.randint(1, 28)} {word(r, 'month')}"
-
-
-def _letters(r: Random, n: int) -> str:
-    return "".join(r.choice("ABCDEFGHJKLMNPRSTUVWXYZ") for _ in range(n))
-
-
-def _digits(r: Random, n: int) -> str:
-    return "".join(str(r.randrange(10)) for _ in range(n))
-
-
-def _tag(r: Random) -> str:
-    """A code of parts, all of which belong to it."""
-    return r.choice(
-        [
-            f"{_letters(r, 2)}-{_digits(r, 5)}-{_letters(r, 1)}",
-            f"{_letters(r, 1)}{_digits(r, 2)}-{_digits(r, 4)}",
-            f"{_digits(r, 4)}-{_letters(r, 1)}",
-            f"{_letters(r, 3)}/{_digits(r, 4)}/{_digits(r, 2)}",
-            f"{_letters(r, 2)} {_digits(r, 3)} {_digits(r, 3)}",
-            f"{_letters(r, 3)}{_digits(r, 6)}",
-            f"{_digits(r, 3)}.{_digits(r, 3)}.{_digits(r, 2)}",
-            f"{_letters(r, 1)}-{_digits(r, 4)}",
-        ]
-    )
-
-
-def _pass(r: Random) -> str:
-    parts = [word(r, "color"), word(r, "animal"), word(r, "material"), invented(r).lower()]
-    words = [p.split()[-1].lower() for p in r.sample(parts, 2)]
-    return r.choice(["-", "-", "_", "."]).join([*words, _digits(r, 2)])
-
-
-def _amount(r: Random) -> str:
-    n = r.choice([r.randint(3, 99), r.randint(100, 999), r.randint(11, 89) * 100])
-    number = f"{n:,}" + (f".{r.randint(5, 99):02d}" if r.random() < 0.3 else "")
-    return r.choice(
-        [f"{number} euros", f"EUR {number}", f"${number}", f"£{number}", f"{number} EUR"]
-    )
-
-
-def _iban(r: Random) -> str:
-    return f"{_letters(r, 2)}{_digits(r, 2)} " + " ".join(_digits(r, 4) for _ in range(3))
-
-
-_OWN: dict[str, Callable[[Random], str]] = {
-    "clock": _clock, "when": _when, "tag": _tag, "pass": _pass, "amount": _amount, "iban": _iban,
-}  # fmt: skip
-
-
-def _lines(name: str) -> list[str]:
-    """A file's lines but for comments."""
-    text = (Path(__file__).parent / "text" / name).read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if line and not line.startswith("#")]
-
-
-@lru_cache(maxsize=1)
-def _facts() -> list[tuple[str, list[Turn], list[str]]]:
+@cache
+def _facts() -> list[Told]:
     found = []
-    for line in _lines("adapter_facts.txt"):
+    for line in read_lines("adapter_facts.txt"):
         statement, *asked = line.split(" || ")
         known = [(q, a) for q, _, a in (x.partition(" | ") for x in asked if x[0] != "!")]
         found.append((statement, known, [x[2:] for x in asked if x[0] == "!"]))
     return found
 
 
-def _value(r: Random, slot: str, people: list[str]) -> str:
-    name = slot.rstrip("0123456789")
-    if name == "p" and people and r.random() < 0.5:
+def _value(people: list[str], r: Random, slot: str) -> str:
+    if slot.rstrip("0123456789") == "p" and people and r.random() < 0.5:
         return r.choice(people)
-    return _OWN[name](r) if name in _OWN and slot != "num3" else generate(r, slot)
+    return generate(r, slot)
 
 
 def _told(r: Random, number: int, people: list[str]) -> Told:
     statement, known, missing = _facts()[number]
     slots = set().union(*(slots_of(t) for t in [statement, *missing]))
-    values: dict[str, str] = {}
-    for slot in sorted(slots):
-        for _ in range(8):
-            values[slot] = _value(r, slot, people)
-            if list(values.values()).count(values[slot]) == 1:
-                break
-    text = capitalized(fill(statement, values))
+    values = draw(r, slots, partial(_value, people))
     turns = [(capitalized(fill(q, values)), fill(a, values)) for q, a in known]
-    return text, turns, [capitalized(fill(q, values)) for q in missing]
+    missing = [capitalized(fill(q, values)) for q in missing]
+    return capitalized(fill(statement, values)), turns, missing
 
 
-def noted(r: Random) -> Noted:
+def noted(r: Random) -> Reading:
     """A note of four to nine facts in one of several forms, and questions about it."""
-    form = r.choices([_texts, _table], [0.68, 0.32])[0]
-    document, known, missing = form(r)
+    make = r.choices([_texts, _table], [0.68, 0.32])[0]
+    document, known, missing = make(r)
     if r.random() < 0.15:
         known = [(q, a) for q, a in known if not a.startswith(("No", "Yes"))] or known
     r.shuffle(known)
@@ -134,7 +54,7 @@ def noted(r: Random) -> Noted:
     branches = [[t] for t in turns]
     if r.random() < 0.35 and (talk := _talk(r, known, missing)):
         branches = [talk, *branches[2:]]
-    return document, branches
+    return Reading(document, branches)
 
 
 def _talk(r: Random, known: list[Turn], missing: list[str]) -> list[Turn]:
@@ -203,7 +123,7 @@ def _wrong_slots(r: Random, told: list[Told], numbers: list[int], people: list[s
 
 
 def _plain(r: Random, texts: list[str]) -> str:
-    head = r.choice(["", "", "Notes\n\n", f"{_day(r)}\n", "Reminders. ", "Things to remember\n"])
+    head = form(r, "{||Notes\n\n|{day of a month}\n|Reminders. |Things to remember\n}")
     if r.random() < 0.3:
         texts = [*texts, word(r, "filler")]
     return head + r.choice([" ", " ", "\n", "\n\n"]).join(texts)
@@ -211,12 +131,13 @@ def _plain(r: Random, texts: list[str]) -> str:
 
 def _diary(r: Random, texts: list[str]) -> str:
     month, day = word(r, "month"), r.randint(1, 20)
-    form = r.choice(["{w}, {d} {m}: ", "{d} {m}\n", "## {d} {m}\n\n", "{w} {d} {m}. ", "{m} {d}: "])
+    heads = ["{w}, {d} {m}: ", "{d} {m}\n", "## {d} {m}\n\n", "{w} {d} {m}. ", "{m} {d}: "]
+    heading = r.choice(heads)
     entries = []
     at = 0
     while at < len(texts):
         n = r.choice([1, 1, 2])
-        head = form.format(w=r.choice(_WEEKDAYS), d=day, m=month)
+        head = heading.format(w=word(r, "weekday"), d=day, m=month)
         filler = " " + word(r, "filler") if r.random() < 0.4 else ""
         entries.append(head + " ".join(texts[at : at + n]) + filler)
         at, day = at + n, day + r.choice([1, 1, 2, 3])
@@ -225,9 +146,9 @@ def _diary(r: Random, texts: list[str]) -> str:
 
 def _mail(r: Random, texts: list[str]) -> str:
     one, two = generate(r, "p"), word(r, "first name")
-    subject = r.choice(["news", "a few things", "this week", word(r, "topic"), word(r, "event")])
+    subject = form(r, "{news|a few things|this week|{topic}|{event}}")
     head = f"From: {one}\nTo: {two}\nSubject: {subject}\n\n" if r.random() < 0.7 else ""
-    hello = r.choice([f"Hi {two},", f"Dear {two},", "Hello all,", f"{two},"])
+    hello = form(r, "{Hi {two},|Dear {two},|Hello all,|{two},}", {"two": two})
     close = r.choice(["Best", "Love", "See you", "Regards"])
     return f"{head}{hello}\n{' '.join(texts)}\n{close}, {one}"
 
@@ -238,23 +159,21 @@ def _chat(r: Random, texts: list[str]) -> str:
     lines = []
     for text in texts:
         if r.random() < 0.4:
-            said = r.choice(
-                ["ok", "any news?", "what else?", "good to know", "thanks!", "and then?"]
-            )
-            lines.append((names[0], said))
+            reply = form(r, "{ok|any news?|what else?|good to know|thanks!|and then?}")
+            lines.append((names[0], reply))
         lines.append((names[1] if r.random() < 0.8 else names[0], text.rstrip(".")))
-    form = r.choice(["[{h}:{m:02d}] {n}: {t}", "{n}: {t}", "{h}:{m:02d} {n} - {t}"])
+    shown = r.choice(["[{h}:{m:02d}] {n}: {t}", "{n}: {t}", "{h}:{m:02d} {n} - {t}"])
     made = []
     for name, text in lines:
         minute += r.randint(1, 3)
-        made.append(form.format(h=hour, m=minute, n=name, t=text))
+        made.append(shown.format(h=hour, m=minute, n=name, t=text))
     return "\n".join(made)
 
 
 def _numbered(r: Random, texts: list[str]) -> str:
     start = r.randint(1, 9)
-    form = r.choice(["{n}. ", "§ {n} ", "({n}) ", "{n}) "])
-    return "\n".join(form.format(n=start + i) + t for i, t in enumerate(texts))
+    mark = r.choice(["{n}. ", "§ {n} ", "({n}) ", "{n}) "])
+    return "\n".join(mark.format(n=start + i) + t for i, t in enumerate(texts))
 
 
 def _bullets(r: Random, texts: list[str]) -> str:
@@ -281,15 +200,15 @@ def _broken(r: Random, texts: list[str]) -> str:
                 line = piece
         else:
             line = f"{line} {piece}".strip()
-    head = r.choice(["", "", f"Page {r.randint(1, 9)} of {r.randint(9, 20)}\n", "AGREEMENT\n"])
+    head = form(r, "{||Page {1-9} of {9-20}\n|AGREEMENT\n}")
     return head + "\n".join([*lines, line])
 
 
-@lru_cache(maxsize=1)
+@cache
 def _columns() -> dict[str, list[list[str]]]:
     """Of what the rows of a table are: columns as (header, slot, question)."""
     found = {}
-    for line in _lines("adapter_tables.txt"):
+    for line in read_lines("adapter_tables.txt"):
         rows, *columns = line.split(" || ")
         found[rows] = [column.split(" | ") for column in columns]
     return found
@@ -304,7 +223,7 @@ def _table(r: Random) -> Told:
     header = ["Name" if sort == "p" else capitalized(sort.split()[-1]), *[c[0] for c in shown]]
     rows, known = [], []
     for name in names:
-        cells = [_value(r, c[1], []) for c in shown]
+        cells = [generate(r, c[1]) for c in shown]
         rows.append([name, *cells])
         known += [(c[2].format(x=name), cell) for c, cell in zip(shown, cells, strict=True)]
         unique = [c for c in cells if all(c not in row for row in rows[:-1])]
@@ -313,53 +232,28 @@ def _table(r: Random) -> Told:
             known.append((f"Who has {unique[0]} as {shown[at][0].lower()}?", name))
     missing = [c[2].format(x=name) for name in names for c in hidden]
     missing += [c[2].format(x=name) for name in absent for c in shown]
-    form = r.choice(["md", "md", "csv", "csv", "tab", "; ", "lines"])
-    if form == "md":
+    layout = r.choice(["md", "md", "csv", "csv", "tab", "; ", "lines"])
+    if layout == "md":
         lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
         lines.insert(1, "|" + "---|" * len(header))
-    elif form == "lines":
-        lines = [
-            row[0]
-            + ": "
-            + ", ".join(f"{h.lower()} {c}" for h, c in zip(header[1:], row[1:], strict=True))
-            for row in rows
-        ]
+    elif layout == "lines":
+        heads = [head.lower() for head in header[1:]]
+        fields = [", ".join(map(" ".join, zip(heads, row[1:], strict=True))) for row in rows]
+        lines = [f"{row[0]}: {field}" for row, field in zip(rows, fields, strict=True)]
     else:
-        mark = {"csv": ",", "tab": "\t"}.get(form, form)
+        mark = {"csv": ",", "tab": "\t"}.get(layout, layout)
         lines = [mark.join(f'"{c}"' if mark in c else c for c in row) for row in [header, *rows]]
-    title = r.choice(["", "", "Overview\n\n", "# List\n\n", f"As of {_day(r)}\n"])
+    title = form(r, "{||Overview\n\n|# List\n\n|As of {day of a month}\n}")
     return title + "\n".join(lines), known, missing
 
 
-_HOBBIES = (
-    "swimming",
-    "fencing",
-    "judo",
-    "pottery",
-    "Spanish",
-    "yoga",
-    "chess",
-    "drawing",
-    "sewing",
-)
-_CAUSES = ("ramp", "tunnel", "main road", "ring road", "power station", "lift", "harbour", "pass")
-_HAPPENED = (
-    "was closed for {duration}", "was under water", "was blocked by a {vehicle}",
-    "was being repaired", "broke down at {clock}", "had no power for {duration}",
-)  # fmt: skip
-
-
-def joined(r: Random) -> list[Noted]:
-    """Two documents that only together answer a question: both, and each of them alone."""
-    line = r.choice(_lines("adapter_pairs.txt")).replace("{happened}", r.choice(_HAPPENED))
-    slots = {"hobby": r.choice(_HOBBIES), "cause": r.choice(_CAUSES), "med": word(r, "med")}
-    slots |= {"thing1": r.choice(("bus", "van", "tractor", "boat", "printer", "heating", "oven"))}
-    slots |= {"Hobby": capitalized(slots["hobby"]), "Med": capitalized(slots["med"])}
-    for slot in sorted(slots_of(line) - slots.keys()):
-        for _ in range(8):
-            slots[slot] = _value(r, slot, [])
-            if list(slots.values()).count(slots[slot]) == 1:
-                break
+def joined(r: Random) -> list[Reading]:
+    """Return two documents that answer a question only together: both, and each of them alone."""
+    line = r.choice(read_lines("adapter_pairs.txt")).replace("{happened}", word(r, "happened"))
+    given = {slot: word(r, slot) for slot in ("hobby", "cause", "med")}
+    given |= {"thing1": word(r, "device")}
+    given |= {"Hobby": capitalized(given["hobby"]), "Med": capitalized(given["med"])}
+    slots = draw(r, slots_of(line), given=given)
     one, two, question, both, first, second = (fill(x, slots) for x in line.split(" || "))
     texts = [capitalized(one), capitalized(two)]
     others = [_told(r, i, []) for i in r.sample(range(len(_facts())), 3)]
@@ -368,15 +262,15 @@ def joined(r: Random) -> list[Noted]:
         + " ".join(r.sample([t, other[0]], 2) if r.random() < 0.6 else [t])
         for t, other in zip(texts, others, strict=False)
     ]
-    asked: Turn = (capitalized(question), both)
+    question = capitalized(question)
     more = [
         r.choice(others[2][1])[0],
         *[r.choice(t[1])[0] for t in others[:2] if t[0] not in "".join(texts)],
     ]
-    missing: list[list[Turn]] = [[(q, UNKNOWN)] for q in more[:1]]
-    found: list[Noted] = [("\n\n".join(r.sample(texts, 2)), [[asked], *missing])]
+    missing: list[list[Turn]] = [[(more[0], UNKNOWN)]]
+    found = [Reading("\n\n".join(r.sample(texts, 2)), [[(question, both)], *missing])]
     for text, answer in zip(texts, (first, second), strict=True):
         known = [[t] for o in others[:2] if o[0] in text for t in o[1][:2]]
-        answer = UNKNOWN if answer == "-" else answer
-        found.append((text, [[(asked[0], answer)], *known, *missing]))
+        alone = (question, UNKNOWN if answer == "-" else answer)
+        found.append(Reading(text, [[alone], *known, *missing]))
     return found

@@ -1,25 +1,23 @@
-"""The samples of an adapter: a document, and questions about it that do not see each other.
+"""The samples of an adapter: a document, and questions about it that do not see each other."""
 
-python -m scripts.train.models.adapter_samples CORPUS OUT.jsonl --n 5000 [--clones CLONES]
-"""
-
-import argparse
 import json
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
-from .adapter_articles import Articles, squad
+from dragonrt.cli.options import option
+
+from .adapter_articles import readings
 from .adapter_notes import joined, noted
-from .adapter_rows import Reading, Turn
-from .adapter_sets import fairytales, fetched
+from .adapter_sets import fairytales, fetched, squad
 from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
 from .gaps import gaps
 from .notes import note
-from .sample import UNKNOWN, Sample
+from .sample import UNKNOWN, Reading, Sample, Turn, turns_of
 
 _SQUAD_SHARES = {64: 0.18, 80: 0.10, 100: 0.10, 128: 0.14, 170: 0.06}  # by the words of a chunk
 _FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
@@ -36,77 +34,61 @@ def _generated(r: Random, corpus: Corpus) -> Reading:
     documents: list[str] = []
     known: list[Turn] = []
     missing: list[Turn] = []
-    number = r.choice([1, 1, 2, 2, 3])
-    for _ in range(number):
-        segments = r.choices(makers, [0.36, 0.44, 0.08, 0.12])[0](r)
-        documents.append(segments[0][0].removeprefix("Document: ").strip())
-        for (q, _), (a, _) in zip(segments[1::2], segments[2::2], strict=True):
-            question = q.removeprefix("Question: ").removesuffix("\nAnswer:")
-            (missing if a.strip() == UNKNOWN else known).append((question, a.strip()))
+    for _ in range(r.choice([1, 1, 2, 2, 3])):
+        document, turns = turns_of(r.choices(makers, [0.36, 0.44, 0.08, 0.12])[0](r))
+        documents.append(document)
+        known += [turn for turn in turns if turn[1] != UNKNOWN]
+        missing += [turn for turn in turns if turn[1] == UNKNOWN]
     foreign = composition(r, "unknown" if r.random() < 0.5 else "answer", 2)
-    missing += [
-        (q[0].removeprefix("Question: ").removesuffix("\nAnswer:"), UNKNOWN) for q in foreign[1::2]
-    ]
+    missing += [(question, UNKNOWN) for question, _ in turns_of(foreign)[1]]
     r.shuffle(missing)
     turns = known + missing[: r.choice([1, 1, 2, 3])]
     r.shuffle(turns)
     document = r.choice(["\n", "\n\n", "\n\n", " "]).join(documents)
-    return Reading(document, _branches(r, turns))
-
-
-def _branches(r: Random, turns: list[Turn]) -> list[list[Turn]]:
-    """Mostly one turn to a branch; some conversations."""
+    branches = [[t] for t in turns]
     if len(turns) > 2 and r.random() < 0.2:
-        return [turns[:3], *[[t] for t in turns[3:]]]
-    return [[t] for t in turns]
+        branches = [turns[:3], *branches[3:]]  # a conversation
+    return Reading(document, branches)
 
 
-def _fetched(clones: Path, without: Path | None) -> Articles:
-    """Articles of fetched sets that share neither title nor words with `without`."""
-    kept_away = json.loads(without.read_text(encoding="utf-8")) if without else []
-    texts = [p["text"] for a in kept_away for p in a["paragraphs"]]
-    titles = {a["title"].replace("_", " ") for a in kept_away}
-    return Articles([a for a in fetched(clones, texts) if a[0] not in titles])
-
-
-def samples(args: argparse.Namespace) -> list[Reading]:
-    """The mixture: articles with questions, notes, and what the models' generators make."""
-    r = Random(args.seed)
-    corpus = Corpus.read(args.corpus)
-    articles = squad(args.corpus / "squad.json", False)
+def samples(
+    corpus: Path, n: int, clones: Path | None, without: Path | None, seed: int
+) -> list[Reading]:
+    """Mix articles with questions, notes, and what the models' generators make."""
+    r = Random(seed)
+    texts = Corpus.read(corpus)
+    articles = squad(corpus / "squad.json")
     found: list[Reading] = []
     for words, share in _SQUAD_SHARES.items():
-        found += islice(articles.readings(r, words), round(args.n * share))
-    if args.clones:
-        sets = _fetched(args.clones, args.without)
-        found += islice(sets.readings(r, r.choice([64, 128])), round(args.n * _FETCHED_SHARE))
-        stories = Articles(fairytales(args.clones))
-        found += islice(stories.readings(r, 90), round(args.n * _STORY_SHARE))
-    while len(found) < args.n:
+        found += islice(readings(articles, r, words), round(n * share))
+    if clones:
+        sets = fetched(clones, without)
+        found += islice(readings(sets, r, r.choice([64, 128])), round(n * _FETCHED_SHARE))
+        found += islice(readings(fairytales(clones), r, 90), round(n * _STORY_SHARE))
+    while len(found) < n:
         x = r.random()
         if x < 0.60:
-            found.append(Reading(*noted(r)))
+            found.append(noted(r))
         elif x < 0.78:
-            found.append(_generated(r, corpus))
+            found.append(_generated(r, texts))
         else:
-            found += [Reading(*note) for note in joined(r)]
+            found += joined(r)
     r.shuffle(found)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write samples for an adapter.")
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--n", type=int, default=4000, help="documents")
-    parser.add_argument("--clones", type=Path, help="directory of clones named owner+repository")
-    parser.add_argument("--without", type=Path, help="evaluation file whose articles are left out")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
-    with args.out.open("w", encoding="utf-8") as file:
-        for reading in samples(args):
-            file.write(json.dumps([reading.document, reading.branches], ensure_ascii=False) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def adapter_samples(
+    corpus: Path,
+    out: Path,
+    *,
+    n: Annotated[int, option("Documents.", default="4000", low=1)] = 4000,
+    clones: Annotated[Path | None, option("Clones named owner+repository.", kind="DIR")] = None,
+    without: Annotated[
+        Path | None, option("Evaluation file whose articles are left out.", kind="FILE")
+    ] = None,
+    seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
+) -> None:
+    """Write the samples of an adapter: documents, and questions that do not see each other."""
+    with out.open("w", encoding="utf-8") as file:
+        for made in samples(corpus, n, clones, without, seed):
+            file.write(json.dumps([made.document, made.branches], ensure_ascii=False) + "\n")

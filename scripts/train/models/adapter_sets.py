@@ -1,53 +1,68 @@
-"""Openly licensed question sets, read from clones: what the corpus has no questions for.
-
-Every loader gives (title, paragraphs with their questions). Articles that evaluation asks about are
-left out by title and by eight words in a row.
-"""
+"""Openly licensed questions about articles: the corpus's, and sets that are read from clones."""
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .snapshots import Snapshots
+from .adapter_articles import Article
+from .cleaning import files, read
+from .sample import Turn
 
-Turn = tuple[str, str]
-Article = tuple[str, list[tuple[str, list[Turn]]]]
 _LONGEST_ANSWER = 14  # words
 
 
-def fetched(clones: Path, kept_away: Iterable[str]) -> list[Article]:
-    """The articles of every set whose clone is there; none shares words with `kept_away`."""
-    snapshots = Snapshots(clones)
-    barred: set[str] = set()
-    for text in kept_away:
-        barred |= _grams(text)
+def squad(path: Path) -> list[Article]:
+    """Return the articles of a corpus but for the last two, which are held out."""
+    return [
+        (
+            a.get("title", "").replace("_", " "),
+            [
+                (p["context"], [(q, s.rstrip(".,")) for q, s in p["qas"] if s])
+                for p in a["paragraphs"]
+            ],
+        )
+        for a in json.loads(path.read_text(encoding="utf-8"))[:-2]
+    ]
+
+
+def fetched(clones: Path, without: Path | None) -> list[Article]:
+    """Return the articles of every set whose clone is there.
+
+    None has a title or eight words in a row of the evaluation file `without`.
+    """
+    kept_away = json.loads(without.read_text(encoding="utf-8")) if without else []
+    titles = {a["title"].replace("_", " ") for a in kept_away}
+    barred = {gram for a in kept_away for p in a["paragraphs"] for gram in _grams(p["text"])}
     found: list[Article] = []
     for name, path, loader in (
         ("google-research-datasets+QED", "qed-dev.jsonlines", _qed),
         ("haonan-li+MultiSpanQA", "data/MultiSpanQA_data/valid.json", _spans),
     ):
         if (clones / name).exists():
-            text = snapshots.read(name, [path])[0].decode("utf-8")
-            found += [a for a in loader(text) if not any(_grams(p) & barred for p, _ in a[1])]
-    return found
+            found += loader(read(clones / name, [path])[0].decode("utf-8"))
+    return [
+        (title, paragraphs)
+        for title, paragraphs in found
+        if title not in titles and not any(_grams(text) & barred for text, _ in paragraphs)
+    ]
 
 
 def fairytales(clones: Path) -> list[Article]:
-    """Stories with questions of every sort, why and how among them (FairytaleQA, Apache-2.0)."""
-    snapshots, name = Snapshots(clones), "uci-soe+FairytaleQAData"
-    if not (clones / name).exists():
+    """Return stories with questions, why and how among them (FairytaleQA, Apache-2.0)."""
+    clone = clones / "uci-soe+FairytaleQAData"
+    if not clone.exists():
         return []
-    stories = [f for f in snapshots.files(name) if "by-train-split/section-stories/train/" in f]
+    stories = [f for f in files(clone) if "by-train-split/section-stories/train/" in f]
     asked = [
         f.replace("section-stories", "questions").replace("-story.csv", "-questions.csv")
         for f in stories
     ]
     found: list[Article] = []
-    texts = zip(snapshots.read(name, stories), snapshots.read(name, asked), strict=True)
+    texts = zip(read(clone, stories), read(clone, asked), strict=True)
     for path, (story, questions) in zip(stories, texts, strict=True):
         title = Path(path).name.removesuffix("-story.csv").replace("-", " ").capitalize()
         sections = {row["section"]: (row["text"].strip(), list[Turn]()) for row in _rows(story)}
@@ -73,8 +88,8 @@ def _grams(text: str) -> set[str]:
     return {" ".join(words[i : i + 8]) for i in range(len(words) - 7)}
 
 
-def plain(text: str) -> str:
-    """Text whose marks stood apart as tokens, written as people write it."""
+def _plain(text: str) -> str:
+    """Write a text whose marks stood apart as tokens as people write it."""
     text = text.replace("``", '"').replace("''", '"').replace("-- ", "– ")
     text = re.sub(r'" ([^"]*?) "', r'"\1"', text)
     text = re.sub(r" ([,.;:?!)%\]])", r"\1", text)
@@ -95,8 +110,8 @@ def _qed(text: str) -> Iterator[Article]:
         answers = [a["string"] for group in row["original_nq_answers"] for a in group]
         if not answers:
             continue
-        answer = plain(min(answers, key=len))
-        paragraph = plain(row["paragraph_text"])
+        answer = _plain(min(answers, key=len))
+        paragraph = _plain(row["paragraph_text"])
         if answer in paragraph and len(answer.split()) <= _LONGEST_ANSWER:
             yield row["title_text"], [(paragraph, [(_question(row["question_text"]), answer)])]
 
@@ -110,7 +125,7 @@ def _spans(text: str) -> Iterator[Article]:
                 spans.append([word])
             elif label == "I" and spans:
                 spans[-1].append(word)
-        answer = ", ".join(plain(" ".join(s)) for s in spans)
-        question = _question(plain(" ".join(row["question"])))
+        answer = ", ".join(_plain(" ".join(s)) for s in spans)
+        question = _question(_plain(" ".join(row["question"])))
         if len(spans) <= 3 and len(answer.split()) <= _LONGEST_ANSWER:
-            yield "", [(plain(" ".join(row["context"])), [(question, answer)])]
+            yield "", [(_plain(" ".join(row["context"])), [(question, answer)])]

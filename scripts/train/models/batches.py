@@ -1,4 +1,4 @@
-"""Packs whole samples into rows of equal length; no sample sees another of its row.
+"""Micro-batches: whole samples packed into rows of equal length; no sample sees another.
 
 A micro-batch is a pure function of (seed, step, number), so that any process can make any of them
 and a resumed run sees what an uninterrupted one would have seen.
@@ -16,6 +16,9 @@ from .mixture import sample
 from .prose import continuation
 from .sample import Role, Sample
 
+ROW = 256
+"""Tokens of a row; of a longer one, samples are chosen differently."""
+
 # The chance of a position to be in the loss: random names in documents are mostly noise.
 _LOSS_CHANCE: dict[Role, float] = {
     "document": 0.30, "passage": 0.7, "question": 0.30, "answer": 4.0, "text": 1.0, "end": 0.3,
@@ -24,8 +27,6 @@ _ANSWER_WEIGHT = 1.5
 _LOSS_SHARE = 0.60  # of the positions: the output layer is most of a tiny model's work
 _MISSES = 8  # samples in a row that fit nowhere before a batch counts as full
 _MASKED = -30000.0
-LONG_ROW = 512
-ROW = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,80 +42,87 @@ class Batch:
     is_answer: Tensor  # bool [S]
 
     def to(self, device: torch.device) -> "Batch":
+        """Return it on a device."""
         return Batch(*(getattr(self, name).to(device) for name in self.__slots__))
+
+
+def attention_bias(visible: Tensor) -> Tensor:
+    """Return the bias of rows in which each position sees those before it that are visible.
+
+    Bool [R, T, T] to bfloat16 [R, 1, T, T].
+    """
+    rows, length, _ = visible.shape
+    visible = visible & torch.ones(length, length).tril().bool()
+    bias = torch.zeros(rows, 1, length, length, dtype=torch.bfloat16)
+    return bias.masked_fill_(~visible[:, None], _MASKED)
 
 
 @dataclass(slots=True)
 class _Row:
     tokens: list[int] = field(default_factory=list)
     roles: list[Role] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)  # the number of each token's sample
+    positions: list[int] = field(default_factory=list)
 
     def append(self, tokens: list[int], roles: list[Role], room: int) -> None:
-        self.starts.append(len(self.tokens))
-        self.tokens += tokens[:room]
+        tokens = tokens[:room]
+        owner = self.owners[-1] + 1 if self.owners else 0
+        self.tokens += tokens
         self.roles += roles[:room]
+        self.owners += [owner] * len(tokens)
+        self.positions += range(len(tokens))
 
 
+@dataclass(frozen=True, slots=True)
 class Batches:
     """The micro-batches of a training run."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, corpus: Corpus, seed: int) -> None:
-        self._tokenizer = tokenizer
-        self._corpus = corpus
-        self._seed = seed
+    tokenizer: PreTrainedTokenizerFast
+    corpus: Corpus
+    seed: int
 
     def make(self, step: int, number: int, rows: int, length: int) -> Batch:
-        """The micro-batch `number` of a step: `rows` rows of `length` tokens."""
-        r = Random(f"{self._seed}/{step}/{number}")
-        return _batch(self._packed(r, rows, length + 1), length, r)
+        """Make the micro-batch `number` of a step: `rows` rows of `length` tokens."""
+        r = Random(f"{self.seed}/{step}/{number}")
+        return _batch(self._packed(r, rows, length + 1), r)
 
     def _packed(self, r: Random, rows: int, length: int) -> list[_Row]:
         packed = [_Row() for _ in range(rows)]
         misses = 0
         while misses < _MISSES:
-            drawn = sample(r, self._corpus, long=length > LONG_ROW)
-            tokens, roles = self._encode(r, drawn)
-            tokens, roles = tokens[:length], roles[:length]
-            fitting = [row for row in packed if len(row.tokens) + len(tokens) <= length]
+            tokens, roles = self._encode(r, sample(r, self.corpus, long=length > 2 * ROW))
+            size = min(len(tokens), length)
+            fitting = [row for row in packed if len(row.tokens) + size <= length]
             if fitting:
                 r.choice(fitting).append(tokens, roles, length)
             else:
                 misses += 1
         for row in packed:
             while len(row.tokens) < length:
-                tokens, roles = self._encode(r, continuation(r, self._corpus))
+                tokens, roles = self._encode(r, continuation(r, self.corpus))
                 row.append(tokens, roles, length - len(row.tokens))
         return packed
 
     def _encode(self, r: Random, drawn: Sample) -> tuple[list[int], list[Role]]:
-        end = self._tokenizer.eos_token_id
+        end = self.tokenizer.eos_token_id
         tokens: list[int] = []
         roles: list[Role] = []
         if r.random() < 0.5:  # a beginning mark is optional in a prompt
             tokens.append(end)
             roles.append("end")
         for text, role in drawn:
-            encoded = self._tokenizer.encode(text, add_special_tokens=False)
+            encoded = self.tokenizer.encode(text, add_special_tokens=False)
             tokens += encoded
             roles += [role] * len(encoded)
         return [*tokens, end], [*roles, "end"]
 
 
-def _batch(packed: list[_Row], length: int, r: Random) -> Batch:
-    tokens = torch.tensor([row.tokens for row in packed])
-    owners = torch.zeros_like(tokens)
-    positions = torch.zeros_like(tokens)
-    for i, row in enumerate(packed):
-        ends = [*row.starts[1:], length + 1]
-        for sample_number, (start, end) in enumerate(zip(row.starts, ends, strict=True)):
-            owners[i, start:end] = sample_number
-            positions[i, start:end] = torch.arange(end - start)
-    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
+def _batch(packed: list[_Row], r: Random) -> Batch:
+    tokens, owners, positions = (
+        torch.tensor([getattr(row, name) for row in packed])
+        for name in ("tokens", "owners", "positions")
+    )
     owner = owners[:, :-1]
-    visible = (owner[:, :, None] == owner[:, None, :]) & torch.ones(length, length).tril().bool()
-    bias = torch.zeros(len(packed), 1, length, length, dtype=torch.bfloat16)
-    bias.masked_fill_(~visible[:, None], _MASKED)
     roles = [role for row in packed for role in row.roles[1:]]
     within = (owner == owners[:, 1:]).reshape(-1)
     chance = torch.tensor([_LOSS_CHANCE[role] for role in roles]) * within + 1e-6
@@ -123,13 +131,12 @@ def _batch(packed: list[_Row], length: int, r: Random) -> Batch:
     keys = torch.rand(len(roles), generator=generator).log() / chance
     selected = torch.topk(keys, int(_LOSS_SHARE * len(roles))).indices
     is_answer = torch.tensor([role == "answer" for role in roles])[selected]
-    weights = torch.where(is_answer, _ANSWER_WEIGHT, 1.0) * within[selected]
     return Batch(
-        inputs,
-        bias,
+        tokens[:, :-1].contiguous(),
+        attention_bias(owner[:, :, None] == owner[:, None, :]),
         positions[:, :-1].contiguous(),
         selected,
-        targets[selected],
-        weights,
+        tokens[:, 1:].reshape(-1)[selected],
+        torch.where(is_answer, _ANSWER_WEIGHT, 1.0) * within[selected],
         is_answer,
     )

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from .blocks import read_blocks
 from .sample import UNKNOWN, Asking, Sample, answering, asked, token_estimate
-from .slots import capitalized, draw, fill, generate, slots_of
 from .statements import is_held_out
-from .values import word
+from .values import capitalized, draw, fill, generate, read_blocks, slots_of, word
 
 _BLOCKS = "compositions.txt"
 _LONGEST = 84  # words and punctuation marks of a document
@@ -124,13 +122,15 @@ def _named(r: Random, template: str) -> str:
 def _with_names(r: Random, template: str, values: dict[str, str]) -> str:
     """Fill a template of this module; {n} and whatever else it lacks is drawn."""
     missing = slots_of(template) - values.keys()
-    drawn = {slot: generate(r, "first name" if slot == "n" else slot) for slot in missing}
+    drawn = {slot: generate(r, "first name" if slot == "n" else slot) for slot in sorted(missing)}
     return fill(template, values | drawn)
 
 
 def _entities(r: Random) -> Made:
     kind = r.choice(_kinds())
-    entities = list({_named(r, r.choice(kind.subjects)) for _ in range(r.choice([1, 1, 2, 2, 3]))})
+    entities = list(
+        dict.fromkeys(_named(r, r.choice(kind.subjects)) for _ in range(r.choice([1, 1, 2, 2, 3])))
+    )
     number = r.choice([1, 2, 2, 3]) if len(entities) < 3 else r.choice([1, 1, 2])
     shared = r.sample(kind.attributes, min(number, len(kind.attributes)))
     told = []

@@ -5,11 +5,9 @@ import zlib
 from dataclasses import dataclass
 from random import Random
 
-from .blocks import read_blocks
 from .corpus import Corpus, Country
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
-from .slots import capitalized
-from .values import invented
+from .values import capitalized, invented, read_blocks
 
 _LONGEST = 66  # words and punctuation marks of one document
 _UNKNOWN_SHARE = 0.14

@@ -1,35 +1,25 @@
-"""Measure the models: exact answers, perplexity with and without a related passage, agreement.
+"""Scores of the models: exact answers, perplexity with a passage before it, agreement."""
 
-    python -m scripts.train.models.evaluate CORPUS MODELS [--n 200] [--wikitext test.txt]
-
-Prints one JSON object: for every dragon-* directory of MODELS the share of exact answers, of
-"I don't know." and of copied spans per set of questions. With `--wikitext` also WikiText-2
-perplexities per word; with dragon-small and dragon-draft their agreement on answers.
-"""
-
-import argparse
 import json
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from .blocks import read_lines
+from dragonrt.cli.options import option
+
 from .corpus import Corpus
 from .countries import country_facts
 from .notes import note
 from .readings import real_questions
-from .sample import UNKNOWN, Asking, Sample
+from .sample import UNKNOWN, Asking, Sample, answering
+from .values import read_lines
 
 _SEED = 987654321
 _WORDS = 64  # of a passage of WikiText-2
@@ -70,8 +60,7 @@ def question_sets(corpus: Corpus, n: int) -> dict[str, list[Pair]]:
     for line in read_lines("hand_written.txt"):
         document, pair = line.split(" || ")
         question, answer = pair.split(" | ")
-        prompt = f"Document: {document}\n\nQuestion: {question}\nAnswer:"
-        sets["hand-written"].append((prompt, answer))
+        sets["hand-written"].append(_first_turn(answering(document, [(question, answer)])))
     return sets
 
 
@@ -170,26 +159,26 @@ def agreement(target: Model, draft: Model, pairs: list[Pair]) -> dict[str, float
     return {"total_variation": round(distances / n, 3), "same_best_token": round(same / n, 3)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure the dragon-* models of a directory.")
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("models", type=Path)
-    parser.add_argument("--n", type=int, default=200, help="questions of each set")
-    parser.add_argument("--wikitext", type=Path, help="test.txt of WikiText-2")
-    args = parser.parse_args()
-    sets = question_sets(Corpus.read(args.corpus), args.n)
+def evaluate(
+    corpus: Path,
+    models: Path,
+    *,
+    n: Annotated[int, option("Questions of each set.", default="200", low=1)] = 200,
+    wikitext: Annotated[Path | None, option("`test.txt` of WikiText-2.", kind="FILE")] = None,
+) -> None:
+    """Print one JSON object: scores of every dragon-* directory of MODELS.
+
+    Shares of exact answers, of "I don't know." and of copied spans per set of questions; with
+    dragon-small and dragon-draft, their agreement.
+    """
+    sets = question_sets(Corpus.read(corpus), n)
     report: dict[str, Any] = {}
-    for directory in sorted(path.parent for path in args.models.glob("dragon-*/config.json")):
-        model = load(directory)
-        found: dict[str, Any] = {name: score(model, pairs) for name, pairs in sets.items()}
-        if args.wikitext:
-            found["wikitext"] = perplexities(model, args.wikitext.read_text(), args.n)
-        report[directory.name] = found
-    if {"dragon-small", "dragon-draft"} <= report.keys():
-        target, draft = (load(args.models / f"dragon-{name}") for name in ("small", "draft"))
-        report["agreement"] = agreement(target, draft, sets["notes, known forms"])
+    loaded = {path.parent.name: load(path.parent) for path in models.glob("dragon-*/config.json")}
+    for name, model in sorted(loaded.items()):
+        report[name] = {kind: score(model, pairs) for kind, pairs in sets.items()}
+        if wikitext:
+            report[name]["wikitext"] = perplexities(model, wikitext.read_text(), n)
+    if {"dragon-small", "dragon-draft"} <= loaded.keys():
+        pair = loaded["dragon-small"], loaded["dragon-draft"]
+        report["agreement"] = agreement(*pair, sets["notes, known forms"])
     print(json.dumps(report, indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from .blocks import word_lists
 from .compositions import composition
 from .corpus import Corpus
 from .notes import fact
 from .prose import base_form, passage
-from .sample import UNKNOWN, Sample, answering, asked
-from .slots import capitalized, generate
+from .sample import UNKNOWN, Sample, answering, asked, turns_of
+from .values import capitalized, generate, word_lists
 
 _LONGEST = 70  # words of a document
 _UNKNOWN_SHARE = 0.25
@@ -97,8 +96,7 @@ def _document(r: Random, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     if x < 0.25:
         return [fact(r).text for _ in range(r.choice([1, 2, 3]))], {}
     if x < 0.35:
-        text = composition(r)[0][0]
-        return text.removeprefix("Document: ").strip().split("\n"), {}
+        return turns_of(composition(r))[0].split("\n"), {}
     taken, _, _ = passage(r, corpus, False, 15, r.choice([30, 45, 66]))
     first = r.randrange(len(taken))
     taken = taken[first : first + r.choice([1, 1, 2, 3])]

@@ -1,14 +1,12 @@
-"""The mixture of samples that the models are trained on.
+"""The mixture of samples that the models are trained on."""
 
-python -m scripts.train.models.mixture CORPUS [--n 4]      print some samples of every sort
-python -m scripts.train.models.mixture CORPUS --n 8000 --out DIR    keep so many that ask something
-"""
-
-import argparse
 from collections.abc import Callable
 from itertools import count, islice
 from pathlib import Path
 from random import Random
+from typing import Annotated
+
+from dragonrt.cli.options import option
 
 from .compositions import composition
 from .corpus import Corpus
@@ -18,7 +16,7 @@ from .notes import fact, note
 from .prose import continuation, passage, reading
 from .readings import real_questions
 from .sample import UNKNOWN, Sample, text_of
-from .values import value
+from .values import generate
 
 _LONG_TEXT_SHARE = 0.45
 
@@ -54,7 +52,7 @@ def _copy(r: Random, corpus: Corpus) -> Sample:
     """The same line twice: dense practice for copying, in a shape that no prompt has."""
     x = r.random()
     if x < 0.4:
-        line = " ".join(value(r) for _ in range(r.randint(5, 14)))
+        line = " ".join(generate(r, "value") for _ in range(r.randint(5, 14)))
     elif x < 0.7:
         line = " ".join(fact(r).text for _ in range(r.randint(1, 3)))
     else:
@@ -69,32 +67,16 @@ def _no_document(r: Random, corpus: Corpus) -> Sample:
     return [(f"Question: {question}\nAnswer:", "question"), (f" {UNKNOWN}\n", "answer")]
 
 
-def write(corpus: Corpus, number: int, directory: Path) -> None:
-    """Samples with questions, one to a file: a corpus for `scripts/train/run verifier`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    r = Random(0)
-    texts = (text_of(sample(r, corpus)) for _ in count())
-    asking = (text for text in texts if "\nAnswer:" in text)
-    for index, text in enumerate(islice(asking, number)):
-        (directory / f"{index:05d}.txt").write_text(text, encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Print or write samples of the training mixture.")
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--n", type=int, default=4)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    corpus = Corpus.read(args.corpus)
-    if args.out is not None:
-        write(corpus, args.n, args.out)
-        return
-    r = Random(0)
-    for _, generator in sources(corpus):
-        print("=" * 40)
-        for _ in range(args.n):
-            print(text_of(generator(r)) + "--")
-
-
-if __name__ == "__main__":
-    main()
+def samples(
+    corpus: Path,
+    out: Path,
+    *,
+    n: Annotated[int, option("Samples.", default="8000", low=1)] = 8000,
+) -> None:
+    """Write samples with questions, one to a file: a corpus for `verifier` and `controller`."""
+    out.mkdir(parents=True, exist_ok=True)
+    r, texts = Random(0), Corpus.read(corpus)
+    made = (text_of(sample(r, texts)) for _ in count())
+    asking = (text for text in made if "\nAnswer:" in text)
+    for index, text in enumerate(islice(asking, n)):
+        (out / f"{index:05d}.txt").write_text(text, encoding="utf-8")

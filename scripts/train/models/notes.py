@@ -4,11 +4,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from random import Random
 
-from .blocks import word_lists
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
-from .slots import capitalized, draw, fill, generate, slots_of
 from .statements import Statement, content_words, statements
-from .values import word
+from .values import capitalized, draw, fill, generate, slots_of, word, word_lists
 
 _LONGEST = 66  # words and punctuation marks of one note
 _UNKNOWN_SHARE = 0.14

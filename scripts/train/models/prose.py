@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from random import Random
 
-from .blocks import word_lists
 from .corpus import Article, Corpus, sentences
 from .sample import UNKNOWN, Asking, Sample, answering
+from .values import word_lists
 
 _TITLE = r"(?:(?:Mr|Mrs|Miss|Dr|Sir|Lord|Lady|Captain|President|King|Queen)\.? )?"
 _NAME = _TITLE + r"[A-Z][a-z]+(?: [A-Z][a-z]+){0,2}"

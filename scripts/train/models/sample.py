@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from .blocks import read_blocks
+from .values import read_blocks
 
 UNKNOWN = "I don't know."
 
@@ -19,6 +19,17 @@ Asking = Literal["answer", "unknown"] | None
 _PARAPHRASES = [(re.compile(p), forms) for p, forms in read_blocks("paraphrases.txt").items()]
 _LEADS = ("According to the document, ", "According to the note, ", "Please tell me: ",
           "Quick question: ", "One more thing: ", "In the text, ")  # fmt: skip
+
+
+Turn = tuple[str, str]  # question, answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document and branches of turns: a branch's later turns see its earlier ones."""
+
+    document: str
+    branches: list[list[Turn]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,15 @@ def answering(document: str, turns: list[tuple[str, str]]) -> Sample:
 
 
 def text_of(sample: Sample) -> str:
+    """Return the whole text."""
     return "".join(text for text, _ in sample)
+
+
+def turns_of(sample: Sample) -> tuple[str, list[Turn]]:
+    """Return the document and the turns of what `answering` made."""
+    texts = [text.strip() for text, _ in sample]
+    questions = [q.removeprefix("Question: ").removesuffix("\nAnswer:") for q in texts[1::2]]
+    return texts[0].removeprefix("Document: "), list(zip(questions, texts[2::2], strict=True))
 
 
 def asked(r: Random, question: str) -> str:

@@ -10,8 +10,7 @@ import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .blocks import read_blocks, read_lines, word_lists
-from .slots import slots_of
+from .values import read_blocks, read_lines, slots_of, word_lists
 
 HELD_OUT_SHARE = 10
 

@@ -1,12 +1,9 @@
 """Train the byte-level BPE tokenizer that all models share.
 
-    python -m scripts.train.models.tokenizer CORPUS OUT      about a minute for 45 MB of text
-
 Newlines and digits are split one by one, so that encoding a prompt in parts equals encoding it
 whole, and numbers are copied digit by digit.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -27,19 +24,19 @@ CONTEXT = 1024
 def train_tokenizer(
     directory: Path, vocabulary: int = VOCABULARY, notes: int = 30_000
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer for the texts of a corpus directory and for generated notes.
+    """Return a tokenizer for the texts of a corpus directory and for generated notes.
 
     Its first two entries are the end of a text and the padding.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex("\n"), "isolated"),
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
         ]
     )
-    tokenizer.decoder = decoders.ByteLevel()
+    trained.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[END, PAD],
@@ -47,9 +44,9 @@ def train_tokenizer(
         max_token_length=16,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(directory, notes), trainer)
+    trained.train_from_iterator(_texts(directory, notes), trainer)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer,
+        tokenizer_object=trained,
         bos_token=END,
         eos_token=END,
         pad_token=PAD,
@@ -72,13 +69,6 @@ def _texts(directory: Path, notes: int) -> Iterator[str]:
             yield text_of(country_facts(r, corpus))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the tokenizer of the dragon-* models.")
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("out", type=Path, help="directory of the tokenizer")
-    args = parser.parse_args()
-    train_tokenizer(args.corpus).save_pretrained(args.out)
-
-
-if __name__ == "__main__":
-    main()
+def tokenizer(corpus: Path, out: Path) -> None:
+    """Train the tokenizer of the dragon models; a minute for 45 MB of text."""
+    train_tokenizer(corpus).save_pretrained(out)

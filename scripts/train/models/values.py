@@ -1,41 +1,63 @@
-"""Random names, dates, prices, codes, places and invented words, by the name of their slot."""
+"""Values of slots, by the grammar of text/values.txt, and sentences from templates with {slots}.
 
-from collections.abc import Callable
+A slot is a value of values.txt or a list of words.txt. Numbers at the end of its name tell apart
+several values of one sort (`{p}`, `{p2}`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
-from .blocks import word_lists
+Draw = Callable[[Random, Mapping[str, str]], str]  # with the variables that are drawn already
 
-Generator = Callable[[Random], str]
+_TEXT = Path(__file__).parent / "text"
+_LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
+_CHARACTERS = {"#": _LETTERS + "23456789", "@": _LETTERS, "%": "0123456789"}
+
+
+def read_lines(name: str) -> list[str]:
+    """Return the lines of a text file but for empty ones and comments."""
+    lines = _TEXT.joinpath(name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("# ")]
+
+
+def read_blocks(name: str) -> dict[str, list[str]]:
+    """Return the lines of every block `== name` of a text file, in the order of the file."""
+    blocks: dict[str, list[str]] = {}
+    for line in read_lines(name):
+        if line.startswith("== "):
+            current = blocks.setdefault(line[3:], [])
+        else:
+            current.append(line)
+    return blocks
+
+
+@cache
+def word_lists() -> dict[str, list[str]]:
+    """Return the lists of words.txt by name."""
+    return {name: " ".join(lines).split(" | ") for name, lines in read_blocks("words.txt").items()}
 
 
 def word(r: Random, name: str) -> str:
-    """One entry of a word list."""
+    """Draw an entry of a word list."""
     return r.choice(word_lists()[name])
 
 
 def invented(r: Random, least: int = 2, most: int = 3) -> str:
-    """A word that no reader has met, so that it can only be copied."""
-    syllables = r.randint(least, most)
+    """Make up a word that no reader has met, so that it can only be copied."""
     text = ""
-    for _ in range(syllables):
+    for _ in range(r.randint(least, most)):
         # The empty coda is drawn as often as eight others together.
         coda = r.choice([*word_lists()["coda"], *[""] * 8])
         text += word(r, "onset") + word(r, "vowel") + coda
     return text.capitalize()
 
 
-def _letters_and_digits(r: Random, n: int) -> str:
-    return "".join(r.choice("ABCDEFGHJKLMNPRSTUVWXYZ23456789") for _ in range(n))
-
-
-def _ordinal(n: int) -> str:
-    ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
-    return f"{n}{ending}"
-
-
-def person(r: Random) -> str:
-    form = r.random()
-    first = invented(r, 1, 2) if r.random() < 0.15 else word(r, "first name")
+def _person(r: Random) -> str:
+    form, first = r.random(), generate(r, "short name")
     if form < 0.55:
         return first
     last = invented(r) if r.random() < 0.25 else word(r, "last name")
@@ -46,335 +68,179 @@ def person(r: Random) -> str:
     return word(r, "relative")
 
 
-def date(r: Random) -> str:
-    day, month = r.randint(1, 28), word(r, "month")
-    year = r.choice(["", "", "", f" {r.randint(2018, 2029)}"])
-    return r.choice(
-        [
-            f"{day} {month}{year}",
-            f"{month} {day}" + (f",{year}" if year else ""),
-            f"{month} {_ordinal(day)}",
-            f"the {_ordinal(day)} of {month}",
-            f"{day} {month[:3]}{year}",
-            f"{r.randint(2019, 2029)}-{r.randint(1, 12):02d}-{day:02d}",
-            f"{day}/{r.randint(1, 12)}",
-        ]
-    )
+def _passphrase(r: Random) -> str:
+    parts = [word(r, "color"), word(r, "animal"), word(r, "material"), invented(r).lower()]
+    words = [part.split()[-1].lower() for part in r.sample(parts, 2)]
+    return r.choice(["-", "-", "_", "."]).join([*words, form(r, "{%2}")])
 
 
-def time(r: Random) -> str:
-    hour = r.randint(1, 12)
-    minute = r.choice(["00", "15", "30", "45", "05", "10", "20", "40", "50", "55"])
-    return r.choice(
-        [
-            f"{hour} {r.choice(['am', 'pm'])}",
-            f"{hour}:{minute} {r.choice(['am', 'pm'])}",
-            f"{r.randint(6, 22)}:{minute}",
-            f"{hour} o'clock",
-            f"half past {word(r, 'number word')}",
-            "noon",
-            f"{hour}{r.choice(['am', 'pm'])}",
-            f"quarter to {word(r, 'number word')}",
-        ]
-    )
-
-
-def price(r: Random) -> str:
-    n = r.choice([r.randint(2, 99), r.randint(100, 999), r.randint(1, 40) * 50])
-    cents = r.choice(["", "", f".{r.randint(5, 99):02d}"])
-    return r.choice(
-        [
-            f"${n}{cents}",
-            f"{n}{cents} euros",
-            f"${n}{cents}",
-            f"{n} dollars",
-            f"{n}{cents} EUR",
-            f"{n} pounds",
-            f"{r.randint(2, 90) * 100} crowns",
-            f"{n},{r.randint(0, 999):03d} yen",
-        ]
-    )
-
-
-def duration(r: Random) -> str:
-    return r.choice(
-        [
-            f"{r.randint(2, 12) * 5} minutes",
-            f"{r.randint(2, 9)} hours",
-            f"{word(r, 'number word')} days",
-            f"{word(r, 'number word')} weeks",
-            "half an hour",
-            f"{r.randint(2, 11)} months",
-            "an hour and a half",
-            f"{r.randint(1, 3)} h {r.randint(5, 55)} min",
-            f"{r.randint(2, 59)} seconds",
-        ]
-    )
-
-
-def value(r: Random) -> str:
-    """Anything at all."""
-    units = word_lists()["measure"]
-    forms: list[Generator] = [
-        invented,
-        invented,
-        lambda r: str(r.randint(2, 9999)),
-        lambda r: word(r, "color"),
-        lambda r: _letters_and_digits(r, r.randint(3, 6)),
-        lambda r: f"{word(r, 'color')} {word(r, 'animal')}",
-        lambda r: word(r, "known city"),
-        lambda r: f"{r.randint(2, 900)} {r.choice(units)}",
-        lambda r: f"{word(r, 'book first')} {word(r, 'book second')}".lower(),
-        lambda r: word(r, "food"),
-        person,
-        time,
-        date,
-        price,
-    ]
-    return r.choice(forms)(r)
-
-
-def named_place(r: Random) -> str:
-    """An institution, a project or a country that does not exist."""
-    estates = word_lists()["estate"]
-    forms: list[Generator] = [
-        invented,
-        lambda r: f"the {invented(r)} {word(r, 'place kind')}",
-        lambda r: f"{word(r, 'company first')} {word(r, 'company second')}",
-        lambda r: f"{word(r, 'last name')} {r.choice(estates)}",
-        lambda r: f"Project {word(r, 'company first')}",
-        lambda r: f"the {word(r, 'landmark')} of {invented(r)}",
-        lambda r: f"planet {invented(r)}",
-        lambda r: f"the kingdom of {invented(r)}",
-    ]
-    return r.choice(forms)(r)
-
-
-def household_thing(r: Random) -> str:
-    adjective = word(r, "adjective") + " " if r.random() < 0.75 else ""
-    ending = ""
-    if r.random() < 0.12:
-        ending = r.choice(
-            [
-                " from " + word(r, "known city"),
-                " with the " + word(r, "color") + " handle",
-                " for the " + word(r, "homeroom"),
-            ]
-        )
-    owner = r.choice(["the ", "my ", "our ", "the ", "a "])
-    return owner + adjective + word(r, "thing at home") + ending
-
-
-def location(r: Random) -> str:
-    form = r.random()
-    if form < 0.12:
-        return f"along the {word(r, 'landmark near')}"
-    if form < 0.2:
-        return f"between the {word(r, 'landmark near')} and the {word(r, 'landmark near')}"
-    adjective = r.choice(["", "", "old ", "big ", "second ", "red "])
-    return f"{word(r, 'preposition')} the {adjective}{word(r, 'landmark near')}"
-
-
-def reason(r: Random) -> str:
-    if r.random() < 0.5:
-        return f"{word(r, 'reason subject')} {word(r, 'reason of a thing')}"
-    who = word(r, "first name") if r.random() < 0.7 else word(r, "relative")
-    return f"{who} {word(r, 'reason of a person')}"
-
-
-def city(r: Random) -> str:
-    return invented(r) if r.random() < 0.2 else word(r, "known city")
-
-
-def _quantity(r: Random) -> str:
-    if r.random() < 0.6:
-        count = r.choice([str(r.randint(2, 12)), word(r, "number word")])
-        return f"{count} {word(r, 'unit')}"
-    return f"{r.randint(1, 19) * 50} {r.choice(['g', 'ml', 'grams'])}"
-
-
-def _phone(r: Random) -> str:
-    return r.choice(
-        [
-            f"555-{r.randint(0, 9999):04d}",
-            f"0{r.randint(10, 99)} {r.randint(100, 999)} {r.randint(1000, 9999)}",
-            f"+{r.randint(1, 99)} {r.randint(100, 999)} {r.randint(100000, 999999)}",
-            str(r.randint(100000, 999999)),
-        ]
-    )
-
-
-def _address(r: Random) -> str:
-    name = r.choice([word(r, "last name"), word(r, "book second"), word(r, "plant").capitalize()])
-    return f"{r.randint(1, 199)} {name} " + r.choice(
-        ["Street", "Road", "Avenue", "Lane", "Square", "Drive", "Way"]
-    )
-
-
-def _email(r: Random) -> str:
-    user = word(r, "first name").lower()
-    user += r.choice(["", "." + word(r, "last name").lower(), str(r.randint(1, 99))])
-    host = word(r, "company first").lower() + r.choice(["mail", "post", "", "net"])
-    return f"{user}@{host}.{r.choice(['com', 'org', 'net', 'de', 'eu'])}"
-
-
-def _company(r: Random) -> str:
-    if r.random() < 0.7:
-        return word(r, "company first") + " " + word(r, "company second")
-    return invented(r) + r.choice([" Ltd", " Inc", "", " GmbH"])
-
-
-def _flight(r: Random) -> str:
-    letters = r.choice("ABDEFKLOQSTUVWX") + r.choice("ABDEFKLOQSTUVWX")
-    return letters + r.choice(["", " "]) + str(r.randint(100, 9999))
-
-
-def _gate(r: Random) -> str:
-    letter = r.choice("ABCDEF")
-    return r.choice(
-        [f"{letter}{r.randint(1, 40)}", str(r.randint(1, 30)), f"{r.randint(1, 40)}{letter}"]
-    )
-
-
-def _airline(r: Random) -> str:
-    return word(r, "company first") + r.choice([" Air", " Airways", " Airlines"])
-
-
-def _code(r: Random) -> str:
-    return r.choice(
-        [
-            _letters_and_digits(r, 6),
-            f"{_letters_and_digits(r, 2)}-{r.randint(100, 9999)}",
-            str(r.randint(10000, 99999)),
-            f"{r.choice('ABCXYZ')}{r.randint(10, 999)}",
-        ]
-    )
-
-
-def _serial(r: Random) -> str:
-    return r.choice(
-        [
-            _letters_and_digits(r, 8),
-            f"{_letters_and_digits(r, 3)}-{_letters_and_digits(r, 4)}",
-            str(r.randint(10**6, 10**8)),
-            f"SN{r.randint(1000, 99999)}",
-        ]
-    )
-
-
-def _model(r: Random) -> str:
-    series = r.choice(["X", "S", "Pro ", "G", "Z", "MK", ""])
-    return f"{word(r, 'company first')} {series}{r.randint(1, 900)}"
-
-
-def _plate(r: Random) -> str:
-    if r.random() < 0.5:
-        return f"{_letters_and_digits(r, 2)} {r.randint(100, 9999)}"
-    return f"{_letters_and_digits(r, 3)}-{_letters_and_digits(r, 3)}"
-
-
-def _password(r: Random) -> str:
-    if r.random() < 0.5:
-        return word(r, "book second").lower() + word(r, "color") + str(r.randint(1, 999))
-    return _letters_and_digits(r, 7).lower()
-
-
-def _pin(r: Random) -> str:
-    return f"{r.randint(0, 9999):04d}" if r.random() < 0.7 else str(r.randint(10000, 999999))
-
-
-def _wifi(r: Random) -> str:
-    name = word(r, "company first") + r.choice(["Net", "-Guest", "_5G", "Home", ""])
-    return name + r.choice(["", str(r.randint(1, 99))])
-
-
-def _user(r: Random) -> str:
-    ending = r.choice([str(r.randint(1, 99)), word(r, "last name").lower()])
-    return word(r, "first name").lower() + r.choice(["_", ".", ""]) + ending
-
-
-def _distance(r: Random) -> str:
-    n = r.choice(
-        [
-            str(r.randint(2, 42)),
-            f"{r.randint(1, 20)}.{r.randint(1, 9)}",
-            str(r.randint(2, 30) * 100),
-        ]
-    )
-    return f"{n} {r.choice(['km', 'miles', 'kilometers', 'meters'])}"
-
-
-def _hotel(r: Random) -> str:
-    name = word(r, "hotel name")
-    guesthouse = f"{word(r, 'last name')} Guesthouse"
-    return r.choice([f"Hotel {name}", f"{name} Hotel", f"{name} Inn", guesthouse])
-
-
-def _size(r: Random) -> str:
-    if r.random() < 0.5:
-        return f"{r.randint(2, 9)} by {r.randint(2, 9)} meters"
-    return f"{r.randint(6, 60)} square meters"
-
-
-def _school(r: Random) -> str:
-    kind = r.choice(["School", "High School", "Elementary", "Academy"])
-    return f"{word(r, 'school name')} {kind}"
-
-
-def _day(r: Random) -> str:
-    days = word_lists()["weekday"]
-    return r.choice([*days, *["next " + day for day in days], "tomorrow"])
-
-
-GENERATORS: dict[str, Generator] = {
-    "p": person,
-    "np": household_thing,
-    "loc": location,
-    "reason": reason,
-    "date": date,
-    "time": time,
-    "price": price,
-    "duration": duration,
-    "value": value,
-    "place2": named_place,
-    "city": city,
-    "day": _day,
-    "qty": _quantity,
-    "phone": _phone,
-    "address": _address,
-    "email": _email,
-    "company": _company,
-    "flight": _flight,
-    "gate": _gate,
-    "airline": _airline,
-    "code": _code,
-    "serial": _serial,
-    "model": _model,
-    "plate": _plate,
-    "password": _password,
-    "pin": _pin,
-    "wifi": _wifi,
-    "user": _user,
-    "distance": _distance,
-    "hotel": _hotel,
-    "size": _size,
-    "school": _school,
-    "pet": lambda r: invented(r, 1, 2) if r.random() < 0.3 else word(r, "known pet"),
-    "num": lambda r: r.choice(
-        [str(r.randint(2, 99)), str(r.randint(2, 20)), word(r, "number word")]
-    ),
-    "num3": lambda r: str(r.randint(100, 99999 if r.random() < 0.3 else 999)),
-    "temp": lambda r: f"{r.randint(8, 24) * 10} {r.choice(['degrees', 'C', 'degrees Celsius'])}",
-    "weight": lambda r: f"{r.randint(2, 120)} {r.choice(['kg', 'pounds', 'kilos'])}",
-    "volume": lambda r: f"{r.randint(5, 70)} {r.choice(['liters', 'gallons'])}",
-    "dose": lambda r: (
-        f"{r.randint(1, 40) * 25} mg" if r.random() < 0.7 else f"{r.randint(1, 20)} ml"
-    ),
-    "ord": lambda r: _ordinal(r.randint(1, 28)),
-    "year": lambda r: str(r.randint(1850, 2027)),
-    "bank": lambda r: word(r, "company first") + " Bank",
-    "book": lambda r: (
-        r.choice(["The ", "A ", ""]) + word(r, "book first") + " " + word(r, "book second")
-    ),
-    "height": lambda r: r.choice([f"{r.randint(90, 199)} cm", f"1.{r.randint(10, 99)} m"]),
+_OWN: dict[str, Callable[[Random], str]] = {
+    "p": _person,
+    "pass": _passphrase,
+    "invented": invented,
+    "invented 1-2": lambda r: invented(r, 1, 2),
 }
+
+
+def _ordinal(text: str) -> str:
+    n = int(text)
+    ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{ending}"
+
+
+_FILTERS: dict[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "capitalize": str.capitalize,
+    "ordinal": _ordinal,
+    "short": lambda text: text[:3],
+    "comma": lambda text: text and "," + text,
+}
+
+
+def generate(r: Random, slot: str) -> str:
+    """Draw a value for a slot; `{num3}` is a slot of its own, `{p2}` is a second `{p}`."""
+    for name in (slot, slot.rstrip("0123456789")):
+        if name in _OWN:
+            return _OWN[name](r)
+        if name in _rules():
+            return _rules()[name](r, {})
+        if name in word_lists():
+            return word(r, name)
+    raise KeyError(f"no rule and no word list for the slot {{{slot}}}")
+
+
+def form(r: Random, template: str, values: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Draw the text of a template of the grammar; `values` are its variables."""
+    return _compiled(template)(r, values)
+
+
+@cache
+def _rules() -> dict[str, Draw]:
+    return {name: _rule(lines) for name, lines in read_blocks("values.txt").items()}
+
+
+def _rule(lines: list[str]) -> Draw:
+    bound = [line.split(" = ", 1) for line in lines if re.match(r"\w+ = ", line)]
+    variables = [(name, _compiled(text)) for name, text in bound]
+    forms = lines[len(bound) :]
+    if forms[0] == "one of:":
+        lazy = [_compiled(text) for text in forms[1:]]
+        return lambda r, _: r.choice(lazy)(r, {})
+    if re.match(r"0\.\d+ ", forms[0]):
+        parts = [line.split(" ", 1) for line in forms]
+        shares = [(float(share), _compiled(text)) for share, text in parts]
+        return lambda r, _: _by_share(r.random(), shares)(r, {})
+    draw = _one_of(forms)
+
+    def drawn(r: Random, _: Mapping[str, str]) -> str:
+        values: dict[str, str] = {}
+        for name, variable in variables:
+            values[name] = variable(r, values)
+        return draw(r, values)
+
+    return drawn
+
+
+def _by_share(x: float, shares: list[tuple[float, Draw]]) -> Draw:
+    return next(draw for share, draw in shares if x < share)
+
+
+def _one_of(forms: list[str]) -> Draw:
+    draws = [_compiled(text) for text in forms]
+    if len(draws) == 1:
+        return draws[0]
+    return lambda r, values: r.choice([draw(r, values) for draw in draws])
+
+
+@cache
+def _compiled(text: str) -> Draw:
+    """Compile a template: what is between its braces is drawn, the rest stays."""
+    split = enumerate(_split(text, "{}"))
+    parts = [_drawn(part) if number % 2 else part for number, part in split]
+    return lambda r, values: "".join(
+        part if isinstance(part, str) else part(r, values) for part in parts
+    )
+
+
+def _split(text: str, marks: str) -> list[str]:
+    """Split at top-level marks: at `{` and `}` themselves, or at a mark outside of braces."""
+    parts, depth = [""], 0
+    for character in text:
+        before, depth = depth, depth + {"{": 1, "}": -1}.get(character, 0)
+        outermost = {before, depth} == {0, 1} if marks == "{}" else not depth
+        if character in marks and outermost:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _drawn(part: str) -> Draw:
+    if match := re.match(r"(0\.\d+)\?", part):
+        share = float(match[1])
+        yes, no = (_compiled(text) for text in _split(part[match.end() :], ":"))
+        return lambda r, values: (yes if r.random() < share else no)(r, values)
+    forms = _split(part, "|")
+    if len(forms) > 1:
+        return _one_of(forms)
+    match = re.fullmatch(r"(.+?)(?:!(\w+))?(?::([\w,]+))?", part)
+    assert match is not None, part
+    draw, changed, formatted = _atom(match[1]), _FILTERS.get(match[2]), match[3]
+    if changed is not None:
+        return lambda r, values: changed(draw(r, values))
+    if formatted is not None:
+        return lambda r, values: format(int(draw(r, values)), formatted)
+    return draw
+
+
+def _atom(name: str) -> Draw:
+    if match := re.fullmatch(r"(\d+)-(\d+)(?:\*(\d+))?", name):
+        low, high, times = (int(group or 1) for group in match.groups())
+        return lambda r, _: str(r.randint(low, high) * times)
+    if match := re.fullmatch(r"([#@%])(\d)(?:-(\d))?", name):
+        characters, least, most = _CHARACTERS[match[1]], int(match[2]), match[3]
+        return lambda r, _: "".join(
+            r.choice(characters) for _ in range(r.randint(least, int(most)) if most else least)
+        )
+    return lambda r, values: values[name] if name in values else generate(r, name)
+
+
+def slots_of(template: str) -> set[str]:
+    """Return the slots of a template."""
+    return set(re.findall(r"\{(\w+)\^?\}", template))
+
+
+def draw(
+    r: Random,
+    slots: Iterable[str],
+    generator: Callable[[Random, str], str] = generate,
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
+    """Draw a value for every slot that is not given, all different where eight tries are enough."""
+    values = dict(given)
+    for slot in sorted(set(slots) - given.keys()):
+        for _ in range(8):
+            drawn = generator(r, slot)
+            if drawn not in values.values():
+                break
+        values[slot] = drawn
+    return values
+
+
+def capitalized(text: str) -> str:
+    """Return the text with a capital letter first."""
+    return text[:1].upper() + text[1:]
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Put values into a template ({slot^} begins a sentence) and mend the articles around them."""
+
+    def put(match: re.Match[str]) -> str:
+        text = values[match[1].rstrip("^")]
+        return capitalized(text) if match[1].endswith("^") else text
+
+    text = re.sub(r"\{(\w+\^?)\}", put, template)
+    text = re.sub(r"\b([Tt]he|[Mm]y|[Oo]ur|[Aa]) (?:the|a|my|our) ", r"\1 ", text)
+    text = re.sub(r"\ba ([aeiouAEIO])", r"an \1", text)
+    text = re.sub(r"\b[Aa] ((?:my|the|our)\b)", r"\1", text)
+    return re.sub(r"\b([Tt]he) the\b", r"\1", text)

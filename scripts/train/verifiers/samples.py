@@ -34,7 +34,7 @@ class Samples:
     """n drafted tokens x, each drawn from the draft model's q after some prefix.
 
     `hidden` float32 [n, hidden]: the draft model's last hidden state, from which q was computed.
-    `confidence` float32 [n, 3]: the verifier's `CONFIDENCES`. `log_ratio` float32 [n]:
+    `confidence` float32 [n, 3]: `control.verifier.confidences`. `log_ratio` float32 [n]:
     log q(x)/p(x). `kind` int64 [n]: which of `KINDS` its prefix is.
     """
 

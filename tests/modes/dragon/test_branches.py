@@ -2,13 +2,14 @@
 
 import pytest
 
-from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.branches import Branches
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import PREFIXES_PER_STEP, Drafts, SideDraft
+from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Span
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 
 STOP = 9
@@ -41,7 +42,9 @@ def leaves(
     for queue, drafts in ((state.own, own), (state.theirs, theirs or [])):
         for each in drafts:
             queue.put(each)
-    terms = Terms("device", Question(stop_tokens=(STOP,)), DragonSettings(branches=str(count)), 64)
+    settings = DragonSettings(branches=str(count))
+    question = Question(stop_tokens=(STOP,))
+    terms = Terms("device", question, settings, Resources(vocabulary=64))
     decision = Known(terms)
     decision.known = target
     text = TokenPrefix(1, taken or [8, 8])

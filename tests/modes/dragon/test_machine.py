@@ -12,7 +12,7 @@ import pytest
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon import Terms, decision, dragon, race
+from dragonrt.modes.dragon import decision, dragon, race
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.mode import (
     Computed,
@@ -32,6 +32,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
@@ -74,7 +75,8 @@ def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
 def machine(
     side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
 ) -> Dragon:
-    return dragon(Terms(side, question, settings, V, marker=MARKER, **own))
+    resources = Resources(vocabulary=V, marker=MARKER, **own)
+    return dragon(side, question, settings, resources)
 
 
 def joined(

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step
-from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
+from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.testing.scripted import SimulatedSaid
 
@@ -56,7 +57,7 @@ def planner(
         "device",
         Question(max_tokens=40, stop_tokens=(STOP,)),
         DragonSettings(**{"run_ahead": 12, **settings}),
-        V,
+        Resources(vocabulary=V),
     )
     decision = Sum(terms)
     decision.quick = quick
@@ -113,7 +114,7 @@ def sure_of(token: int) -> SimulatedSaid:
 
 
 def head(span: Span, guess: list[int], branches: Sequence[Span] = ()) -> Draft:
-    terms = Terms("device", Question(seed=1), DragonSettings(), V)
+    terms = Terms("device", Question(seed=1), DragonSettings(), Resources(vocabulary=V))
     return Draft(terms, span, guess, branches, lambda step, p: Step(step), ())
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
-from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.decision import Decided, decoded
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race, Unproved
+from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.wire.limits import MAX_WANTED
 from dragonrt.wire.messages import EntryRequest, EntryResponse
@@ -59,7 +60,8 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
     drafts, port = Drafts.after(0, (), 8), Machine()
-    terms = Terms("device", Question(), DragonSettings(codec=name, run_ahead=kept), 40)
+    settings = DragonSettings(codec=name, run_ahead=kept)
+    terms = Terms("device", Question(), settings, Resources(vocabulary=40))
     return Race(terms, drafts, port), drafts, port
 
 

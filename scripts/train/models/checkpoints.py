@@ -1,11 +1,12 @@
-"""The shapes of the dragon-* models, and how a trained one is written to disk."""
+"""The shapes of the dragon models; trained ones are written and averaged."""
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -17,11 +18,15 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-LONGEST_ANSWER = 64  # tokens, the default of the saved generation settings
+from dragonrt.cli.options import option
+from dragonrt.errors import TrainingError
+
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_LONGEST_ANSWER = 64  # tokens, the default of the saved generation settings
 
 
 def configuration(name: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedConfig:
-    """The configuration of `small`, `draft` or `opt`, for the tokenizer's vocabulary."""
+    """Return the configuration of `small`, `draft` or `opt`, for the tokenizer's vocabulary."""
     ids: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.bos_token_id,
@@ -42,22 +47,16 @@ def configuration(name: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedCo
             init_std=0.02,
             **ids,
         )
-    shapes: dict[str, dict[str, Any]] = {
-        "small": {
-            "hidden_size": 256,
-            "num_hidden_layers": 5,
-            "head_dim": 64,
-            "intermediate_size": 704,
-            "initializer_range": 0.02,
-        },
-    }
-    shapes["draft"] = shapes["small"] | {"num_hidden_layers": 3}  # it begins as a part of small
     return LlamaConfig(
+        hidden_size=256,
+        num_hidden_layers={"small": 5, "draft": 3}[name],  # a draft begins as a part of small
+        head_dim=64,
+        intermediate_size=704,
+        initializer_range=0.02,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=1024,
         rms_norm_eps=1e-5,
-        **shapes[name],
         **ids,
     )
 
@@ -65,9 +64,9 @@ def configuration(name: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedCo
 def initialized(
     config: PretrainedConfig, device: str, begin: Path | None = None
 ) -> PreTrainedModel:
-    """A model in float32: random weights, or those of the trained model `begin`.
+    """Return a model in float32: random weights, or those of the trained model `begin`.
 
-    One with fewer layers takes its first ones. Those of dragon-small copy from the document
+    One with fewer layers gets its first ones. Those of dragon-small copy from the document
     already: without any training the first three have its best next token in 0.87 of an answer's.
     """
     model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
@@ -87,7 +86,13 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, directory: 
     """
     unfinished = directory.with_name(directory.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    model.save_pretrained(unfinished, state_dict=_untied_weights(model))
+    # The output layer is the embedding matrix and is stored once.
+    weights = {
+        name: weight.detach().to(torch.bfloat16)
+        for name, weight in model.state_dict().items()
+        if name != "lm_head.weight"
+    }
+    model.save_pretrained(unfinished, state_dict=weights)
     config = json.loads((unfinished / "config.json").read_text())
     config["dtype"] = config["torch_dtype"] = "bfloat16"
     if "rope_parameters" in config:
@@ -97,7 +102,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, directory: 
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        max_new_tokens=LONGEST_ANSWER,
+        max_new_tokens=_LONGEST_ANSWER,
         do_sample=False,
     ).save_pretrained(unfinished)
     tokenizer.save_pretrained(unfinished)
@@ -114,10 +119,41 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, directory: 
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _untied_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    # The output layer is the embedding matrix and is stored once.
-    return {
-        name: weight.detach().to(torch.bfloat16)
-        for name, weight in model.state_dict().items()
-        if name != "lm_head.weight"
-    }
+def average(
+    before: Path,
+    after: Path,
+    out: Path,
+    *,
+    share: Annotated[float, option("Weight of AFTER in the mean.", default="0.35")] = 0.35,
+) -> None:
+    """Average the weights of two trainings, of which one began from the other.
+
+    What was learnt later and what was known before are both largely there (Wortsman et al. 2022,
+    WiSE-FT). Models, or adapters factor by factor. Raises TrainingError if their ranks differ.
+    """
+    if (before / ADAPTER_CONFIG).exists():
+        _average_adapters(before, after, share, out)
+        return
+    model, other = (
+        AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (before, after)
+    )
+    mixed = _mixed(model.state_dict(), other.state_dict(), share)
+    model.load_state_dict(mixed)
+    save(model, PreTrainedTokenizerFast.from_pretrained(before), out)
+
+
+def _mixed(one: dict[str, Tensor], other: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    return {n: (1 - share) * one[n].float() + share * other[n].float() for n in one}
+
+
+def _average_adapters(before: Path, after: Path, share: float, out: Path) -> None:
+    configs = [json.loads((path / ADAPTER_CONFIG).read_text()) for path in (before, after)]
+    if len({(config["r"], config["lora_alpha"]) for config in configs}) > 1:
+        raise TrainingError(
+            f"{before} and {after} differ in rank or alpha: average two of one kind"
+        )
+    mixed = _mixed(load_file(before / ADAPTER_WEIGHTS), load_file(after / ADAPTER_WEIGHTS), share)
+    out.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.bfloat16() for name, tensor in mixed.items()}
+    save_file(tensors, out / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    shutil.copy(before / ADAPTER_CONFIG, out / ADAPTER_CONFIG)
