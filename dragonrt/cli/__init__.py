@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "demo": (
-        "demo:demo",
+        "experiment:demo",
         "Ask sample documents in two processes, and compare.\n\nThe processes are 100 ms apart. "
         "--aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes "
         "through the ways of answering itself.",
@@ -39,7 +39,7 @@ COMMANDS = {
         "people already have. Nothing of a conversation is kept.",
     ),
     "doctor": (
-        "doctor:doctor",
+        "answering:doctor",
         "See whether all is well.\n\nVersions, keys, model, index and, with --host, the way to the "
         "cloud.",
     ),

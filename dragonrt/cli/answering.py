@@ -1,10 +1,13 @@
-"""`dragonrt cloud` and `dragonrt device`, the two sides; `dragonrt serve`, a device over HTTP."""
+"""`dragonrt cloud`, `device` and `serve` (a device over HTTP), and `doctor`, which checks them."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.text import Text
 
 from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_report
@@ -21,9 +24,11 @@ from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, ch
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.diagnosis import Finding
     from dragonrt.node.library import Library
     from retrieval import Report
 
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
@@ -49,6 +54,17 @@ class CloudOptions:
 )
 class DeviceOptions:
     """What a device answers with, and how it reaches the hosts that it is told."""
+
+
+@derived(
+    {SideSettings: DOCUMENTS, NetworkSettings: NETWORK},
+    only=(
+        *("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store"),
+        *("port", "key_file", "tls", "tls_cert", "tls_key", "tls_ca"),
+    ),
+)
+class InspectedOptions:
+    """What a side would answer with, and how it would reach the hosts."""
 
 
 @derived({HttpSettings: "HTTP"})
@@ -91,16 +107,16 @@ def cloud(*, own: CloudOptions | None = None) -> None:
         programs.run(run(say_report))
         return
 
-    from dragonrt.service.http.cloud_status import CloudStatus
+    from dragonrt.service.http.metrics import CloudStatus
 
     skipped = 0 if library is None else library.skipped
     status = CloudStatus(where, skipped, lambda url: say(f"cloud: tells how it is at {url}"))
 
-    def reported(report: "Report | DragonError") -> None:
-        status.report(report)
-        say_report(report)
+    def report(update: "Report | DragonError") -> None:
+        status.report(update)
+        say_report(update)
 
-    programs.run(run(reported, status.beside, status.take))
+    programs.run(run(report, status.beside, status.take))
 
 
 Mode = Annotated[
@@ -113,11 +129,7 @@ Mode = Annotated[
 ]
 Hosts = Annotated[
     tuple[str, ...],
-    option(
-        "Address of the cloud; may be repeated.",
-        "--host",
-        kind="HOST[:PORT]",
-    ),
+    option("Address of the cloud; may be repeated.", "--host", kind="HOST[:PORT]"),
 ]
 Workers = Annotated[
     tuple[str, ...],
@@ -134,13 +146,61 @@ Stops = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """How a device answers, as its options say."""
+    """The settings of a device."""
 
     question: Question
     how: Settings
     others: Sequence[Member]
     side: SideSettings
     seed: int | None
+
+    @classmethod
+    def of(
+        cls,
+        mode: str,
+        own: DeviceOptions | None,
+        answers: AnswerOptions | None,
+        worker: Sequence[str],
+        hosts: Sequence[str],
+    ) -> "_Chosen":
+        """Return what the options say. Raises DragonError before anything is loaded."""
+        if mode not in MODES:
+            raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
+        values: dict[str, Any] = given(answers)
+        question, how = composed(mode, values)
+        reached = settings(NetworkSettings, own)
+        others = members(how, reached, settings(LinkSettings, own), worker, hosts)
+        _warn(reached)
+        side = settings(SideSettings, own, side="device", model=MODES[mode].model)
+        if side.has_documents and (unread := MODES[mode].unread):
+            say(f"--mode {mode}: {unread}", "yellow")
+        trained_for(how)
+        return cls(question, how, others, side, values.get("seed"))
+
+    def load(
+        self, side: SideSettings
+    ) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
+        """Load the model and the documents, and return them with the printer of notices.
+
+        The other sides are dialled once before the documents are indexed, which may take long. The
+        notices of that are not printed again.
+        """
+        from dragonrt.node import main as programs
+
+        printed: list[str] = []
+
+        def look(model: "LanguageModel") -> None:
+            programs.run(programs.look(model, self.others, self.how, printed.append))
+            for line in printed:
+                say(line)
+
+        def notice(line: str) -> None:
+            if line in printed:
+                printed.remove(line)
+            else:
+                say(line)
+
+        return *load(side, look), notice
 
 
 def device(
@@ -155,19 +215,19 @@ def device(
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    chosen = _chosen(mode, own, answers, worker, host)
+    chosen = _Chosen.of(mode, own, answers, worker, host)
+    side, others, how = chosen.side, chosen.others, chosen.how
 
     from dragonrt.node import main as programs
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library, notice = _loaded(chosen, chosen.side)
+    loaded, library, notice = chosen.load(side)
     lines = BetweenAnswers()
 
     async def converse() -> None:
-        says = lines.saying(notice), lines.saying(say_report)
-        side, others, how = chosen.side, chosen.others, chosen.how
-        async with programs.device(side, loaded, library, others, how, *says) as connected:
+        printers = lines.saying(notice), lines.saying(say_report)
+        async with programs.device(side, loaded, library, others, how, *printers) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
             await talk(conversation, ask, output, as_json=as_json, lines=lines)
 
@@ -186,81 +246,41 @@ def serve(
 ) -> None:
     """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
     served = settings(HttpSettings, http)
-    chosen = _chosen(mode, own, answers, worker, host)
+    chosen = _Chosen.of(mode, own, answers, worker, host)
     check_libraries()
 
     from dragonrt.node import main as programs
+    from dragonrt.service.http.application import serve_device
     from dragonrt.service.http.private_documents import with_uploads
-    from dragonrt.service.http.serve import serve_device
 
     side = with_uploads(chosen.side, served.uploads)
-    loaded, library, notice = _loaded(chosen, side)
-    programs.run(
-        serve_device(
-            side,
-            loaded,
-            library,
-            chosen.others,
-            chosen.how,
-            served,
-            chosen.question,
-            chosen.seed,
-            stop,
-            notice,
-            say_report,
-            on_ready=lambda url: say_listening(f"serve: {loaded.name} answers at {url}"),
-        )
-    )
+    loaded, library, notice = chosen.load(side)
+    name, how = loaded.name, (chosen.how, served, chosen.question, chosen.seed, stop)
+    printers = notice, say_report, lambda url: say_listening(f"serve: {name} answers at {url}")
+    programs.run(serve_device(side, loaded, library, chosen.others, *how, *printers))
 
 
-def _chosen(
-    mode: str,
-    own: DeviceOptions | None,
-    answers: AnswerOptions | None,
-    worker: Sequence[str],
-    hosts: Sequence[str],
-) -> _Chosen:
-    """What the options say; what is wrong is said before anything is loaded."""
-    if mode not in MODES:
-        raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
-    values: dict[str, Any] = given(answers)
-    question, how = composed(mode, values)
+def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
+    """Look at everything an answer needs; exit code 1 if something has to be mended."""
+    from dragonrt.node.diagnosis import diagnose
+
     reached = settings(NetworkSettings, own)
-    others = members(how, reached, settings(LinkSettings, own), worker, hosts)
-    _warn(reached)
-    side = settings(SideSettings, own, side="device", model=MODES[mode].model)
-    if side.has_documents and (unread := MODES[mode].unread):
-        say(f"--mode {mode}: {unread}", "yellow")
-    trained_for(how)
-    return _Chosen(question, how, others, side, values.get("seed"))
+    side = settings(SideSettings, own, side="device")
+    hosts = host if host or "port" in given(own) else None
+
+    async def look() -> list[str]:
+        return [_print(finding) async for finding in diagnose(side, reached, hosts, date.today())]
+
+    if "fail" in asyncio.run(look()):
+        raise DragonError("not all is well: see the lines that begin with fail")
 
 
-def _loaded(
-    chosen: _Chosen, side: SideSettings
-) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
-    """The model, the documents, and what says lines about the other sides.
-
-    These are dialled once before the documents are indexed, which may take long. What was said then
-    is not said again.
-    """
-    from dragonrt.node import main as programs
-
-    said: list[str] = []
-
-    def first(line: str) -> None:
-        said.append(line)
-        say(line)
-
-    def notice(line: str) -> None:
-        if line in said:
-            said.remove(line)
-        else:
-            say(line)
-
-    def look(model: "LanguageModel") -> None:
-        programs.run(programs.look(model, chosen.others, chosen.how, first))
-
-    return *load(side, look), notice
+def _print(finding: "Finding") -> str:
+    line = Text(f"{finding.level:<4}  ", style=COLOURS[finding.level])
+    remedy = f": {finding.remedy}" if finding.level != "ok" and finding.remedy else ""
+    line.append(f"{finding.what:<10}  {finding.seen}{remedy}", style="default")
+    output.print(line, soft_wrap=True)
+    return finding.level
 
 
 def _warn(network: NetworkSettings) -> None:

@@ -1,16 +1,15 @@
-"""`dragonrt experiment latency`: your own pair and documents, over slower and slower links."""
+"""`dragonrt demo` and `dragonrt experiment latency`: the same questions by several methods."""
 
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App
 
 from dragonrt import bundled
-from dragonrt.cli.answering import DOCUMENTS
-from dragonrt.cli.console import output
-from dragonrt.cli.demo import DemoOptions, TogetherOptions
+from dragonrt.cli.answering import DOCUMENTS, HttpOptions, LinkOptions, Stops
+from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import chosen_model, counting, load
 from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
@@ -20,6 +19,50 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+
+ROUND_TRIP_OF_100_MS = "50ms"
+
+
+@derived({Question: "Sampling"})
+class DemoOptions:
+    """How tokens are sampled and documents used."""
+
+
+@derived({DragonSettings: "Both sides together"})
+class TogetherOptions:
+    """How both sides come to one text."""
+
+
+def demo(
+    *,
+    ask: Annotated[str | None, option("Ask this instead of the sample questions.")] = None,
+    as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
+    answers: DemoOptions | None = None,
+    together: TogetherOptions | None = None,
+    stop: Stops = (),
+    link: LinkOptions | None = None,
+    model: Annotated[
+        str | None, option("What both sides run.", default="smollm2 if it is installed")
+    ] = None,
+    serve: Annotated[bool, option("Serve the sample documents: a page, and OpenAI's API.")] = False,
+    http: HttpOptions | None = None,
+) -> None:
+    """Ask sample documents, private and public, in two processes, and compare."""
+    question, how = settings(Question, answers), settings(DragonSettings, together)
+    emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
+    model = chosen_model(model)
+
+    from dragonrt.experiments.demo import run_demo, serve_demo
+
+    usual: Any = {"messages": messages, "emulate": emulate}
+    if serve:
+        served = settings(HttpSettings, http)
+        check_libraries()
+        serve_demo(question, how, served, stop, model, say=say, **usual)
+    else:
+        ways: Any = {"ask": ask, "as_json": as_json, "stops": stop}
+        run_demo(question, how, model, output=output, **ways, **usual)
 
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from dragonrt.errors import DragonError
@@ -120,16 +120,11 @@ def _ending_on_signals() -> Iterator[None]:
 
     Only the main thread can; elsewhere nothing changes.
     """
-    if threading.current_thread() is not threading.main_thread():
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for number in (getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)):
+                stack.callback(signal.signal, number, signal.signal(number, _exit))
         yield
-        return
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {name: signal.signal(getattr(signal, name), _exit) for name in names}
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

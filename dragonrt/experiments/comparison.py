@@ -139,32 +139,23 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerCosts:
-    """What answers cost together; see LEGEND. None where nothing could be measured."""
+def costs(answers: Sequence[Given]) -> dict[str, float | None]:
+    """Return what answers of at least one token cost together; see LEGEND.
 
-    ms_per_token: float
-    ms_between_tokens: float | None
-    first_token_ms: float
-    accepted_device: float | None
-    accepted_cloud: float | None
-    bytes_per_token: float
-
-
-def costs(answers: Sequence[Given]) -> AnswerCosts:
-    """Return the costs of answers that have at least one token each."""
+    None where nothing could be measured.
+    """
     tokens = sum(len(answer.tokens) for answer in answers)
     whole_ms = 1000 * sum(answer.seconds for answer in answers)
     first_ms = [1000 * answer.first_s for answer in answers]
     later = tokens - len(answers)
-    return AnswerCosts(
-        ms_per_token=whole_ms / tokens,
-        ms_between_tokens=(whole_ms - sum(first_ms)) / later if later else None,
-        first_token_ms=median(first_ms),
-        accepted_device=_accepted(answers, "device"),
-        accepted_cloud=_accepted(answers, "cloud"),
-        bytes_per_token=sum(answer.wire_bytes for answer in answers) / tokens,
-    )
+    return {
+        "ms_per_token": whole_ms / tokens,
+        "ms_between_tokens": (whole_ms - sum(first_ms)) / later if later else None,
+        "first_token_ms": median(first_ms),
+        "accepted_device": _accepted(answers, "device"),
+        "accepted_cloud": _accepted(answers, "cloud"),
+        "bytes_per_token": sum(answer.wire_bytes for answer in answers) / tokens,
+    }
 
 
 Measured = dict[Method, list[Given]]
@@ -228,19 +219,23 @@ def comparison_table(found: Measured) -> Table:
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for method, oracle in ORACLES.items():
-        spent, verdict = costs(found[method]), "oracle"
+        verdict = "oracle"
         if oracle is not None:
             pairs = [*zip(found[method], found[oracle], strict=True)]
             equal = sum(answer.tokens == truth.tokens for answer, truth in pairs)
             verdict = f"[{'green' if equal == len(pairs) else 'red'}]{equal} of {len(pairs)}[/]"
-        accepted = (spent.accepted_device, spent.accepted_cloud)
+        spent = costs(found[method])
         table.add_row(
             method.name,
-            f"{spent.ms_per_token:.1f}",
-            "-" if spent.ms_between_tokens is None else f"{spent.ms_between_tokens:.1f}",
-            f"{spent.first_token_ms:.0f}",
-            "/".join("-" if share is None else f"{100 * share:.0f}" for share in accepted),
-            f"{spent.bytes_per_token:.0f}",
+            _cell(spent["ms_per_token"], 1),
+            _cell(spent["ms_between_tokens"], 1),
+            _cell(spent["first_token_ms"]),
+            "/".join(_cell(spent[f"accepted_{side}"], scale=100) for side in ("device", "cloud")),
+            _cell(spent["bytes_per_token"]),
             verdict,
         )
     return table
+
+
+def _cell(value: float | None, digits: int = 0, scale: float = 1.0) -> str:
+    return "-" if value is None else f"{scale * value:.{digits}f}"

@@ -192,7 +192,7 @@ def serve_demo(
     with _pair(model, messages, emulate, notes, http.uploads) as pair:
         from dragonrt.node.addresses import Member
         from dragonrt.node.main import run
-        from dragonrt.service.http.serve import serve_device
+        from dragonrt.service.http.application import serve_device
 
         _, settings, loaded, library, address = pair
         say("Ctrl-C ends both processes")

@@ -1,7 +1,7 @@
 """A conversation with both sides: questions, their answers as text, and the history."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -15,7 +15,6 @@ from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.privacy.redaction import MARKER, redacted
-from dragonrt.service.text import TextStream
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -28,8 +27,68 @@ HISTORY = 16
 SEED_BITS = 32
 """Of a fresh seed: short enough to be typed again."""
 
+REPLACEMENT = "\ufffd"
+"""What a decoder shows for half of a character."""
+CONTEXT = 8
+"""Tokens decoded again before each new one, so that spaces come out as in the whole text."""
+
 OnPiece = Callable[[str, TokenDecided], None]
 """Called with each piece of text and the decision that completed it."""
+
+
+class TextStream:
+    """Turns a growing list of tokens into pieces of text, up to the first stop string.
+
+    `stopped` is True once one is complete; no part of it is ever returned.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], stops: Sequence[str] = ()) -> None:
+        self._decode = decode
+        self._stops = tuple(stop for stop in stops if stop)
+        self._tokens: list[int] = []
+        self._settled = 0
+        self._held = ""
+        self.stopped = False
+
+    def push(self, token: int) -> str:
+        """Return the text that `token` made certain."""
+        self._tokens.append(token)
+        text = self._unsettled()
+        if text is None or text.endswith(REPLACEMENT):
+            return ""
+        self._settled = len(self._tokens)
+        return self._release(self._held + text)
+
+    def finish(self) -> str:
+        """Return what was held back, once no token can follow."""
+        if self.stopped:
+            return ""
+        shown = self._release(self._held + (self._unsettled() or ""))
+        held, self._held = self._held, ""
+        self._settled = len(self._tokens)
+        return shown + held
+
+    def _unsettled(self) -> str | None:
+        """Return the text since the last settled token; None if it changes what was shown."""
+        start = max(0, self._settled - CONTEXT)
+        known = self._decode(self._tokens[start : self._settled])
+        text = self._decode(self._tokens[start:])
+        return text[len(known) :] if text.startswith(known) else None
+
+    def _release(self, text: str) -> str:
+        """Cut at the first complete stop string; hold back an end that may become one."""
+        found = [
+            (text.index(stop) + len(stop), text.index(stop)) for stop in self._stops if stop in text
+        ]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)[1]]
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        ends = (text[-length:] for length in range(min(longest, len(text)), 0, -1))
+        begun = (end for end in ends if any(stop.startswith(end) for stop in self._stops))
+        self._held = next(begun, "")
+        return text.removesuffix(self._held)
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,8 @@ async def _measured(
         | {
             "ratio": found["pair"]["median"] / found["alone"]["median"],
             "ratio_following": found["following"]["median"] / found["alone"]["median"],
-            "accepted_device": spent_of.accepted_device,
-            "accepted_cloud": spent_of.accepted_cloud,
+            "accepted_device": spent_of["accepted_device"],
+            "accepted_cloud": spent_of["accepted_cloud"],
         },
         *(
             told | {"way": way, "cpu_ms": {p: series([e[p] for e in each]) for p in PARTS}}

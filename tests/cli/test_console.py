@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.cli.console import JsonLines, log_to_stderr, say_listening
+from dragonrt.cli.console import JsonLines, say_listening
 
 Run = Callable[..., Any]
 
@@ -60,10 +60,3 @@ def test_an_entry_stays_on_its_line_with_its_traceback() -> None:
     entry = json.loads(line)
     assert entry["message"] == "two\nlines ß"
     assert "ValueError" in entry["exception"]
-
-
-def test_the_formats_exclude_each_other() -> None:
-    log_to_stderr(logging.WARNING, as_json=True)
-    assert logging.getLogger("dragonrt.cli").handlers
-    log_to_stderr(logging.WARNING, as_json=False)
-    assert not logging.getLogger("dragonrt.cli").handlers

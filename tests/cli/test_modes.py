@@ -38,50 +38,6 @@ def test_the_options_shape_question_and_settings() -> None:
     assert (how.length, how.outstanding) == (8, 1)
 
 
-@pytest.mark.parametrize(
-    ("mode", "arguments", "said"),
-    [
-        ("dragon", "--budget 9", "--budget has no meaning with --mode dragon"),
-        ("dragon", "--worker 127.0.0.1:1", "--worker is for --mode federated"),
-        ("speculative", "--aggregator greedy", "--aggregator has no meaning with --mode specul"),
-        ("speculative", "--worker 127.0.0.1:1", "--worker is for --mode federated"),
-        ("sprinter", "--run-ahead 4", "--run-ahead has no meaning with --mode sprinter"),
-        ("federated", "", "name each one with --worker"),
-        ("federated", "--worker here", "'here' is no worker: write HOST:PORT"),
-        ("federated", "--worker a:b", "'a:b' is no worker"),
-        ("federated", "--worker a:70000", "'a:70000' is no worker"),
-        ("federated", "--worker ::1:7070", "'::1:7070' is no worker"),
-        ("federated", "--worker a:1=much", "'a:1=much' is no worker"),
-        ("federated", "--worker a:1=0", "the weight of a:1 must be above 0"),
-        ("federated", "--worker a:1=nan", "the weight of a:1 must be above 0"),
-        ("federated", "--worker a:1=1 --worker b:1", "give every worker a weight, or none"),
-        ("federated", "--worker a:1 --worker a:1", "each worker may be named once"),
-        ("federated", "--worker a:1=1 --weights relevance", "give the workers none"),
-        ("federated", "--worker a:1 --budget 9", "--budget has no meaning with --mode federated"),
-        ("federated", "--worker a:1 --port 9", "name each worker with --worker"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(run: Run, mode: str, arguments: str, said: str) -> None:
-    outcome = run("device", "--mode", mode, *arguments.split())
-    assert (outcome.code, outcome.output) == (1, "")
-    assert said in outcome.line
-
-
-@pytest.mark.parametrize(
-    ("mode", "arguments", "said"),
-    [
-        ("speculative", "--controller static:4", "is not a controller"),
-        ("sprinter", "--verifier moon", "there is no verifier moon"),
-    ],
-)
-def test_what_was_trained_is_looked_at_before_anything_is_loaded(
-    run: Run, mode: str, arguments: str, said: str
-) -> None:
-    outcome = run("device", "--mode", mode, *arguments.split())
-    assert (outcome.code, outcome.output) == (1, "")
-    assert said in outcome.line
-
-
 def test_the_help_says_that_the_text_is_approximate(run: Run) -> None:
     assert "approximate" in run("device", "--help").output
 

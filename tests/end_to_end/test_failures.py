@@ -1,4 +1,4 @@
-"""The cloud's process is killed in the middle of an answer, and started again."""
+"""The cloud's process is killed, ended or suspended in the middle of an answer."""
 
 import asyncio
 import os
@@ -6,21 +6,27 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node import process
+from dragonrt.node.endpoints import Address
+from dragonrt.node.local_side import LocalSide
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
+from dragonrt.timeouts import Timeouts
 from dragonrt.traces.events import TokenDecided
 
-from .conftest import DeviceAt, OnPiece, counts
+from .conftest import DeviceAt, OnPiece, connected_device, counts
 
 QUESTION = "What do you need to make lemon cake?"
 WANDERING = Question(seed=4, sampler=Sampler(temperature=5.0), max_tokens=48)
@@ -28,6 +34,8 @@ WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
 """A long answer, every token of which waits for the cloud."""
 TIME_LIMIT_S = 60.0
 """Only stops a test that hangs."""
+QUICK = Timeouts(silence_s=2.0, probe_s=0.25, keep_alive_s=0.5, rejoin_s=0.2)
+"""Silence is found four times as soon."""
 
 
 @contextmanager
@@ -122,3 +130,29 @@ async def test_a_cloud_that_is_asked_to_end_finishes_the_answer_first(
             assert reply.answer.tokens == whole
             assert counts(reply).alone_from is None
             assert await asyncio.to_thread(ending.wait) == 0
+
+
+@pytest.mark.slow
+async def test_a_suspended_cloud_is_found_and_used_again(
+    draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "LocalSide", partial(LocalSide, timeouts=QUICK))
+    with cloud_process(model="dragon-draft") as cloud:
+        port = await asyncio.to_thread(cloud.wait_ready)
+        address = Address("127.0.0.1", port)
+        async with connected_device(draft_model, None, address, WAITING) as device:
+            whole = (await device.ask(QUESTION, WANDERING)).answer.tokens
+            async with asyncio.timeout(TIME_LIMIT_S):
+                stop = killing(cloud, 5, number=signal.SIGSTOP)
+                reply = await device.ask(QUESTION, WANDERING, on_piece=stop)
+            alone_from = counts(reply).alone_from
+            assert alone_from is not None
+            assert reply.answer.tokens[:alone_from] == whole[:alone_from]
+            assert reply.answer.finish in (Finish.STOP, Finish.LENGTH)
+            (notice,) = reply.answer.notices
+            assert notice.endswith(f"nothing was heard from 127.0.0.1:{port} for 2 s")
+            os.kill(cloud.pid, signal.SIGCONT)
+            assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
+            again = await device.ask(QUESTION, WANDERING)
+            assert again.answer.tokens == whole
+            assert counts(again).alone_from is None

@@ -98,21 +98,6 @@ def counts(given: Answer) -> AnswerCounts:
 
 
 @pytest.mark.slow
-async def test_four_workers_answer(
-    workers: list[CloudProcess], draft_model: LanguageModel, tmp_path: Path
-) -> None:
-    trace, places = tmp_path / "trace.jsonl", places_of(workers)
-    how = replace(PATIENT, require_all=True)
-    given = await answer(places, draft_model, how, trace)
-    found = counts(given)
-    assert not given.notices
-    assert not found.missing
-    assert 0 < found.resampled < found.verified
-    assert given.tokens == expected(how, trace, places)
-    assert len(given.tokens) == ASKED.max_tokens
-
-
-@pytest.mark.slow
 async def test_killing_a_worker_in_mid_answer_costs_no_token(
     workers: list[CloudProcess], draft_model: LanguageModel, tmp_path: Path
 ) -> None:
@@ -128,6 +113,7 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     given = await answer(places, draft_model, PATIENT, trace, show)
     assert given.tokens == shown == expected(PATIENT, trace, places)
     assert len(shown) == ASKED.max_tokens
+    assert 0 < counts(given).resampled < counts(given).verified
     assert set(counts(given).missing) == {places[0].name}
     assert len(given.notices) == 1
     assert places[0].name in given.notices[0]
@@ -137,5 +123,5 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     found = counts(given)
     assert found.missing == {places[0].name: found.verified}
     assert [places[0].name in line for line in lines] == [True]
-    with pytest.raises(NotConnectedError, match="cannot reach"):
+    with pytest.raises(NotConnectedError):
         await answer(places, draft_model, replace(PATIENT, require_all=True), trace)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,6 @@ from dragonrt.modes.settings import SprinterSettings
 from dragonrt.node.ending import LONGEST_END_S, TERMINATED
 from dragonrt.node.endpoints import Address
 from dragonrt.node.hosts import NotConnectedError
-from dragonrt.node.lobby import MOST_STRANGERS
 from dragonrt.timeouts import USUAL
 from scripts.bench.kill import kills_over_http
 
@@ -62,7 +61,7 @@ async def test_a_device_begins_without_its_cloud_and_finds_it(
         assert "press green twice" in alone.text
         assert counts(alone).alone_from == 0
         patient = replace(BOTH, on_loss="wait")
-        with pytest.raises(NotConnectedError, match="cannot reach"):
+        with pytest.raises(NotConnectedError):
             await device.ask(QUESTION, SHORT, patient)
         with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
             await asyncio.to_thread(late.wait_ready)
@@ -98,7 +97,7 @@ async def test_a_mode_that_must_know_the_cloud_s_model_waits_for_it(
         beginning = connected_device(draft_model, None, here, SprinterSettings())
         device = await beginning.__aenter__()
     try:
-        with pytest.raises(NotConnectedError, match="verifier"):
+        with pytest.raises(NotConnectedError):
             await device.ask(QUESTION)
         with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
             await asyncio.to_thread(late.wait_ready)
@@ -125,49 +124,6 @@ def test_a_wrong_key_is_told_before_anything_is_indexed(
     assert wrong.returncode == 1
     assert len(said.splitlines()) == 1
     assert not index.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", [None, KEY])
-async def test_a_full_cloud_says_so_and_is_found_when_it_has_a_place(
-    cloud: CloudProcess, cloud_index: Path, tmp_path: Path, device_at: DeviceAt, key: bytes | None
-) -> None:
-    cloud.wait_ready()  # the index is complete
-    options = ["--index", str(cloud_index), "--most-devices", "1"]
-    if key is not None:
-        (tmp_path / "key").write_bytes(key)
-        options += ["--key-file", str(tmp_path / "key")]
-    with cloud_process(*options) as small:
-        port = await asyncio.to_thread(small.wait_ready)
-        first = device_at(port, key=key)
-        await first.__aenter__()
-        async with device_at(port, key=key) as second:
-            assert not second.connector.connected
-            assert "TLS" not in second.connector.absence
-            assert "devices already" in second.connector.absence or key is not None
-            reply = await second.ask(QUESTION)
-            assert counts(reply).alone_from == 0
-            await first.__aexit__(None, None, None)
-            limit_s = 2 * USUAL.longest_back_off_s
-            assert await second.connector.wait_connected(limit_s) is not None
-            assert counts(await second.ask(QUESTION)).alone_from is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("addresses", [["127.0.0.1"], [f"127.0.2.{n}" for n in range(1, 100)]])
-async def test_silent_sockets_lock_nobody_out(
-    cloud: CloudProcess, device_at: DeviceAt, addresses: Sequence[str]
-) -> None:
-    """More of them than there are places, from the device's own address or from many."""
-    port = cloud.wait_ready()
-    with ExitStack() as stack:
-        for number in range(2 * MOST_STRANGERS):
-            source = (addresses[number % len(addresses)], 0)
-            stranger = socket.create_connection(("127.0.0.1", port), source_address=source)
-            stack.enter_context(closing(stranger))
-        async with device_at(port) as device:
-            assert device.connector.connected
-            assert counts(await device.ask(QUESTION)).alone_from is None
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,30 +61,6 @@ def check(reply: Reply, whole: list[int]) -> None:
     assert reply.answer.tokens == whole
     assert counts(reply).alone_from is None
     assert reply.answer.notices == []
-
-
-@pytest.mark.slow
-async def test_an_answer_goes_on_at_another_host(
-    alike: list[CloudProcess], cloud: CloudProcess, model: LanguageModel, library: Library
-) -> None:
-    point = random.Random(1).randrange(2, 20)
-    hosts = {f"host {n}": each for n, each in enumerate(alike[:2])}
-    ports = [await asyncio.to_thread(each.wait_ready) for each in hosts.values()]
-    known = tuple(Member(*each) for each in zip(hosts, map(loopback, ports), strict=True))
-    fleet = Member("cloud", known[0].address, hosts=known)
-    side = SideSettings("device", on="cpu")
-    async with programs.device(side, model, library, [fleet], BOTH) as connected:
-        device = Device(connected)
-        whole = (await device.ask(QUESTION, WANDERING, WAITING)).answer.tokens
-        assert len(whole) > point + 5
-        asked = replace(WANDERING, prompt=QUESTION)
-        way = device.connector.for_answer(asked)
-        assert way.peer is not None
-        (serving,) = [
-            each for each in alike[:2] if str(each.wait_ready()) == way.peer.name.split(":")[-1]
-        ]
-        check(await asked_and_killed(device, serving, point), whole)
-        check(await device.ask(QUESTION, WANDERING, WAITING), whole)
 
 
 @contextmanager

@@ -5,19 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from dragonrt.backends.backend import Document, Preemption
-from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.sequence import Reading
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.node.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
-from retrieval import KvStore
 
 from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
 
@@ -76,33 +71,3 @@ async def test_a_question_for_both_is_answered_from_both(
     assert named & set(question.evidence), "what moved the text, at least"
     assert named <= set(question.evidence), "and nothing else that was read"
     assert counts(reply).compared["device"] > 0
-
-
-@pytest.mark.slow
-async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
-    cloud: CloudProcess,
-    device_at: DeviceAt,
-    library: Library,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    port, asked = cloud.wait_ready(), [question.text for question in questions()[:3]]
-    hot = asked_at(3.0, 11)
-    computed: list[int] = []
-    async with device_at(port) as device:
-        model = device.connected.side.model
-        reading_document = type(model).reading_document
-
-        def count(self: LanguageModel, tokens: list[int], stop: Preemption) -> Reading[Document]:
-            computed.append(len(tokens))
-            return reading_document(self, tokens, stop)
-
-        monkeypatch.setattr(type(model), "reading_document", count)
-        stored = [await device.ask(question, hot) for question in asked]
-        assert computed == []
-    nothing_stored = KvStore(tmp_path_factory.mktemp("empty"), "none", limit=0)
-    async with device_at(port, documents=replace(library, kv=nothing_stored)) as device:
-        computed.clear()  # of the warm-up
-        fresh = [await device.ask(question, hot) for question in asked]
-    assert len(computed) == len(asked) * hot.documents
-    assert [reply.answer.tokens for reply in fresh] == [reply.answer.tokens for reply in stored]

@@ -10,8 +10,6 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import listening_process
-from dragonrt.link.shared_key import write_secret
-from dragonrt.traces.file import TraceFile
 from retrieval import Embedder, Index
 
 WORDS = ("zibeline", "quarrion", "vellichor", "ombrosa")
@@ -95,18 +93,6 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
     caplog.clear()
     Index.update(where, tmp_path / "a.txt", Embedder.load())
     assert caplog.messages == []
-
-
-def test_what_is_written_anew_is_its_owners_alone(tmp_path: Path) -> None:
-    (tmp_path / "trace").touch(0o666)
-    TraceFile(tmp_path / "trace").close()
-    write_secret(tmp_path / "key", b"0123456789abcdef")
-    for name in ("trace", "key"):
-        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    device = Path("/dev/null")
-    before = device.stat().st_mode
-    TraceFile(device).close()
-    assert device.stat().st_mode == before
 
 
 @pytest.mark.parametrize("name", ["pipe", "endless"])

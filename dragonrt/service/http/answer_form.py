@@ -67,7 +67,7 @@ def _log(p: float) -> float:
 class AnswerForm:
     """One answer in the dialect of one API: from what happens to what is sent, without I/O.
 
-    `said` is the text so far, `tokens` those it was made of, if the request asks for their
+    `written` is the text so far, `tokens` those it was made of, if the request asks for their
     probabilities.
     """
 
@@ -79,7 +79,7 @@ class AnswerForm:
         self.request = request
         self.id = f"{self.PREFIX}{secrets.token_hex(12)}"
         self.created = int(time.time())  # a date, as OpenAI's APIs have it
-        self.said = ""
+        self.written = ""
         self.tokens: list[RankedToken] = []
 
     @staticmethod
@@ -92,7 +92,7 @@ class AnswerForm:
         return ()
 
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
-        """Return the events of a piece of the text, which is not yet in `said`."""
+        """Return the events of a piece of the text, which is not yet in `written`."""
         raise NotImplementedError
 
     def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
@@ -124,7 +124,7 @@ class AnswerForm:
     def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> list[SseEvent]:
         """Append a piece of the text and return its events."""
         events = [*self.delta(piece, tokens)]
-        self.said += piece
+        self.written += piece
         self.tokens += tokens
         return events
 

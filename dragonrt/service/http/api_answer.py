@@ -27,10 +27,6 @@ PING_S = 15.0
 """A stream that is silent for so long sends a comment: proxies cut off idle connections."""
 
 
-class ClientGoneError(Exception):
-    """Nobody waits for the response any more."""
-
-
 @dataclass(frozen=True, slots=True)
 class AnswerDesk:
     """Where answers are asked for."""
@@ -67,8 +63,6 @@ class AnswerResponse:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await _while_there(receive, self._respond(scope, receive, send))
-        except ClientGoneError:
-            return
         except ApiError as error:
             self._desk.metrics.add("refused", str(error.status))
             await error.response(scope, receive, send)
@@ -247,7 +241,7 @@ async def _encoded(
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; cancel it and raise ClientGoneError if the client goes first."""
+    """Do the work; cancel it if the client goes first."""
 
     async def listen() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -256,9 +250,8 @@ async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
     working, listening = asyncio.create_task(work), asyncio.create_task(listen())
     try:
         await asyncio.wait((working, listening), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientGoneError
-        await working
+        if working.done():
+            await working
     finally:
         for task in (working, listening):
             task.cancel()

@@ -1,9 +1,12 @@
-"""The routes of the service, and the endpoints that do not generate text."""
+"""The HTTP service of a device: its routes, and the endpoints that do not generate text."""
 
 import asyncio
+import signal
 import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,22 +18,52 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from dragonrt import __version__
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
+from dragonrt.node.addresses import Member
+from dragonrt.node.ending import on_signals
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.main import device
+from dragonrt.node.reindexing import OnReport
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
-from dragonrt.service.http.api_errors import ApiError, invalid
+from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
-from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
+from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import ApiRequest, Json, bounded, json_object
+from dragonrt.service.http.request_body import (
+    EMBEDDINGS,
+    ApiRequest,
+    Json,
+    bounded,
+    json_object,
+    many,
+    read,
+    warning,
+)
 from dragonrt.service.http.responses_api import ApiResponse
+from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
+from retrieval import Embedder, Report
+from retrieval.embedding import DEFAULT
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
+SHARE_OF_CONTEXT = 4
+"""At most this part of the model's context is the answer's: its documents need room, too."""
+BUNDLED = "all-MiniLM-L6-v2"
+"""The name of the default embedder in other programs."""
+AT_ONCE = 16
+"""Texts after which a question's retrieval may go first."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -40,6 +73,55 @@ APIS: dict[str, type[AnswerForm]] = {
     "/v1/responses": ApiResponse,
 }
 """The dialect of each API: all else of an answer is the same."""
+
+
+async def serve_device(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    members: Sequence[Member],
+    how: Settings,
+    http: HttpSettings,
+    question: Question,
+    seed: int | None,
+    stops: tuple[str, ...],
+    on_notice: Callable[[str], None],
+    on_report: OnReport,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM; calls `on_ready` with the address. Raises DragonError.
+
+    `question`, `seed` and `stops` are the defaults of requests.
+    """
+    keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
+    context = http.context()
+    longest = max(1, model.context_length // SHARE_OF_CONTEXT)
+    defaults = ApiRequest(question, seed, stops, http.sources_in_text, longest, how.unranked)
+    admission = Admission(http.answers_at_once, http.waiting)
+    metrics = DeviceMetrics(0 if library is None else library.skipped)
+    places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
+    documents = PrivateDocuments(settings, http.uploads)
+
+    def report(update: Report | DragonError) -> None:
+        for each in (documents.report, metrics.report, on_report):
+            each(update)
+
+    stopped, sinks = asyncio.Event(), (on_notice, report, metrics.take)
+    with listen_on(http.http_host, http.http_port) as listening:
+        async with device(settings, model, library, members, how, *sinks) as connected:
+            metrics.watch_device(connected, admission, places)
+            service = HttpService(AnswerDesk(connected, admission, metrics), documents, defaults)
+            async with serving(service.application(keys), listening, context, places) as server:
+
+                def stop() -> None:
+                    admission.closing = True
+                    if stopped.is_set():
+                        server.stop()
+                    stopped.set()
+
+                on_signals((signal.SIGINT, signal.SIGTERM), stop, stop)
+                on_ready(url_of(http.http_host, listening, "https" if context else "http"))
+                await stopped.wait()
 
 
 class HttpService:
@@ -186,3 +268,35 @@ async def _body(request: Request) -> Json:
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
     pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
     return json_object(b"".join(pieces))
+
+
+def embedder_name(embedder: Embedder) -> str:
+    """Return the embedder's name for clients: no path of this machine."""
+    return BUNDLED if embedder.name == DEFAULT else PurePath(embedder.name).name
+
+
+async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:
+    """Return a vector for each text, as documents are embedded. Raises ApiError for no texts.
+
+    Tokens are counted as the side's language model reads them. Only the beginning of a text that is
+    too long for the embedder counts.
+    """
+    fields, ignored = read(body, EMBEDDINGS)
+    texts, dimensions = many(fields["input"]), fields.get("dimensions")
+    form = fields.get("encoding_format", "float")
+    found: list[dict[str, Any]] = []
+    for first in range(0, len(texts), AT_ONCE):
+        part = texts[first : first + AT_ONCE]
+        for vector in await side.librarian.run(partial(embedder.encode, part)):
+            if dimensions not in (None, vector.size):
+                raise unsupported("dimensions", f"this embedder has {vector.size}", str(dimensions))
+            packed = b64encode(vector.astype("<f4").tobytes()).decode()
+            values = packed if form == "base64" else vector.tolist()
+            found.append({"object": "embedding", "index": len(found), "embedding": values})
+    encode = side.model.encode
+    tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return JSONResponse(
+        {"object": "list", "model": name, "data": found, "usage": usage},
+        headers=warning(ignored),
+    )

@@ -56,7 +56,7 @@ class ChatCompletion(AnswerForm):
         yield self._chunk({"role": "assistant", "content": ""})
 
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
-        yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.said)))
+        yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.written)))
 
     def finish(self, reply: Reply) -> Iterable[SseEvent]:
         delta = {"annotations": self.annotations(reply)}
@@ -88,7 +88,7 @@ class ChatCompletion(AnswerForm):
 
     def _content(self, reply: Reply) -> Json:
         """Return what a choice holds of the whole answer."""
-        message = {"role": "assistant", "content": self.said, "refusal": None}
+        message = {"role": "assistant", "content": self.written, "refusal": None}
         return {"message": {**message, "annotations": self.annotations(reply)}}
 
     def _piece(self, delta: Json) -> Json:
@@ -127,7 +127,7 @@ class Completion(ChatCompletion):
         return ()
 
     def _content(self, reply: Reply) -> Json:
-        return {"text": self.said}
+        return {"text": self.written}
 
     def _piece(self, delta: Json) -> Json:
         return {"text": delta.get("content", "")}

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,20 +19,31 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from dragonrt.errors import DragonError
 from dragonrt.node.engine import Engine
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import Device
+from dragonrt.node.main import Cloud, Device
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.web_server import Places
+from dragonrt.service.http.http_settings import StatusSettings
+from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import BlockSent, Drafted, LinkProbed, MessageReceived, Record
+from dragonrt.traces.events import (
+    AnswerClosed,
+    BlockSent,
+    Drafted,
+    LinkProbed,
+    MessageReceived,
+    Record,
+)
 from dragonrt.wire.messages import Draft
+from dragonrt.wire.reasons import BusyError
 from retrieval import Report
 
 PREFIX = "dragonrt_"
@@ -247,6 +258,60 @@ class DeviceMetrics(Metrics):
             yield counter("http_connections_refused", text, places.refused)
 
         self.watch(device.side, read)
+
+
+class CloudStatus(Metrics):
+    """The health and the metrics of a cloud, for its operators: nothing private is in them.
+
+    `take` is a sink for every record of its side.
+    """
+
+    def __init__(
+        self, where: StatusSettings, skipped: int, on_ready: Callable[[str], None]
+    ) -> None:
+        super().__init__(ANSWERS, skipped)
+        self._where = where
+        self._on_ready = on_ready
+
+    def take(self, record: Record) -> None:
+        """Count the next record of this side."""
+        if isinstance(record.event, AnswerClosed):
+            self.add("answers", record.event.finish)
+
+    @asynccontextmanager
+    async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
+        """Serve the pages as long as the context lasts. Raises DragonError for a used port."""
+
+        async def health(request: Request) -> Response:
+            return JSONResponse({"status": "ok"})
+
+        async def ready(request: Request) -> Response:
+            try:
+                cloud.gatekeeper.check_room()
+            except BusyError as error:
+                return JSONResponse({"ready": False, "reason": error.text}, 503)
+            return JSONResponse({"ready": True})
+
+        self.watch(cloud.side, lambda: _of_cloud(cloud))
+        pages = {"/health": health, "/ready": ready, "/metrics": self.page}
+        app = Starlette(routes=[Route(path, page) for path, page in pages.items()])
+        host, port = self._where.http_host, self._where.http_port or 0
+        with listen_on(host, port) as listening:
+            async with serving(app, listening, None, Places(HttpBounds())):
+                self._on_ready(url_of(host, listening))
+                yield
+
+
+def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
+    gatekeeper, lobby = cloud.gatekeeper, cloud.gatekeeper.lobby
+    yield gauge("devices", "Devices that are connected.", gatekeeper.devices)
+    yield gauge("sessions", "Sessions that devices have open.", gatekeeper.sessions)
+    yield gauge("strangers", "Connections that have not said who they are.", len(lobby))
+    yield counter("strangers_refused", "Those that never did.", lobby.turned_away)
+    text = "Devices that connected, each time anew; more than there are devices connected again."
+    yield counter("device_connections", text, gatekeeper.admitted)
+    text = "Devices and sessions that were to come back later."
+    yield counter("busy", text, gatekeeper.sent_away)
 
 
 def _batches(engine: Engine) -> Metric:

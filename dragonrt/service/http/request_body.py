@@ -27,10 +27,14 @@ Json = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """The values of a field: a test, and the words for errors; without words, it is unsupported."""
+    """The values of a field: a test, and what they `must` be.
+
+    Without words for that, other values are unsupported; `instead` says what to do.
+    """
 
     fits: Callable[[Any], bool]
     must: str = ""
+    instead: str = "leave it out"
     needed: bool = False
 
 
@@ -80,8 +84,12 @@ STOPS = Kind(
     ),
     f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
 )
-FORMAT = Kind(lambda value: isinstance(value, dict) and value.get("type", "text") == "text")
+FORMAT = Kind(
+    lambda value: isinstance(value, dict) and value.get("type", "text") == "text",
+    instead="ask for the form in words, or leave it out",
+)
 """Nothing here makes an answer follow a grammar."""
+TEXTS = ("text", "input_text", "output_text")
 ROLES = ("system", "developer", "user", "assistant")
 
 WITHOUT_EFFECT: Spec = {
@@ -111,24 +119,18 @@ COMMON: Spec = {
     "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
 }
 """The fields of every API."""
+PART: Spec = {
+    **dict.fromkeys(("annotations", "logprobs"), ANY),
+    "type": Kind(lambda value: value in TEXTS, instead="send text only", needed=True),
+    "text": TEXT,
+}
 MESSAGE: Spec = {
     **dict.fromkeys(("id", "name", "status", "type", "annotations", "refusal"), ANY),
     "tool_calls": only([]),
     **dict.fromkeys(("function_call", "audio"), only()),
     "role": Kind(lambda value: value in ROLES, f"one of {', '.join(ROLES)}", needed=True),
-    "content": (
-        TEXT,
-        [
-            {
-                **dict.fromkeys(("annotations", "logprobs"), ANY),
-                "type": only("text", "input_text", "output_text"),
-                "text": TEXT,
-            }
-        ],
-    ),
+    "content": (TEXT, [PART]),
 }
-
-
 CHAT: Spec = {
     "messages": [MESSAGE],
     "response_format": FORMAT,
@@ -158,7 +160,10 @@ RESPONSE: Spec = {
     "input": (TEXT, [MESSAGE]),
     "instructions": TEXT,
     "text": {"format": FORMAT},
-    "include": Kind(lambda value: all(each in (TRACE, LOGPROBS) for each in many(value))),
+    "include": Kind(
+        lambda value: all(each in (TRACE, LOGPROBS) for each in many(value)),
+        instead=f"nothing but {TRACE} and {LOGPROBS} can be included",
+    ),
     "top_logprobs": TOP,
     "max_output_tokens": LENGTH,
     "truncation": ANY,  # earlier turns make room for the question in any case
@@ -215,7 +220,7 @@ def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
 def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
     if isinstance(kind, Kind):
         if not kind.fits(value):
-            raise invalid(name, kind.must) if kind.must else unsupported(name)
+            raise invalid(name, kind.must) if kind.must else unsupported(name, kind.instead)
         return value
     if isinstance(kind, tuple):
         return _field(value, kind[not isinstance(value, str)], ignored, name)

@@ -111,7 +111,7 @@ class ApiResponse(AnswerForm):
 
     def _part(self, found: list[Json]) -> Json:
         logprobs = [token.to_json() for token in self.tokens]
-        part = {"type": "output_text", "text": self.said, "annotations": found}
+        part = {"type": "output_text", "text": self.written, "annotations": found}
         return {**part, "logprobs": logprobs}
 
     def _event(self, kind: str, **fields: Any) -> SseEvent:
