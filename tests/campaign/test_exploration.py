@@ -27,7 +27,7 @@ from dragonrt.privacy import guards
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
-from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.faults import Schedule
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import explore, explore_one
 from scripts.campaign.liveness import bound_s
