@@ -129,7 +129,7 @@ class Scenario:
 
     @classmethod
     def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
-        """The scenario of this seed, of any mode or this one: half have faults."""
+        """Return the scenario of this seed, of any mode or this one: half have faults."""
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
@@ -192,21 +192,17 @@ class Scenario:
         if not self.documents:
             return []
         chance = random.Random(f"documents {side} {request.script.seed}")
-        text, models = (
-            TokenPrefix(start_hash(request.question.seed)),
-            list(self.models(request).values()),
-        )
-        while len(text) < request.question.max_tokens:
-            said = [model.said(len(text), text.hash).p for model in models[:2]]
-            law = sampled(request.question.sampler, mixed(said, (0.5, 0.5)))
-            text.append(raced(request.question.seed, len(text), law))
-        return [
-            [
-                chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
-                for token in text.tokens
-            ]
-            for _ in range(2)
-        ]
+        question, models = request.question, list(self.models(request).values())[:2]
+        text = TokenPrefix(start_hash(question.seed))
+        while len(text) < question.max_tokens:
+            said = [model.said(len(text), text.hash).p for model in models]
+            law = sampled(question.sampler, mixed(said, (0.5, 0.5)))
+            text.append(raced(question.seed, len(text), law))
+
+        def read(token: int) -> int:
+            return chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
+
+        return [[read(token) for token in text.tokens] for _ in range(2)]
 
     @property
     def faulty(self) -> bool:
@@ -229,18 +225,17 @@ class Scenario:
 
     def models(self, request: Request) -> Models:
         """What every side says in this answer, as its oracle asks."""
-        device = ScriptedModel("device", request.script)
-        scripts = self.scripts(request)
-        return {"device": device} | {
-            name: ScriptedModel("cloud", script) for name, script in scripts.items()
+        return {
+            name: ScriptedModel("device" if name == "device" else "cloud", script)
+            for name, script in self.scripts(request).items()
         }
 
     def scripts(self, request: Request) -> Mapping[str, Script]:
-        """What each cloud's model follows in this answer."""
+        """What each side's model follows in this answer."""
         script = request.script
         if len(self.weights) == 1:
-            return {"cloud": script}
-        return {
+            return {"device": script, "cloud": script}
+        return {"device": script} | {
             name: replace(script, steady=False, worker=number)
             for number, name in enumerate(self.clouds)
         }
