@@ -5,14 +5,13 @@ Their bytes say themselves what they are and where they end, so a payload has no
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import Distribution, checked_sum
 from dragonrt.distributions.payload import (
     Format,
     Kind,
@@ -22,25 +21,14 @@ from dragonrt.distributions.payload import (
     encode_sparse,
     kind_of,
 )
-from dragonrt.distributions.protocol import PLAIN, Quantized, Step, other_codec
+from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, other_codec
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.errors import CodecError
 
 
 @dataclass(frozen=True, slots=True)
-class ByteCodec:
+class ByteCodec(Codec):
     """What the codecs of whole bytes have in common. Tokens travel as ids."""
-
-    name: str
-    vocabulary: int
-
-    tokens_by_id: ClassVar = True
-    sends_distributions: ClassVar = True
-    complete: ClassVar[bool] = True
-    has_resolution: ClassVar = False
-    light: ClassVar = False
-    longest: ClassVar = 2**31
-    header: ClassVar = b""
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         if not isinstance(quantized.code, bytes):

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.arguments import checked_sum, number, whole_number
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.byte_codecs import Dense, Sparse
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import Distribution, checked_sum
 from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
 from dragonrt.distributions.payload import FP16, FP32, Kind
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
@@ -43,29 +42,29 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
             return Ids(name, vocabulary)
         case ["race"]:
             return RaceCodec(name, vocabulary, RACE_TAU, True, Half())
-        case ["race", least] if 0 < (tau := number(least)) <= LARGEST_TAU:
+        case ["race", least] if 0 < (tau := _number(least)) <= LARGEST_TAU:
             return RaceCodec(name, vocabulary, tau, False, Half())
-        case ["race", least, "fp32"] if 0 < (tau := number(least)) <= LARGEST_TAU:
+        case ["race", least, "fp32"] if 0 < (tau := _number(least)) <= LARGEST_TAU:
             return RaceCodec(name, vocabulary, tau, False, Single())
         case ["dense", "fp16"]:
             return Dense(name, vocabulary, FP16)
         case ["dense", "fp32"]:
             return Dense(name, vocabulary, FP32)
-        case ["topp", mass] if 0 < (p := number(mass)) <= 1:
+        case ["topp", mass] if 0 < (p := _number(mass)) <= 1:
             return Sparse(name, vocabulary, Kind.TOP_P, vocabulary, p)
-        case ["topk", count, "renorm"] if (k := whole_number(count)) >= 1:
+        case ["topk", count, "renorm"] if (k := _whole_number(count)) >= 1:
             return Sparse(name, vocabulary, Kind.RENORMALISED, k)
-        case ["topk", count, "residual"] if (k := whole_number(count)) >= 1:
+        case ["topk", count, "residual"] if (k := _whole_number(count)) >= 1:
             return Sparse(name, vocabulary, Kind.RESIDUAL, k)
         case ["qs", finest] if resolution := _resolution(finest):
             k = vocabulary
             return LatticeCodec(name, vocabulary, QS, resolution, k, 0.0, tokens_by_id)
-        case ["ksqs", count, finest] if (k := whole_number(count)) >= 1 and (
+        case ["ksqs", count, finest] if (k := _whole_number(count)) >= 1 and (
             resolution := _resolution(finest)
         ):
             k = min(k, vocabulary)
             return LatticeCodec(name, vocabulary, K_SQS, resolution, k, 0.0, tokens_by_id)
-        case ["csqs", threshold, finest] if 0 <= (beta := number(threshold)) <= 1 and (
+        case ["csqs", threshold, finest] if 0 <= (beta := _number(threshold)) <= 1 and (
             resolution := _resolution(finest)
         ):
             return LatticeCodec(name, vocabulary, C_SQS, resolution, None, beta, tokens_by_id)
@@ -82,25 +81,27 @@ def distribution_codec(name: str, vocabulary: int) -> Codec:
     return chosen
 
 
+def _number(text: str) -> float:
+    """The number that `text` writes in plain digits, otherwise nan (which no name accepts)."""
+    return float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else float("nan")
+
+
+def _whole_number(text: str) -> int:
+    """The whole number that `text` writes in plain digits, otherwise 0 (which no name accepts)."""
+    return int(n) if (n := _number(text)).is_integer() else 0
+
+
 def _resolution(text: str) -> int:
     """The resolution that `text` writes, otherwise 0."""
-    resolution = whole_number(text)
+    resolution = _whole_number(text)
     return resolution if resolution <= MAX_RESOLUTION else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Ids:
+class Ids(Codec):
     """Token ids alone: with coupled noise the other side needs no distribution (SPEC 2)."""
 
-    name: str
-    vocabulary: int
-
-    tokens_by_id: ClassVar = True
     sends_distributions: ClassVar = False
-    complete: ClassVar = True
-    has_resolution: ClassVar = False
-    light: ClassVar = False
-    longest: ClassVar = 2**31
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.errors import DistributionError
+from dragonrt.errors import CodecError, DistributionError
 
 FEW = 16
 """So many tokens and fewer cost less one by one: after a forward numpy's code is out of the caches.
@@ -65,6 +65,19 @@ class Distribution:
     def __len__(self) -> int:
         """The number of listed tokens, K."""
         return self.ids.size
+
+
+def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
+    """Return the sum of the probabilities `p`, floating [V].
+
+    Raises CodecError for another shape, negative or non-finite entries, or a zero sum.
+    """
+    if p.shape != (vocabulary,):
+        raise CodecError(f"probabilities of shape {p.shape} where the codec expects {vocabulary}")
+    total = float(p.sum(dtype=np.float64))
+    if not (p.min() >= 0 and 0 < total < np.inf):
+        raise CodecError("probabilities must be finite, not negative, and not all zero")
+    return total
 
 
 @lru_cache(maxsize=8)

@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.distribution import Distribution, every_token
+from dragonrt.distributions.distribution import Distribution, checked_sum, every_token
 from dragonrt.distributions.enumerative import (
     composition_bits,
     is_composition_rank,
@@ -32,7 +31,7 @@ from dragonrt.distributions.enumerative import (
     unrank_subset,
 )
 from dragonrt.distributions.lattice import LatticePoint, dropped_mass, round_to_lattice
-from dragonrt.distributions.protocol import PLAIN, Quantized, Step, token_bits
+from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
 from dragonrt.distributions.truncation import top_k
 from dragonrt.errors import CodecError
 
@@ -52,30 +51,29 @@ _BY_ID = 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class LatticeCodec:
+class LatticeCodec(Codec):
     """The points of resolution ℓ on a set of `k` tokens or, where it is None, C-SQS's.
 
     Of K-SQS ties, and zeros where too few are above zero, go to the lower id. C-SQS keeps the
     tokens of at least the probability `beta`, and always the most likely one.
     """
 
-    name: str
-    vocabulary: int
     kind: LatticeKind
     resolution: int
     k: int | None
     beta: float = 0.0
-    tokens_by_id: bool = False
+    by_id: bool = False
 
-    sends_distributions: ClassVar = True
-    complete: ClassVar = True
     has_resolution: ClassVar = True
-    light: ClassVar = False
     longest: ClassVar = 32 * 1024  # each point takes up to 30 us to write, and as long to read
 
     @property
-    def header(self) -> bytes:
-        return bytes((self.kind << _CODE_SHIFT | (_BY_ID if self.tokens_by_id else 0),))
+    def tokens_by_id(self) -> bool:  # type: ignore[override]
+        return self.by_id
+
+    @property
+    def header(self) -> bytes:  # type: ignore[override]
+        return bytes((self.kind << _CODE_SHIFT | (_BY_ID if self.by_id else 0),))
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)

@@ -6,7 +6,7 @@ so whatever a codec throws away, the text stays exact with respect to what was s
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,50 +64,32 @@ class Quantized:
     dropped: float
 
 
-class Codec(Protocol):
-    """A code of next-token distributions over one vocabulary, and of tokens drafted from them.
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A code of next-token distributions over `vocabulary` tokens, and of tokens drafted from them.
 
     `encode_block` and `decode_block` make whole payloads of it.
     """
 
-    @property
-    def name(self) -> str:
-        """The name that `codec` makes this codec from."""
+    name: str
+    vocabulary: int
 
-    @property
-    def vocabulary(self) -> int:
-        """The number of tokens, V."""
+    tokens_by_id: ClassVar[bool] = True
+    """Whether a token travels as its id, in ⌈log2 V⌉ bits, instead of its rank in the support.
 
-    @property
-    def tokens_by_id(self) -> bool:
-        """Whether a token travels as its id, in ⌈log2 V⌉ bits, instead of its rank in the support.
-
-        Ranks are for tokens that were sampled from what travels.
-        """
-
-    @property
-    def sends_distributions(self) -> bool:
-        """Whether a distribution travels at all."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether what travels says all of the distribution that a draft is sampled from."""
-
-    @property
-    def has_resolution(self) -> bool:
-        """Whether a Step's resolution changes what travels: lattice points."""
-
-    @property
-    def light(self) -> bool:
-        """Whether decoding a short payload, and mixing it, never touches the whole vocabulary."""
-
-    @property
-    def longest(self) -> int:
-        """How many bytes may be read at once: of a block, or of an upload's payloads together."""
-
-    @property
-    def header(self) -> bytes:
-        """The first byte of a payload, for codes whose own bits do not say what they are."""
+    Ranks are for tokens that were sampled from what travels."""
+    sends_distributions: ClassVar[bool] = True
+    """Whether a distribution travels at all."""
+    complete: ClassVar[bool] = True
+    """Whether what travels says all of the distribution that a draft is sampled from."""
+    has_resolution: ClassVar[bool] = False
+    """Whether a Step's resolution changes what travels: lattice points."""
+    light: ClassVar[bool] = False
+    """Whether decoding a short payload, and mixing it, never touches the whole vocabulary."""
+    longest: ClassVar[int] = 2**31
+    """How many bytes may be read at once: of a block, or of an upload's payloads together."""
+    header: ClassVar[bytes] = b""
+    """The first byte of a payload, for codes whose own bits do not say what they are."""
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         """`p`, floating [V] of any positive sum, as the other side will see it.
@@ -115,17 +97,20 @@ class Codec(Protocol):
         Raises CodecError for another shape, negative or non-finite entries, a zero sum, or a
         resolution out of range.
         """
+        raise NotImplementedError
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         """Append what travels. Raises CodecError for what another codec quantized."""
+        raise NotImplementedError
 
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         """Take the bits of the next distribution; the call makes it of them.
 
         It has the sum 1 and is the same to the last bit on every machine. What costs more than to
         look at the bits waits for the call, so that a payload with bits too many or too few is
-        refused before. Raises CodecError for bits that are malformed or of another codec.
+        rejected before. Raises CodecError for bits that are malformed or of another codec.
         """
+        raise NotImplementedError
 
 
 def token_bits(codec: Codec, support: Distribution | None) -> int:

@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader
 from dragonrt.distributions.byte_codecs import ByteCodec
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import Distribution, checked_sum
 from dragonrt.distributions.payload import (
     FP32,
     KIND_BITS,

@@ -51,17 +51,17 @@ def decode_support(
     bits = np.unpackbits(np.frombuffer(data[:longest], dtype=np.uint8), bitorder="little")
     unary: NDArray[np.int64] = np.flatnonzero(bits[split:])
     if unary.size < count:
-        raise _too_few(unary.size, count)
+        raise _wrong(count, vocabulary)
     length = (split + int(unary[count - 1])) // 8 + 1
     if unary.size > count:
         if split + int(unary[count]) < 8 * length:
-            raise _too_many(count)
+            raise _wrong(count, vocabulary)
         unary = unary[:count]
     ids = (unary - np.arange(count)) << low_bits
     if low_bits:
         ids += bits[:split].reshape(count, low_bits) @ _POWERS[:low_bits]
     if int(ids[-1]) >= vocabulary or not (ids[1:] > ids[:-1]).all():
-        raise _not_increasing(vocabulary)
+        raise _wrong(count, vocabulary)
     return ids, length
 
 
@@ -79,7 +79,7 @@ def _decode_few(
     unary, position, ids, last, increases = bits >> split, 0, list[int](), -1, True
     for place in range(count):
         if not unary:
-            raise _too_few(place, count)
+            raise _wrong(count, vocabulary)
         position = (unary & -unary).bit_length() - 1
         unary &= unary - 1
         each = (position - place) << low_bits | bits >> place * low_bits & mask
@@ -87,22 +87,14 @@ def _decode_few(
         ids.append(each)
     length = (split + position) // 8 + 1
     if unary and split + (unary & -unary).bit_length() - 1 < 8 * length:
-        raise _too_many(count)
+        raise _wrong(count, vocabulary)
     if last >= vocabulary or not increases:
-        raise _not_increasing(vocabulary)
+        raise _wrong(count, vocabulary)
     return np.array(ids), length
 
 
-def _too_few(listed: int, count: int) -> CodecError:
-    return CodecError(f"payload lists {listed} token ids instead of {count}; discard it")
-
-
-def _too_many(count: int) -> CodecError:
-    return CodecError(f"payload lists more token ids than {count}; discard it")
-
-
-def _not_increasing(vocabulary: int) -> CodecError:
-    return CodecError(f"payload's token ids are not increasing below {vocabulary}; discard it")
+def _wrong(count: int, vocabulary: int) -> CodecError:
+    return CodecError(f"payload is not {count} increasing token ids below {vocabulary}; discard it")
 
 
 _POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)

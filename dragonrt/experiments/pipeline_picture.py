@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.experiments import picture
-from dragonrt.side import Side
-from dragonrt.traces.timeline import SIDES, Flight, Forward, Timeline
+from dragonrt.side import SIDES, Side
+from dragonrt.traces.timeline import Flight, Forward, Timeline
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""

@@ -8,7 +8,7 @@
     disclosure  messages that a level admits --------------+             |         |
     wire.frames     frames of four sizes --------------------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+
-    traces.ledger   what left in one answer: a fold over its records
+    traces.counts   what left in one answer: a fold over its records
 
 The upper four are pure; the modes hold them as objects. `constant_rate` runs on the event loop; the
 connection's peer holds it. Two parts stand elsewhere: a padded frame is part of the protocol, which

@@ -1,4 +1,4 @@
-"""What goes wrong on a link, as values: a fault, and the stream or the link that suffers it."""
+"""A link, and what goes wrong on it, as values; the streams and the link that suffer faults."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from dragonrt.errors import LinkError
 from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Layer, Stream
 from dragonrt.side import Side
 
 
@@ -38,9 +38,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
-    """From `after_s` seconds after the connection was made `deaf` sides hear nothing any more.
+    """From `after_s` seconds on, `deaf` sides receive nothing, not even the connection's end.
 
-    Not even its end, so only timeouts finds that out, and what they write arrives as before.
+    What they write arrives as before, so only a timeout finds it out.
     """
 
     deaf: tuple[Side, ...]
@@ -65,14 +65,14 @@ class StallingLink(LinkModel):
         return [(end_s if start_s <= at < end_s else at, packet) for at, packet in packets]
 
 
-class CutStream:
+class CutStream(Layer):
     """A Stream over `stream` that suffers `cut`; made inside a running loop.
 
-    `on_cut` hears when it is cut.
+    `on_cut` is called when it is cut.
     """
 
     def __init__(self, stream: Stream, cut: Cut, on_cut: Callable[[], None] = lambda: None) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._cut = cut
         self._on_cut = on_cut
         self._bytes = self._writes = 0
@@ -80,10 +80,6 @@ class CutStream:
         self._timer: asyncio.TimerHandle | None = None
         if cut.after_s is not None:
             self._timer = asyncio.get_running_loop().call_later(cut.after_s, self._end)
-
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
 
     async def receive(self) -> bytes:
         return await self._stream.receive()
@@ -94,36 +90,28 @@ class CutStream:
         cut = self._cut
         if cut.after_writes is not None and self._writes == cut.after_writes:
             self._end()
-            return
-        if cut.after_bytes is not None and self._bytes + len(data) > cut.after_bytes:
+        elif cut.after_bytes is not None and self._bytes + len(data) > cut.after_bytes:
             self._stream.write(data[: cut.after_bytes - self._bytes])
             self._end()
-            return
-        self._bytes += len(data)
-        self._writes += 1
-        self._stream.write(data)
-
-    async def drain(self) -> None:
-        await self._stream.drain()
+        else:
+            self._bytes += len(data)
+            self._writes += 1
+            self._stream.write(data)
 
     def close(self) -> None:
         self._leave()
-        self._stream.close()
+        super().close()
 
     def abort(self) -> None:
         self._leave()
-        self._stream.abort()
-
-    async def wait_closed(self) -> None:
-        await self._stream.wait_closed()
+        super().abort()
 
     def _end(self) -> None:
-        self._leave()
         self._on_cut()
         if self._cut.reset:
-            self._stream.abort()
+            self.abort()
         else:
-            self._stream.close()
+            self.close()
 
     def _leave(self) -> None:
         self._over = True
@@ -131,18 +119,14 @@ class CutStream:
             self._timer.cancel()
 
 
-class DeafStream:
+class DeafStream(Layer):
     """A Stream over `stream` that hears nothing from `after_s` on, until it is closed here."""
 
     def __init__(self, stream: Stream, after_s: float) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._loop = asyncio.get_running_loop()
         self._deaf_s = self._loop.time() + after_s
         self._closed = asyncio.Event()
-
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
 
     async def receive(self) -> bytes:
         try:
@@ -159,16 +143,30 @@ class DeafStream:
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 
-    async def drain(self) -> None:
-        await self._stream.drain()
-
     def close(self) -> None:
         self._closed.set()
-        self._stream.close()
+        super().close()
 
     def abort(self) -> None:
         self._closed.set()
-        self._stream.abort()
+        super().abort()
 
-    async def wait_closed(self) -> None:
-        await self._stream.wait_closed()
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One link, two speeds and what goes wrong; the same schedule gives the same run.
+
+    `faults` has one entry for each connection that a device makes, in order; those after the last
+    entry have none. Delays are means: every forward and every message draws its own from `seed`.
+    `bandwidth` is in bit/s.
+    """
+
+    seed: int
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    bandwidth: float | None = None
+    device_decode_s: float = 0.02
+    cloud_decode_s: float = 0.02
+    device_prepare_s: float = 0.0
+    cloud_prepare_s: float = 0.0
+    faults: tuple[Fault | None, ...] = ()

@@ -7,6 +7,7 @@ scripted models, by the code that two processes run.
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
@@ -18,10 +19,10 @@ from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.faults import Cut, HalfOpen, Stall
+from dragonrt.side import Side
+from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
-from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import ModeInput, Record
@@ -117,40 +118,24 @@ def answered(
     question, script = asked(seed)
     sinks = () if heard is None else (heard,)
 
+    def side(name: Side, prepare_s: float, decode_s: float, seed: int = 0) -> SimulatedSide:
+        of_side = name, lambda _: script, seed, prepare_s, decode_s
+        return SimulatedSide(*of_side, sinks=sinks, keeps_inputs=True)
+
     async def ask() -> tuple[Answer, float]:
-        clouds = {
-            name: SimulatedCloud(
-                SimulatedSide(
-                    *("cloud", lambda _: script, number),
-                    prepare_s=schedule.cloud_prepare_s,
-                    decode_s=schedule.cloud_decode_s,
-                    sinks=sinks,
-                    keeps_inputs=True,
-                )
-            )
-            for number, name in enumerate(case.clouds)
-        }
-        links = {
-            name: Link(cloud, replace(schedule, seed=schedule.seed + number))
-            for number, (name, cloud) in enumerate(clouds.items())
-        }
-        side = SimulatedSide(
-            *("device", lambda _: script),
-            decode_s=schedule.device_decode_s,
-            sinks=sinks,
-            keeps_inputs=True,
-        )
-        async with faulty_device(side, links) as device:
-            began_s = asyncio.get_running_loop().time()
-            answer = device.asking(question, case.settings, case.resources)
-            try:
-                given = await answer.ask()
-            except DragonError:  # a mode may say that it cannot go on
-                given = answer.answer
-            took_s = asyncio.get_running_loop().time() - began_s
-        for cloud in clouds.values():
-            await cloud.kill()
-        return given, took_s
+        time, links = asyncio.get_running_loop().time, {}
+        for number, name in enumerate(case.clouds):
+            cloud = side("cloud", schedule.cloud_prepare_s, schedule.cloud_decode_s, number)
+            link = replace(schedule, seed=schedule.seed + number)
+            links[name] = Link(SimulatedCloud(cloud), link)
+        async with faulty_device(side("device", 0.0, schedule.device_decode_s), links) as device:
+            began_s, answer = time(), device.asking(question, case.settings, case.resources)
+            with suppress(DragonError):  # a mode may say that it cannot go on
+                await answer.ask()
+            took_s = time() - began_s
+        for each in links.values():
+            await each.cloud.kill()
+        return answer.answer, took_s
 
     return run(ask())
 
@@ -197,32 +182,28 @@ def check_waits(case: Case) -> None:
             raise ContractError(f"with a cloud {name} the text is another, and nobody was told")
 
 
-def bad_messages(session: int) -> Sequence[wire.SessionMessage]:
-    """Return messages that fit no answer."""
-    far, text = 900, 0x1234
-    return (
-        wire.Draft(session, far, text, far, 0.0, 0, 0, text, b"\xff" * 9),
-        wire.Target(session, far, text, far, "cloud"),
-        wire.EntryRequest(session, far, text, (far,)),
-        wire.EntryResponse(session, far, text, b"\xff" * 9),
-        wire.Block(session, far, far, text, 3, (), (), b"\xff" * 9),
-        wire.Verdict(session, far, 200, far, 0),
-        wire.Upload(session, far, 0.0, 0, (b"\xff",)),
-    )
+FAR, TEXT, NOISE = 900, 0x1234, b"\xff" * 9
+BAD_MESSAGES: Sequence[wire.SessionMessage] = (
+    wire.Draft(1, FAR, TEXT, FAR, 0.0, 0, 0, TEXT, NOISE),
+    wire.Target(1, FAR, TEXT, FAR, "cloud"),
+    wire.EntryRequest(1, FAR, TEXT, (FAR,)),
+    wire.EntryResponse(1, FAR, TEXT, NOISE),
+    wire.Block(1, FAR, FAR, TEXT, 3, (), (), NOISE),
+    wire.Verdict(1, FAR, 200, FAR, 0),
+    wire.Upload(1, FAR, 0.0, 0, (b"\xff",)),
+)
+"""Messages that fit no answer."""
 
 
 def check_messages(case: Case) -> None:
     """A message that fits no answer is refused by ModeError, or leads to nothing."""
-    question, _ = asked(1)
-    for number in range(len(bad_messages(1))):
-        for made, peer in (
-            (case.entry.device(question, case.settings, case.resources), case.clouds[0]),
-            (case.entry.cloud(question, case.settings, case.resources), "device"),
-        ):
-            _refuses(made, peer, bad_messages(1)[number])
+    of, entry = (asked(1)[0], case.settings, case.resources), case.entry
+    for message in BAD_MESSAGES:
+        _rejects(entry.device(*of), case.clouds[0], message)
+        _rejects(entry.cloud(*of), "device", message)
 
 
-def _refuses(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
+def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
     mode.handle(Joined(peer, 1), 0.0)
     mode.handle(Prepared(), 0.1)
     mode.wanted()

@@ -7,9 +7,9 @@ sessions, generations. Use it inside `dragonrt.testing.loop.run`.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
@@ -28,9 +28,16 @@ from dragonrt.node.client_session import ClientSession
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import ConnectionLostError, Peer
-from dragonrt.side import Side
-from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink
-from dragonrt.testing.schedule import Schedule
+from dragonrt.side import SIDES, Side
+from dragonrt.testing.faults import (
+    Cut,
+    CutStream,
+    DeafStream,
+    HalfOpen,
+    Schedule,
+    Stall,
+    StallingLink,
+)
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedModel
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder, Sink
@@ -38,9 +45,6 @@ from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from dragonrt.wire.reasons import BusyError, HandshakeError
-
-MakeModel = Callable[[Side, Script], SimulatedModel]
-"""Makes the model of one side for one answer."""
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ class SimulatedSide:
     seed: int = 0
     prepare_s: float = 0.0
     decode_s: float = 0.02
-    make_model: MakeModel = ScriptedModel
+    make_model: Callable[[Side, Script], SimulatedModel] = ScriptedModel
     make_context: Callable[[SimulatedModel, Callable[[], float]], BackendSession] = SimulatedContext
     sinks: tuple[Sink, ...] = ()
     keeps_inputs: bool = False
@@ -102,23 +106,17 @@ class SimulatedSide:
 
 
 class SimulatedCloud:
-    """Serves devices until it is closed; `refused` are the lines of failed handshakes."""
+    """Serves devices until it is closed."""
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
         self.gatekeeper = Gatekeeper(side, limits)
-        self.refused: list[str] = []
         self._connections: dict[asyncio.Task[None], Peer] = {}
 
     @property
     def sessions(self) -> int:
         """Sessions that are open on living connections."""
         return sum(len(peer.connection.sessions) for peer in self._connections.values())
-
-    @property
-    def connections(self) -> int:
-        """Connections that are not over, the ones in their handshake included."""
-        return len(self._connections)
 
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
@@ -130,16 +128,13 @@ class SimulatedCloud:
         task.add_done_callback(self._connections.pop)
 
     async def _serve(self, peer: Peer) -> None:
-        try:
+        with suppress(HandshakeError, ConnectionLostError):
             await peer.handshake()
-        except (HandshakeError, ConnectionLostError) as error:
-            self.refused.append(str(error))
-            return
-        try:
-            with self.gatekeeper.inside(peer):
-                await peer.run()
-        except BusyError as error:
-            await peer.refuse(error)
+            try:
+                with self.gatekeeper.inside(peer):
+                    await peer.run()
+            except BusyError as error:
+                await peer.refuse(error)
 
     async def wait_idle(self) -> None:
         """Wait until every connection is over, however it ended."""
@@ -182,7 +177,7 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A device's way to one cloud; `on_fault` hears until what time each fault lasts."""
+    """A device's way to one cloud; `on_fault` gets the time until which each fault lasts."""
 
     cloud: SimulatedCloud
     schedule: Schedule
@@ -200,22 +195,14 @@ async def faulty_device(
     """
 
     async def connected(name: str, link: Link) -> Hosts:
-        dialled = 0
+        numbers = count()
         recorder = side.recorder.of(name) if len(links) > 1 else side.recorder
-
-        async def dial() -> Peer:
-            nonlocal dialled
-            number, dialled = dialled, dialled + 1
-            stream = _stream(link, number)
-            return Peer(stream, side.connection(), recorder, timeouts=side.timeouts)
-
-        hosts = Hosts({name: Connector(dial, side.timeouts)})
-        while not hosts.connected:
-            try:
+        hosts = _hosts(name, side, lambda: _stream(link, next(numbers)), recorder)
+        for _ in range(len(link.schedule.faults) + 1):
+            with suppress(DragonError):
                 await hosts.connect()
-            except DragonError:
-                if dialled > len(link.schedule.faults) + 1:
-                    raise
+                return hosts
+        await hosts.connect()
         return hosts
 
     made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
@@ -229,15 +216,26 @@ async def linked_device(
 ) -> AsyncIterator[SimulatedDevice]:
     """The device `side` on a link that does not fail, until the context ends."""
 
-    async def dial() -> Peer:
+    def stream() -> Stream:
         ours, theirs = memory_streams()
         cloud.accept(theirs)
-        return Peer(emulate(ours), side.connection(), side.recorder, timeouts=side.timeouts)
+        return emulate(ours)
 
-    hosts = Hosts({"cloud": Connector(dial, side.timeouts)})
+    hosts = _hosts("cloud", side, stream, side.recorder)
     await hosts.connect()
     async with kept(hosts):
         yield SimulatedDevice(side, {"cloud": hosts})
+
+
+def _hosts(
+    name: str, side: SimulatedSide, stream: Callable[[], Stream], recorder: Recorder
+) -> Hosts:
+    """The one place to dial of a cloud."""
+
+    async def dial() -> Peer:
+        return Peer(stream(), side.connection(), recorder, timeouts=side.timeouts)
+
+    return Hosts({name: Connector(dial, side.timeouts)})
 
 
 @asynccontextmanager
@@ -255,29 +253,23 @@ async def kept(*links: Hosts) -> AsyncIterator[None]:
 
 def _stream(link: Link, number: int) -> Stream:
     """The device's end of its connection of that number; the other end goes to the cloud."""
-    schedule, now_s = link.schedule, asyncio.get_running_loop().time()
+    schedule, time_s = link.schedule, asyncio.get_running_loop().time
     fault = schedule.faults[number] if number < len(schedule.faults) else None
-    ours, theirs = memory_streams((f"device {schedule.seed}.{number}", "cloud"))
+    ends: dict[Side, Stream] = dict(
+        zip(SIDES, memory_streams((f"device {schedule.seed}.{number}", "cloud")), strict=True)
+    )
     match fault:
-        case Cut():
-            on_cut = partial(_tell_now, link)
-            if fault.side == "device":
-                ours = CutStream(ours, fault, on_cut)
-            else:
-                theirs = CutStream(theirs, fault, on_cut)
-        case HalfOpen():
-            link.on_fault(now_s + fault.after_s)
-            if "device" in fault.deaf:
-                ours = DeafStream(ours, fault.after_s)
-            if "cloud" in fault.deaf:
-                theirs = DeafStream(theirs, fault.after_s)
-        case Stall():
-            link.on_fault(now_s + fault.start_s + fault.length_s)
-    link.cloud.accept(theirs)
-    stall = fault if isinstance(fault, Stall) else None
+        case Cut(side=side):
+            ends[side] = CutStream(ends[side], fault, lambda: link.on_fault(time_s()))
+        case HalfOpen(deaf, after_s):
+            link.on_fault(time_s() + after_s)
+            ends |= {side: DeafStream(ends[side], after_s) for side in deaf}
+        case Stall(start_s, length_s):
+            link.on_fault(time_s() + start_s + length_s)
+    link.cloud.accept(ends["cloud"])
     models = (
         StallingLink(
-            stall,
+            fault if isinstance(fault, Stall) else None,
             latency_s=schedule.latency_s,
             jitter=Jitter("uniform", schedule.jitter_s),
             bandwidth=schedule.bandwidth,
@@ -286,8 +278,4 @@ def _stream(link: Link, number: int) -> Stream:
         )
         for direction in ("up", "down")
     )
-    return EmulatedStream(ours, *models)
-
-
-def _tell_now(link: Link) -> None:
-    link.on_fault(asyncio.get_running_loop().time())
+    return EmulatedStream(ends["device"], *models)

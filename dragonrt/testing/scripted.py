@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,8 +21,8 @@ class Script:
 
     Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
     bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with about
-    probability `stop`. Documents are ranked anew at every token, or with `steady` never.
-    Deterministic in `seed`.
+    probability `stop`. Documents are ranked anew at every token, or with `steady` never. The
+    `worker` of a number bends the cloud's distribution in its own way.
     """
 
     seed: int
@@ -31,6 +31,7 @@ class Script:
     disagreement: float = 1.0
     stop: float = 0.02
     steady: bool = False
+    worker: int | None = None
 
     def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
         """Dense probabilities [vocabulary], float64, read only."""
@@ -38,6 +39,8 @@ class Script:
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
         """h̃ of one side, which changes with the text as dynamic weights do."""
+        if self.worker is not None:
+            return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
             prefix_hash = self.seed << 8
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
@@ -46,37 +49,18 @@ class Script:
 @functools.lru_cache(maxsize=4096)
 def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.float64]:
     """Kept, because a prefix comes back: after a roll-back, on another line, in the oracle."""
-    key = np.random.SeedSequence([script.seed, prefix_hash]).generate_state(2, np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key))
-    shared = script.sharpness * random.standard_normal(script.vocabulary)
-    bends = script.disagreement * random.standard_normal((2, script.vocabulary))
-    logits = shared + bends[0 if side == "device" else 1]
-    p: NDArray[np.float64] = np.exp(logits - logits.max())
-    p[0] = 0.0
-    p *= (1.0 - script.stop) / p.sum()
-    p[0] = script.stop
-    p.setflags(write=False)
-    return p
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerScript(Script):
-    """What the worker of this number says: what all sides share, bent in its own way."""
-
-    worker: int = 0
-
-    def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
-        return _bent(self, prefix_hash)
-
-    def relevance(self, side: Side, prefix_hash: int) -> float:
-        return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
-
-
-@functools.lru_cache(maxsize=4096)
-def _bent(script: WorkerScript, prefix_hash: int) -> NDArray[np.float64]:
-    key = np.random.SeedSequence([script.seed, prefix_hash, script.worker])
-    bend = script.disagreement * np.random.default_rng(key).standard_normal(script.vocabulary)
-    p = Script.distribution(script, "cloud", prefix_hash) * np.exp(bend)
+    if script.worker is not None:
+        key = [script.seed, prefix_hash, script.worker]
+        bend = script.disagreement * np.random.default_rng(key).standard_normal(script.vocabulary)
+        common = replace(script, worker=None)
+        p: NDArray[np.float64] = common.distribution("cloud", prefix_hash) * np.exp(bend)
+    else:
+        words = np.random.SeedSequence([script.seed, prefix_hash]).generate_state(2, np.uint64)
+        random = np.random.Generator(np.random.Philox(key=words))
+        shared = script.sharpness * random.standard_normal(script.vocabulary)
+        bends = script.disagreement * random.standard_normal((2, script.vocabulary))
+        logits = shared + bends[0 if side == "device" else 1]
+        p = np.exp(logits - logits.max())
     p[0] = 0.0
     p *= (1.0 - script.stop) / p.sum()
     p[0] = script.stop

@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
-from dragonrt.side import Side, other
+from dragonrt.side import SIDES, Side, other
 from dragonrt.traces import events
 from dragonrt.traces.answers import At, of_type, split, twin
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
-
-SIDES: tuple[Side, ...] = ("device", "cloud")
 
 
 @dataclass(frozen=True, slots=True)

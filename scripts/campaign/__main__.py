@@ -11,7 +11,8 @@ from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import MODES
-from scripts.campaign.campaign import Findings, explore_many
+from scripts.campaign.campaign import explore_many
+from scripts.campaign.exploration import RunOutcome
 from scripts.campaign.scenario import Scenario
 
 ALL = "all"
@@ -36,23 +37,28 @@ def simulate(
         raise DragonError(f"unknown mode {mode!r}: choose one of {ALL}, {', '.join(MODES)}")
     started, only = time.perf_counter(), None if mode == ALL else mode
     with counting("runs") as progress:
-        findings = explore_many(runs, seed, only, lambda done, violations: progress(done, runs))
-    _report(findings, seed, only, time.perf_counter() - started)
+        outcomes = explore_many(runs, seed, only, lambda done: progress(done, runs))
+    _report(outcomes, only, time.perf_counter() - started)
 
 
-def _report(findings: Findings, seed: int, mode: str | None, seconds: float) -> None:
+def _report(outcomes: list[RunOutcome], mode: str | None, seconds: float) -> None:
     """Numbers of the whole, then the first violation with the command that repeats it."""
+    runs, hours = len(outcomes), sum(each.duration_s for each in outcomes) / 3600
     output.print(
-        f"{findings.runs} runs from seed {seed}: {findings.runs / seconds:.1f} runs per second, "
-        f"{findings.tokens} tokens, {findings.virtual_s / 3600:.1f} simulated hours in "
+        f"{runs} runs from seed {outcomes[0].seed}: {runs / seconds:.1f} runs per second, "
+        f"{sum(each.tokens for each in outcomes)} tokens, {hours:.1f} simulated hours in "
         f"{seconds:.1f} s",
         soft_wrap=True,
     )
-    slowest = ", ".join(f"{name} {100 * part:.0f}%" for name, part in findings.slowest.items())
-    output.print(f"slowest answer, of the time in which it must end: {slowest}", soft_wrap=True)
-    output.print(f"violations: {len(findings.violations)}")
-    if findings.violations:
-        first = findings.violations[0]
+    slowest: dict[str, float] = {}
+    for each in outcomes:
+        slowest[each.mode] = max(each.slowest, slowest.get(each.mode, 0.0))
+    shown = ", ".join(f"{name} {100 * part:.0f}%" for name, part in slowest.items())
+    output.print(f"slowest answer, of the time in which it must end: {shown}", soft_wrap=True)
+    violations = [each for each in outcomes if each.violation is not None]
+    output.print(f"violations: {len(violations)}")
+    if violations:
+        first = violations[0]
         output.print(
             f"first violation, mode {first.mode}, seed {first.seed}: {first.violation}",
             markup=False,
@@ -60,7 +66,7 @@ def _report(findings: Findings, seed: int, mode: str | None, seconds: float) -> 
         )
         again = "" if mode is None else f" --mode {mode}"
         output.print(f"repeat it with: scripts/campaign/run --runs 1 --seed {first.seed}{again}")
-        if findings.runs == 1:
+        if runs == 1:
             output.print(Scenario.draw(first.seed, mode), soft_wrap=True)
         raise SystemExit(1)
 

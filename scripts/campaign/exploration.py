@@ -22,6 +22,7 @@ from dragonrt.testing.pair import (
 )
 from dragonrt.testing.scripted import SimulatedContext, SimulatedModel
 from dragonrt.traces import events
+from dragonrt.traces.file import Sink
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import Taking, ViolationError, check
 from scripts.campaign.liveness import bound_s, longest_absence_s
@@ -34,6 +35,13 @@ LONGEST_COMPUTING_S = 60.0
 SETTLED_S = 5.0
 SETTLED_WITH_FAULTS_S = 40.0
 """Virtual seconds after which nothing of an answer may be left on a living connection."""
+
+
+OF_CLOUD = (
+    *(events.TokenDecided, events.BlockJudged, events.TargetDecoded),
+    *(events.MessageReceived, events.TextsDiverged, events.Drafted),
+)
+"""What a cloud decides, or drafts."""
 
 
 class HangError(KeyboardInterrupt):
@@ -62,22 +70,22 @@ def explore(seeds: Iterable[int], mode: str | None = None) -> list[RunOutcome]:
 
 def explore_one(scenario: Scenario) -> RunOutcome:
     """Run one scenario. A failure of any kind is a violation: none is expected."""
+
+    async def outcome() -> RunOutcome:
+        answers = await observe(scenario)
+        tokens = sum(len(each.answer.tokens) for each in answers)
+        slowest = max(each.slowness for each in answers)
+        end_s = asyncio.get_running_loop().time()
+        return RunOutcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
+
     try:
         with _limited():
-            found = run(_outcome(scenario))
+            found = run(outcome())
             Interleaving(scenario, scenario.requests[0]).run()
     except (Exception, HangError) as error:
         text = " ".join(str(error).split())
         return RunOutcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
     return found
-
-
-async def _outcome(scenario: Scenario) -> RunOutcome:
-    answers = await observe(scenario)
-    tokens = sum(len(each.answer.tokens) for each in answers)
-    slowest = max(each.slowness for each in answers)
-    end_s = asyncio.get_running_loop().time()
-    return RunOutcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
 
 
 Disturb = Callable[["Stage"], Coroutine[Any, Any, None]]
@@ -112,13 +120,6 @@ def _limited() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-
-
-def _first(error: BaseException) -> BaseException:
-    """What lies behind the groups that task groups make of an error."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 @dataclass(slots=True)
@@ -170,18 +171,8 @@ class _Clouds:
             if seed in self._requests:  # a stranger may ask, too
                 self._open[key] = Taking(self._requests[seed].settings, event.accepted)
                 self.takings[seed].append(self._open[key])
-        elif key in self._open and self._tells(event):
+        elif key in self._open and isinstance(event, OF_CLOUD):
             self._open[key].take(event)
-
-    def _tells(self, event: events.Event) -> bool:
-        """Whether an event says what a cloud decides, or drafts."""
-        match event:
-            case events.TokenDecided() | events.BlockJudged() | events.TargetDecoded():
-                return True
-            case events.MessageReceived() | events.TextsDiverged() | events.Drafted():
-                return True
-            case _:
-                return False
 
 
 class Stage:
@@ -191,7 +182,10 @@ class Stage:
         self._scenario = scenario
         self._disturb = disturb
         self._clouds_say = _Clouds(scenario)
-        self.clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
+        self.clouds = {
+            name: SimulatedCloud(self._cloud_side(number, name))
+            for number, name in enumerate(scenario.clouds)
+        }
         self.devices: dict[int, SimulatedDevice] = {}
         self.answers: dict[int, Observed] = {}
         self._healed_s = 0.0
@@ -205,7 +199,10 @@ class Stage:
         except TimeoutError:
             raise ViolationError(f"the run hangs: no end in {LONGEST_RUN_S:g} s") from None
         except BaseExceptionGroup as errors:
-            raise _first(errors) from None
+            error: BaseException = errors
+            while isinstance(error, BaseExceptionGroup):  # task groups in task groups
+                error = error.exceptions[0]
+            raise error from None
         return [self.answers[number] for number in sorted(self.answers)]
 
     async def observed(self) -> list[Observed]:
@@ -213,16 +210,10 @@ class Stage:
         answers = await self.unchecked()
         for each in answers:
             if each.device is not None:
-                check(
-                    self._scenario,
-                    each.request,
-                    each.answer,
-                    each.device,
-                    each.sessions,
-                    self._clouds_say.takings[each.request.question.seed],
-                    given_up=each.given_up,
-                    honest=self._disturb is None,
-                )
+                clouds = self._clouds_say.takings[each.request.question.seed]
+                told = each.request, each.answer, each.device, each.sessions, clouds
+                honest = self._disturb is None
+                check(self._scenario, *told, given_up=each.given_up, honest=honest)
             self._check_end(each)
         return answers
 
@@ -239,32 +230,35 @@ class Stage:
 
     # The sides.
 
-    def _cloud_side(self, name: str) -> SimulatedSide:
-        number = list(self._scenario.clouds).index(name)
+    def _cloud_side(self, number: int, name: str) -> SimulatedSide:
         schedule = self._scenario.schedules[0][number]
-        return SimulatedSide(
-            "cloud",
-            lambda prompt: self._scenario.scripts(self._request(prompt))[name],
-            schedule.seed,
-            schedule.cloud_prepare_s,
-            schedule.cloud_decode_s,
-            make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
-            sinks=(partial(self._clouds_say.take, name),),
-            timeouts=self._scenario.timeouts,
-            documents=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
-        )
+        sink = partial(self._clouds_say.take, name)
+        costs = schedule.seed, schedule.cloud_prepare_s, schedule.cloud_decode_s
+        return self._side("cloud", name, costs, stalls=number == 0, sinks=(sink,))
 
     def _device_side(self, number: int) -> SimulatedSide:
         schedule = self._scenario.schedules[number][0]
+        costs = schedule.seed, schedule.device_prepare_s, schedule.device_decode_s
+        return self._side("device", "device", costs)
+
+    def _side(
+        self,
+        side: Side,
+        name: str,
+        costs: tuple[int, float, float],
+        *,
+        stalls: bool = True,
+        sinks: tuple[Sink, ...] = (),
+    ) -> SimulatedSide:
+        scenario = self._scenario
         return SimulatedSide(
-            "device",
-            lambda prompt: self._request(prompt).script,
-            schedule.seed,
-            schedule.device_prepare_s,
-            schedule.device_decode_s,
-            make_context=partial(self._context, "device"),
-            timeouts=self._scenario.timeouts,
-            documents=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
+            side,
+            lambda prompt: scenario.scripts(self._request(prompt))[name],
+            *costs,
+            make_context=partial(self._context, side) if stalls else SimulatedContext,
+            sinks=sinks,
+            timeouts=scenario.timeouts,
+            documents=lambda prompt: scenario.texts(self._request(prompt), side),
         )
 
     def _request(self, prompt: str) -> Request:

@@ -9,6 +9,7 @@ one side to another keep their order. Nobody's timeouts runs out.
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from dragonrt.modes.mode import (
@@ -43,23 +44,21 @@ CUT = DROPPED = 0.05
 STEP_S = 1e-3
 
 
+@dataclass(slots=True, eq=False)
 class _Machine:
     """One side's mode with what it has under way; `inboxes` are in the order of sending."""
 
-    def __init__(
-        self, name: str, mode: Mode, model: SimulatedModel, texts: list[list[int]]
-    ) -> None:
-        self.name = name
-        self.mode = mode
-        self.model = model
-        self.prepared = Prepared(texts=texts)
-        self.inboxes: dict[str, deque[wire.SessionMessage]] = {}
-        self.works: list[Work] = []
-        self.preempted: list[Work] = []
-        self.records: list[events.Record] = []
-        self.taking: Taking
-        self.ready = False
-        self.finish: Finish | None = None
+    name: str
+    mode: Mode
+    model: SimulatedModel
+    prepared: Prepared
+    taking: Taking
+    inboxes: dict[str, deque[wire.SessionMessage]] = field(default_factory=dict)
+    works: list[Work] = field(default_factory=list)
+    preempted: list[Work] = field(default_factory=list)
+    records: list[events.Record] = field(default_factory=list)
+    ready: bool = False
+    finish: Finish | None = None
 
 
 class Interleaving:
@@ -70,12 +69,11 @@ class Interleaving:
         self._scenario, self._request = scenario, request
         self._entry, self._models = MODES[scenario.mode], scenario.models(request)
         device = self._entry.device(request.question, request.settings, scenario.resources(request))
-        self._device = self._machine("device", device)
+        self._device = self._machine("device", device, Taking(request.settings, 0))
         self._clouds: dict[str, _Machine] = {}
         self._over: set[str] = set()
         self._takings: list[Taking] = []
         self._sessions: list[Taking] = []
-        self._device.taking = Taking(request.settings, 0)
         self._cuts = CUTS
         self._now = 0.0
 
@@ -89,27 +87,23 @@ class Interleaving:
                 raise ViolationError(f"in another order of inputs: no end, {len(ready)} are ready")
             self._now += STEP_S
             self._chance.choice(ready)()
-        asked, records, finish = self._request, self._device.records, self._device.finish
+        asked, device, finish = self._request, self._device, self._device.finish
         answer = Answer(
-            question=asked.question, settings=asked.settings, records=records, finish=finish
+            question=asked.question,
+            settings=asked.settings,
+            records=device.records,
+            finish=finish,
         )
+        told = answer, device.taking, self._sessions, self._takings
         try:
-            check(
-                self._scenario,
-                asked,
-                answer,
-                self._device.taking,
-                self._sessions,
-                self._takings,
-                given_up=False,
-                quiet=False,
-            )
+            check(self._scenario, asked, *told, given_up=False, quiet=False)
         except ViolationError as error:
             raise ViolationError(f"in another order of inputs: {error}") from None
 
-    def _machine(self, name: str, mode: Mode) -> _Machine:
+    def _machine(self, name: str, mode: Mode, taking: Taking) -> _Machine:
         side: Side = "device" if name == "device" else "cloud"
-        return _Machine(name, mode, self._models[name], self._scenario.texts(self._request, side))
+        prepared = Prepared(texts=self._scenario.texts(self._request, side))
+        return _Machine(name, mode, self._models[name], prepared, taking)
 
     # What may happen next.
 
@@ -143,10 +137,10 @@ class Interleaving:
         resources = Resources(
             vocabulary=self._scenario.vocabulary, timeouts=self._scenario.timeouts
         )
-        cloud = self._machine(name, self._entry.cloud(question, settings, resources))
+        taking = Taking(settings, len(question.accepted))
+        cloud = self._machine(name, self._entry.cloud(question, settings, resources), taking)
         self._clouds[name] = cloud
-        cloud.taking = Taking(settings, len(question.accepted))
-        self._takings.append(cloud.taking)
+        self._takings.append(taking)
         self._sessions.append(Taking(self._request.settings, len(mode.decided)))
         cloud.inboxes["device"] = deque()
         self._device.inboxes[name] = deque()

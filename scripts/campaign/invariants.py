@@ -7,10 +7,7 @@ from math import isclose
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.settings import (
-    DragonSettings,
-    Settings,
-)
+from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.guards import STEERED
 from dragonrt.traces import events
@@ -90,9 +87,8 @@ class Taking:
                     f"the two sides decided different texts before step {event.step}"
                 )
 
-    @property
-    def course(self) -> Attendance:
-        """Who took part where."""
+    def course(self, members: Mapping[str, float]) -> Attendance:
+        """Return who took part where; as at the end, behind an answer that was given up."""
         alone_at = dict(self.changes)
         is_alone: list[bool] = []
         for step in range(self.accepted + len(self.decided) + 1):
@@ -100,7 +96,12 @@ class Taking:
         weights: dict[int, Mapping[str, float]] = {}
         for each in self.rounds:
             weights |= dict.fromkeys(range(each.step, each.step + each.decided), each.weights)
-        return Attendance(is_alone.__getitem__, weights.__getitem__)
+        reached = len(is_alone) - 1
+        last = self.rounds[-1].weights if self.rounds else members
+        return Attendance(
+            lambda step: is_alone[min(step, reached)],
+            lambda step: weights[step] if step < reached else weights.get(step, last),
+        )
 
 
 def check(
@@ -124,13 +125,12 @@ def check(
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
     _check_text(scenario, request, device)
-    if request.settings.keeps_drafts:
-        _check_withheld(scenario, request, device)
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
-        if honest:
-            _check_told(request.settings, taking)
-    _check_rounds(scenario, request, request.settings, device)
+        more = taking.heard - {"open", "target", "conclude", "close"}
+        if honest and request.settings.keeps_drafts and more:  # SPEC 1.10
+            raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
+    _check_rounds(scenario, request, device)
     _check_end(request, answer, given_up=given_up)
     for notice in answer.notices if honest else ():
         if any(breach in notice for breach in BREACHES):
@@ -148,8 +148,6 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    if request.settings.keeps_drafts:
-        return [token for token, _ in _redacted(scenario, request, course)]
     verifier = scenario.resources(request).verifier
     return oracle(question, request.settings, scenario.models(request), course, verifier)
 
@@ -159,49 +157,27 @@ def _marker(settings: Settings) -> tuple[int, ...]:
     return MARKER_TOKENS if settings.redacts else ()
 
 
-def _redacted(scenario: Scenario, request: Request, course: Attendance) -> list[tuple[int, bool]]:
-    assert isinstance(request.settings, DragonSettings)
-    models = scenario.models(request)
-    marker = _marker(request.settings)
-    return redacted_oracle(request.question, request.settings, models, marker, course)
-
-
-def _check_withheld(scenario: Scenario, request: Request, device: Taking) -> None:
-    """The device withholds the tokens that it must, and no others."""
-    alone = device.course.alone
-    course = Attendance(lambda step: alone(min(step, len(device.decided))))
-    right = [withheld for _, withheld in _redacted(scenario, request, course)]
-    if device.withheld != right[: len(device.withheld)]:
-        raise ViolationError("the device withheld other tokens than the definition says")
-
-
 def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
-    """Every token of the device follows from the tokens before it and from who took part."""
-    if _is_complete(request, device.decided):
-        _compare("device", device.decided, _right(scenario, request, (), device.course))
-    else:  # an answer that was given up: who would have taken part is not known
-        _check_prefix(scenario, request, device)
+    """Every token of the device follows from the tokens before it and from who took part.
+
+    It withholds the tokens that it must, and no others.
+    """
+    course, settings = device.course(scenario.clouds), request.settings
+    if not settings.keeps_drafts:
+        _compare("device", device.decided, _right(scenario, request, (), course))
+        return
+    assert isinstance(settings, DragonSettings)
+    models, marker = scenario.models(request), _marker(settings)
+    decisions = redacted_oracle(request.question, settings, models, marker, course)
+    _compare("device", device.decided, [token for token, _ in decisions])
+    if device.withheld != [withheld for _, withheld in decisions][: len(device.withheld)]:
+        raise ViolationError("the device withheld other tokens than the definition says")
 
 
 def _is_complete(request: Request, tokens: Sequence[int]) -> bool:
     question = request.question
     stopped = bool(tokens) and tokens[-1] in question.stop_tokens
     return stopped or len(tokens) == question.max_tokens
-
-
-def _check_prefix(scenario: Scenario, request: Request, device: Taking) -> None:
-    course, count = device.course, len(device.decided)
-
-    def alone(step: int) -> bool:
-        return course.alone(min(step, count))
-
-    last = device.rounds[-1].weights if device.rounds else scenario.clouds
-
-    def weights(step: int) -> Mapping[str, float]:
-        return course.weights(step) if step < sum(each.decided for each in device.rounds) else last
-
-    right = _right(scenario, request, (), Attendance(alone, weights))
-    _compare("device", device.decided, right[:count])
 
 
 def _compare(side: str, decided: Sequence[int], right: Sequence[int], first: int = 0) -> None:
@@ -214,11 +190,7 @@ def _compare(side: str, decided: Sequence[int], right: Sequence[int], first: int
 
 
 def _check_cloud(
-    scenario: Scenario,
-    request: Request,
-    device: Taking,
-    sessions: Sequence[Taking],
-    cloud: Taking,
+    scenario: Scenario, request: Request, device: Taking, sessions: Sequence[Taking], cloud: Taking
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
     if request.settings.keeps_drafts:
@@ -236,28 +208,17 @@ def _check_cloud(
         right = _right(scenario, request, accepted, Attendance())
         for step, token in cloud.given.items():
             _compare("cloud", [token], right, step)
-    if not cloud.verdicts:
-        return
-    for session in sessions:
-        common = session.verdicts.keys() & cloud.verdicts.keys()
-        if session.accepted == cloud.accepted and all(
-            session.verdicts[number] == cloud.verdicts[number] for number in common
-        ):
-            return
-    raise ViolationError("the device took other verdicts than the cloud gave")
+    if cloud.verdicts and not any(
+        session.accepted == cloud.accepted
+        and all(cloud.verdicts.get(number, given) == given for number, given in taken.items())
+        for session, taken in ((session, session.verdicts) for session in sessions)
+    ):
+        raise ViolationError("the device took other verdicts than the cloud gave")
 
 
-def _check_told(settings: Settings, cloud: Taking) -> None:
-    """A device that keeps its drafts tells target tokens, and nothing else (SPEC 1.10)."""
-    if settings.keeps_drafts:
-        more = cloud.heard - {"open", "target", "conclude", "close"}
-        if more:
-            raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
-
-
-def _check_rounds(scenario: Scenario, request: Request, settings: Settings, device: Taking) -> None:
+def _check_rounds(scenario: Scenario, request: Request, device: Taking) -> None:
     """Every round has the weights of those who took part, and all of them where that is wanted."""
-    members, models = scenario.clouds, scenario.models(request)
+    members, models, settings = scenario.clouds, scenario.models(request), request.settings
     hashes = TokenPrefix(start_hash(request.question.seed), device.decided).hashes
     for each in device.rounds:
         if each.weights.keys() | set(each.missing) != members.keys():

@@ -20,9 +20,9 @@ from dragonrt.modes.settings import (
 )
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
-from dragonrt.testing.schedule import BANDWIDTHS, Schedule
-from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel, WorkerScript
+from dragonrt.side import SIDES, Side
+from dragonrt.testing.faults import Cut, Fault, HalfOpen, Schedule, Stall
+from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
 from dragonrt.timeouts import USUAL, Timeouts
 from scripts.campaign.brute_force import mixed, raced, sampled
 from scripts.campaign.oracle import Models
@@ -35,6 +35,13 @@ SMALL = 40
 MARKER_TOKENS = (3, 4)
 """What a cloud reads for tokens that its device withholds."""
 
+LATENCIES_S = (0.0, 0.005, 0.05, 0.2)
+JITTERS = (0.0, 0.2, 1.0)
+"""Jitter as a part of the latency."""
+BANDWIDTHS = (None, 50e3, 500e3)
+"""bit/s"""
+DECODES_S = (0.001, 0.02, 0.1)
+PREPARATIONS_S = (0.0, 0.05, 0.5)
 AGGREGATIONS = [("coupled", aggregator) for aggregator in Aggregator] + [
     ("algorithm1", aggregator) for aggregator in Aggregator if aggregator is not Aggregator.BOTH
 ]
@@ -122,7 +129,7 @@ class Scenario:
 
     @classmethod
     def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
-        """The scenario of this seed, of any mode or this one: half have faults."""
+        """Return the scenario of this seed, of any mode or this one: half have faults."""
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
@@ -139,7 +146,7 @@ class Scenario:
         workers = chance.choice((2, 2, 3, 4)) if MODES[mode].settings.several else 1
         faulty = chance.random() < 0.6
         links = [
-            _schedule(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
+            _link(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
             for worker in range(workers)
         ]
         devices = 1
@@ -151,8 +158,7 @@ class Scenario:
         ]
         stall = None
         if chance.random() < 0.1:
-            sides: tuple[Side, ...] = ("device", "cloud")
-            stall = ModelStall(chance.choice(sides), chance.randrange(12), chance.choice(STALLS_S))
+            stall = ModelStall(chance.choice(SIDES), chance.randrange(12), chance.choice(STALLS_S))
         elif chance.random() < 0.08:  # a device's own model is what it cannot do without
             stall = ModelStall("cloud", chance.randrange(4), FOR_EVER_S)
         return cls(
@@ -186,21 +192,17 @@ class Scenario:
         if not self.documents:
             return []
         chance = random.Random(f"documents {side} {request.script.seed}")
-        text, models = (
-            TokenPrefix(start_hash(request.question.seed)),
-            list(self.models(request).values()),
-        )
-        while len(text) < request.question.max_tokens:
-            said = [model.said(len(text), text.hash).p for model in models[:2]]
-            law = sampled(request.question.sampler, mixed(said, (0.5, 0.5)))
-            text.append(raced(request.question.seed, len(text), law))
-        return [
-            [
-                chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
-                for token in text.tokens
-            ]
-            for _ in range(2)
-        ]
+        question, models = request.question, list(self.models(request).values())[:2]
+        text = TokenPrefix(start_hash(question.seed))
+        while len(text) < question.max_tokens:
+            said = [model.said(len(text), text.hash).p for model in models]
+            law = sampled(question.sampler, mixed(said, (0.5, 0.5)))
+            text.append(raced(question.seed, len(text), law))
+
+        def read(token: int) -> int:
+            return chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
+
+        return [[read(token) for token in text.tokens] for _ in range(2)]
 
     @property
     def faulty(self) -> bool:
@@ -223,28 +225,62 @@ class Scenario:
 
     def models(self, request: Request) -> Models:
         """What every side says in this answer, as its oracle asks."""
-        device = ScriptedModel("device", request.script)
-        scripts = self.scripts(request)
-        return {"device": device} | {
-            name: ScriptedModel("cloud", script) for name, script in scripts.items()
+        return {
+            name: ScriptedModel("device" if name == "device" else "cloud", script)
+            for name, script in self.scripts(request).items()
         }
 
     def scripts(self, request: Request) -> Mapping[str, Script]:
-        """What each cloud's model follows in this answer."""
+        """What each side's model follows in this answer."""
         script = request.script
         if len(self.weights) == 1:
-            return {"cloud": script}
-        fields = (script.seed, script.vocabulary, script.sharpness, script.disagreement)
-        return {
-            name: WorkerScript(*fields, stop=script.stop, worker=number)
+            return {"device": script, "cloud": script}
+        return {"device": script} | {
+            name: replace(script, steady=False, worker=number)
             for number, name in enumerate(self.clouds)
         }
 
 
-def _schedule(chance: random.Random, seed: int, faulty: bool) -> Schedule:
+def drawn_link(
+    seed: int, *, cuts: int = 0, stalls: bool = False, half_open: bool = False
+) -> Schedule:
+    """Return the schedule of this seed, with `cuts` connections that end early."""
+    chance = random.Random(seed)
+    latency_s = chance.choice(LATENCIES_S)
+    faults: list[Fault | None] = [_cut(chance) for _ in range(cuts)]
+    if stalls:
+        faults.append(Stall(chance.uniform(0.0, 1.0), chance.choice((0.3, 3.0, 20.0))))
+    if half_open:
+        faults.append(HalfOpen(chance.choice((*zip(SIDES), SIDES)), chance.uniform(0.0, 1.0)))
+    return Schedule(
+        seed=seed,
+        latency_s=latency_s,
+        jitter_s=latency_s * chance.choice(JITTERS),
+        bandwidth=chance.choice(BANDWIDTHS),
+        device_decode_s=chance.choice(DECODES_S),
+        cloud_decode_s=chance.choice(DECODES_S),
+        device_prepare_s=chance.choice(PREPARATIONS_S),
+        cloud_prepare_s=chance.choice(PREPARATIONS_S),
+        faults=tuple(faults),
+    )
+
+
+def _cut(chance: random.Random) -> Cut:
+    """A cut at a random time, byte or message; early ones hit the handshake and the Open."""
+    side, reset = chance.choice(SIDES), chance.random() < 0.5
+    match chance.choice(("seconds", "bytes", "writes")):
+        case "seconds":
+            return Cut(side, after_s=chance.uniform(0.0, 2.0), reset=reset)
+        case "bytes":
+            return Cut(side, after_bytes=chance.randrange(3000), reset=reset)
+        case _:
+            return Cut(side, after_writes=chance.randrange(40), reset=reset)
+
+
+def _link(chance: random.Random, seed: int, faulty: bool) -> Schedule:
     cuts = chance.choice((0, 1, 1, 2, 3)) if faulty else 0
     stalls, half_open = chance.random() < 0.2, chance.random() < 0.1
-    return Schedule.draw(seed, cuts=cuts, stalls=faulty and stalls, half_open=faulty and half_open)
+    return drawn_link(seed, cuts=cuts, stalls=faulty and stalls, half_open=faulty and half_open)
 
 
 def _neighbour(schedule: Schedule) -> Schedule:

@@ -19,14 +19,13 @@ from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.faults import Cut, Stall
+from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
-from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from scripts.campaign.exploration import Observed, Stage, observe
-from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
+from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario, drawn_link
 
 STEADY = Schedule(seed=1, latency_s=0.01)
 TOKENS = 12
@@ -118,7 +117,7 @@ def test_a_cut_at_every_message_and_at_every_few_bytes(waiting: Settings) -> Non
 def test_whoever_does_not_wait_goes_on_without_and_says_so(way: Settings) -> None:
     without = 0
     for seed in range(6, 12):
-        schedule = Schedule.draw(seed, cuts=1 + seed % 3)
+        schedule = drawn_link(seed, cuts=1 + seed % 3)
         impatient = Timeouts(rejoin_s=0.0)
         (found,) = run(observe(scene(request(way, seed), schedule, timeouts=impatient)))
         since, notices = went_alone(found), found.answer.notices
@@ -245,7 +244,7 @@ def test_neighbours_do_not_disturb_each_other(waiting: Settings) -> None:
     asked = [request(waiting, 10 + number, device=number % 2) for number in range(4)]
     asked[1] = replace(asked[1], end_s=0.1)
     asked[2] = replace(asked[2], end_s=0.05, stops=True)
-    scenario = together(*asked, schedule=Schedule.draw(1, cuts=1))
+    scenario = together(*asked, schedule=drawn_link(1, cuts=1))
     (links,) = scenario.schedules
     other = tuple(replace(link, seed=link.seed + 9, faults=()) for link in links)
     answers = run(observe(replace(scenario, schedules=(links, other))))

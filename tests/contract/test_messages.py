@@ -34,8 +34,8 @@ from dragonrt.node.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
+from dragonrt.testing.faults import Schedule
 from dragonrt.testing.loop import run
-from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL
 from dragonrt.wire import messages as wire

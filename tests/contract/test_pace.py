@@ -9,9 +9,8 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, FederatedSettings, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.faults import Cut, Stall
+from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
-from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script
 from dragonrt.traces import events
 from scripts.campaign.exploration import Observed, Stage, observe

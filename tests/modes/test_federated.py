@@ -21,7 +21,6 @@ from dragonrt.testing.scripted import (
     ScriptedModel,
     SimulatedModel,
     SimulatedSaid,
-    WorkerScript,
 )
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -34,8 +33,8 @@ WEIGHTS = {"one": 0.7, "two": 0.3}
 RESOURCES = Resources(vocabulary=V, members=WEIGHTS)
 MODELS: Mapping[str, SimulatedModel] = {
     "device": ScriptedModel("device", Script(5, vocabulary=V)),
-    "one": ScriptedModel("cloud", WorkerScript(5, vocabulary=V, worker=0)),
-    "two": ScriptedModel("cloud", WorkerScript(5, vocabulary=V, worker=1)),
+    "one": ScriptedModel("cloud", Script(5, vocabulary=V, worker=0)),
+    "two": ScriptedModel("cloud", Script(5, vocabulary=V, worker=1)),
 }
 
 WorkOff = Callable[..., Effects]

@@ -18,13 +18,14 @@ from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
-from dragonrt.traces.timeline import SIDES, Timeline, aligned, timeline
+from dragonrt.traces.timeline import Timeline, aligned, timeline
 from scripts.papers.arena import emulated
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 from scripts.papers.intervals import Row, grouped
