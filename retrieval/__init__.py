@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .documents import SUFFIXES as SUFFIXES
-    from .documents import Parser as Parser
     from .embedding import Embedder as Embedder
     from .failures import DocumentError as DocumentError
     from .failures import MissingKvError as MissingKvError
@@ -21,24 +20,22 @@ if TYPE_CHECKING:
     from .index import Index as Index
     from .index import Progress as Progress
     from .index import Report as Report
+    from .index import Retriever as Retriever
     from .ingestion import content_hash as content_hash
     from .ingestion import index_name as index_name
     from .kv_store import KvStore as KvStore
     from .questions import in_context as in_context
-    from .retriever import Reranker as Reranker
-    from .retriever import Retriever as Retriever
     from .store import Chunk as Chunk
     from .store import Manifest as Manifest
     from .store import Place as Place
     from .store import Search as Search
 
 _MODULES = {
-    **dict.fromkeys(("SUFFIXES", "Parser"), "documents"),
     **dict.fromkeys(("DocumentError", "MissingKvError", "RetrievalError"), "failures"),
-    **dict.fromkeys(("Hit", "Index", "Progress", "Report"), "index"),
+    **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),
     **dict.fromkeys(("content_hash", "index_name"), "ingestion"),
-    **dict.fromkeys(("Reranker", "Retriever"), "retriever"),
     **dict.fromkeys(("Chunk", "Manifest", "Place", "Search"), "store"),
+    "SUFFIXES": "documents",
     "Embedder": "embedding",
     "KvStore": "kv_store",
     "in_context": "questions",

@@ -7,63 +7,41 @@ else the first heading, else the first line.
 
 import math
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from . import office, plain
-from .failures import DocumentError, RetrievalError
+from .failures import DocumentError
 from .files import read_bytes
 from .layout import Document, laid_out
 
 Loader = Callable[[bytes], tuple[str, str]]
-Parser = Literal["pdfium", "docling"]
-"""Of PDF: PDFium reads the text in its order in the file, docling the layout and scanned pages."""
 
 
-def require(parser: Parser) -> None:
-    """Raise RetrievalError unless the parser is installed."""
-    if parser == "docling" and find_spec("docling") is None:
-        raise RetrievalError(
-            "--parser docling needs one more library: pip install '.[docling]', without "
-            "constraints.txt and in an environment of its own"
-        )
-
-
-def way(suffix: str, parser: Parser) -> str:
-    """Return "docling" for a file that it reads, else an empty text."""
-    return "docling" if parser == "docling" and suffix.lower() == ".pdf" else ""
-
-
-def load(path: Path, parser: Parser = "pdfium") -> Document:
+def load(path: Path) -> Document:
     """Read a trusted file in this process, without limits. Raises DocumentError."""
     try:
         data = read_bytes(path, math.inf)
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
-    return parse(data, path.suffix, parser)
+    return parse(data, path.suffix)
 
 
-def parse(data: bytes, suffix: str, parser: Parser = "pdfium") -> Document:
+def parse(data: bytes, suffix: str) -> Document:
     """Read the content of a file of one of the `SUFFIXES`.
 
-    Raises DocumentError if it is damaged, empty, of another kind, or its library is not installed;
-    the message contains neither the file's name nor text of it. Raises MemoryError.
+    Raises MemoryError, or DocumentError with a message that quotes neither name nor text.
     """
     loader = _LOADERS.get(suffix.lower())
     if loader is None:
         raise DocumentError(f"unknown type {suffix or '(none)'}, known are {' '.join(SUFFIXES)}")
     kind, read = loader
-    extra = "documents"
-    if way(suffix, parser):
-        read, extra = office.read_pdf_layout, "docling"
     try:
         document = laid_out(*read(data))
     except (DocumentError, MemoryError):
         raise
     except ImportError as error:
         raise DocumentError(
-            f"{kind} files need more libraries: pip install 'dragonrt[{extra}]'"
+            f"{kind} files need more libraries: pip install 'dragonrt[documents]'"
         ) from error
     except Exception as error:  # of any type; its message may quote the file
         raise DocumentError(f"is not a readable {kind} file: {type(error).__name__}") from error

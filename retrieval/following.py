@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, TypedDict
 
-from .documents import SUFFIXES, Parser
+from .documents import SUFFIXES
 from .embedding import Embedder
 from .failures import RetrievalError
 from .index import Index, Report
@@ -27,6 +27,16 @@ _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
 
 
+class UpdateOptions(TypedDict):
+    """Keyword arguments of `Index.update`."""
+
+    words: int
+    url: str | None
+    exclude: Sequence[str]
+    largest: float
+    follow_links: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """Arguments of `Index.update`, and whether to `watch` the documents from then on."""
@@ -34,13 +44,8 @@ class Order:
     documents: list[str]
     directory: str
     embedder: str
-    words: int
-    url: str | None
-    parser: Parser
-    exclude: Sequence[str]
-    largest: float
     watch: bool
-    follow_links: bool = False
+    options: UpdateOptions
 
 
 def changes(
@@ -109,29 +114,23 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         say(asdict(report))
         return True
 
-    def update() -> None:
-        report = Index.update(
-            directory,
-            documents,
-            embedder,
-            order.words,
-            on_portion=committed,
-            url=order.url,
-            wait_s=_WAIT_S,
-            parser=order.parser,
-            exclude=order.exclude,
-            largest=order.largest,
-            follow_links=order.follow_links,
-        )
-        say(asdict(report))
-
-    batches = changes(documents, directory, order.exclude) if order.watch else iter([set[Path]()])
+    exclude = order.options["exclude"]
+    batches = changes(documents, directory, exclude) if order.watch else iter([set[Path]()])
     for number, batch in enumerate(batches):
         if number == 0 and order.watch:
             say({})
         if number == 0 or batch:
             try:
-                update()
+                committed(
+                    Index.update(
+                        directory,
+                        documents,
+                        embedder,
+                        on_portion=committed,
+                        wait_s=_WAIT_S,
+                        **order.options,
+                    )
+                )
             except RetrievalError as error:
                 say({"error": str(error)})
 

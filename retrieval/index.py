@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from .documents import Parser, require, way
 from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
 from .ingestion import CUT, FoundFiles, find, indexed_file, look
@@ -29,7 +28,7 @@ _PORTION_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question; `score` is their cosine, or the re-ranker's score."""
+    """A chunk found for a question; `score` is their cosine."""
 
     chunk: Chunk
     score: float
@@ -145,8 +144,7 @@ class Index:
             )
         vector = np.asarray(vector, dtype=np.float32)
         found = self._store.search(vector, words_of(question), k, by)
-        found.sort(key=lambda hit: (-hit[0], -hit[1], hit[2].source, hit[2].start))
-        return [Hit(chunk, cosine) for _, cosine, chunk in found]
+        return [Hit(chunk, cosine) for cosine, chunk in found]
 
     @classmethod
     def update(
@@ -155,12 +153,11 @@ class Index:
         documents: Path | Sequence[Path],
         embedder: Embedder,
         words: int = 64,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[Progress], None] = lambda now: None,
         on_portion: Callable[[Report], bool] | None = None,
         rebuild: bool = False,
         url: str | None = None,
         wait_s: float = 0.0,
-        parser: Parser = "pdfium",
         exclude: Sequence[str] = (),
         largest: float = math.inf,
         *,
@@ -181,38 +178,55 @@ class Index:
             rebuild: ignore the present index, whatever its model and state.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
-            parser: what reads PDF; files that another parser read are read again.
-            exclude: patterns of names to leave out, see `ingestion.excluded`.
+            exclude, follow_links: see `ingestion.find`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
-            follow_links: read what links out of the documents lead to.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
-        another model made it, the parser is not installed, or the disk refuses.
+        another model made it, or the disk refuses.
         """
-        require(parser)
         found = find(documents, directory, exclude, follow_links=follow_links)
+        settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
             if url
             else SqliteStore.writing(directory, rebuild, wait_s)
         )
-        with writing as store, Reader(parser, words, largest) as reader:
+        with writing as store, Reader(words, largest) as reader:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
-            settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
-            update = _Update(store, old, settings, found, embedder, reader)
-            report = update.run(progress or (lambda now: None), on_portion)
+            report = _Update(store, old, settings, found, embedder, reader).run(
+                progress, on_portion
+            )
             if not report.left:
                 prune_kv(directory, store.ids())
             return report
+
+
+class Retriever:
+    """An index and the embedding model it was made with."""
+
+    def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
+        """Raise RetrievalError if another embedding model made the index."""
+        index.require(embedder)
+        self.index, self._embedder, self._search = index, embedder, search
+        self.fingerprint = f"{index.fingerprint()} {search}"
+        """Equal if the same chunks are found for every question."""
+
+    def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
+        """Return the `k` most relevant chunks of a cosine from `floor` on, best first."""
+        if len(self.index) == 0 or k < 1:
+            return []
+        vector = self._embedder.encode_question(question)
+        hits = self.index.search(vector, k, question, self._search)
+        return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 
 class _Update:
     """One run of `Index.update`, by the only writer.
 
     `_manifest` is that of the index, None if nothing of it is kept. `_kept` are the files that are
-    as they should be, `_changes` those of them that are not committed yet.
+    as they should be, `_written` those that were read anew, `_changes` what is not committed yet.
     """
 
     def __init__(
@@ -226,15 +240,14 @@ class _Update:
     ) -> None:
         self._store, self._manifest, self._settings = store, old, settings
         self._found, self._embedder, self._reader = found, embedder, reader
-        self._kept: set[str] = set()
+        self._kept, self._written = set[str](), set[str]()
         self._changes: dict[str, IndexedFile] = {}
-        self._changed: set[str] = set()
         self._stamps: dict[str, str] = {}
-        self._skipped = list(found.skipped)
+        self._skipped = dict(found.skipped)
         self._embedded = 0
         self._old = store.files() if old else {}
         self._same_cut = old is not None and old.words == settings.words
-        self._waiting = sorted(self._to_read())
+        self._waiting = sorted(self._to_read(), reverse=True)
         self._portion = self._embedded, time.monotonic()
 
     def _to_read(self) -> Iterator[tuple[int, str]]:
@@ -243,19 +256,14 @@ class _Update:
             try:
                 size, stamp = look(path)
             except DocumentError as error:
-                self._skipped.append((name, str(error)))
+                self._skipped[name] = str(error)
                 continue
-            before = self._old.get(name, ("", ""))[1]
             if size > self._reader.largest:
-                reason = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
-                self._skipped.append((name, reason))
-            elif self._same_cut and stamp and before == self._mark(path, stamp):
+                self._skipped[name] = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
+            elif self._same_cut and stamp[0] != "/" and stamp == self._old.get(name, ("", ""))[1]:
                 self._kept.add(name)
             else:
                 yield size, name
-
-    def _mark(self, path: Path, stamp: str) -> str:
-        return f"{stamp}/{way(path.suffix, self._reader.parser)}{CUT}"
 
     def run(
         self, progress: Callable[[Progress], None], on_portion: Callable[[Report], bool] | None
@@ -263,22 +271,44 @@ class _Update:
         """Bring the index up to date, or a portion of it."""
         done, total = 0, sum(size for size, _ in self._waiting)
         while self._waiting:
-            size, name = self._waiting[0]
+            size, name = self._waiting[-1]
             try:
-                for part in self._take(name, self._found.files[name]):
+                for part in self._read(name):
                     progress(Progress(name, done + int(part * size), total, self._embedded))
                     if self._stops(on_portion):
                         return self._report()
                 self._kept.add(name)
             except DocumentError as error:
-                self._skipped.append((name, str(error)))
-            del self._waiting[0]
+                self._skipped[name] = str(error)
+            self._waiting.pop()
             done += size
             progress(Progress(name, done, total, self._embedded))
             if self._waiting and self._stops(on_portion):
                 return self._report()
         self._commit(last=True)
         return self._report()
+
+    def _read(self, name: str) -> Iterator[float]:
+        """Read a file and embed what is new in it; gives the share that is stored so far."""
+        known, before = self._old.get(name, ("", ""))
+        size, stamp = look(path := self._found.files[name])
+        cut_alike = self._same_cut and before.endswith(f"/{CUT}")
+        content, pieces = self._reader.read(path, size, known if cut_alike else "")
+        if pieces is None:
+            self._stamps[name] = stamp
+            return
+        file, model = indexed_file(name, content, pieces, stamp), self._embedder.fingerprint
+        new = self._store.without_vector(model, file.chunks)
+        for first in range(0, len(new), _AT_ONCE):
+            part = new[first : first + _AT_ONCE]
+            vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
+            named = {chunk.digest: vector for chunk, vector in zip(part, vectors, strict=True)}
+            self._store.keep_vectors(model, named)
+            self._embedded += len(part)
+            if first + _AT_ONCE < len(new):
+                yield (first + _AT_ONCE) / len(new)
+        self._changes[name] = file
+        self._written.add(name)
 
     def _stops(self, on_portion: Callable[[Report], bool] | None) -> bool:
         """Commit a portion if it is complete, and return whether the update is to end there."""
@@ -295,10 +325,10 @@ class _Update:
     def _commit(self, *, last: bool) -> None:
         # Files still to be read stay in the index as they were, if they were cut alike.
         waiting = {name for _, name in self._waiting if self._same_cut}
-        paths = self._kept | (waiting & self._old.keys())
-        ours, made, gone = self._settings, self._manifest, self._store.files().keys() - paths
-        if self._changes or made is None or made.settings() != ours or gone:
-            self._manifest = self._store.commit(ours, self._changes, paths, last=last)
+        gone = self._store.files().keys() - self._kept - (waiting & self._old.keys())
+        before = self._manifest and self._manifest.settings()
+        if self._changes or before != self._settings or gone:
+            self._manifest = self._store.commit(self._settings, self._changes, gone, last=last)
             self._changes = {}
         self._store.stamp(self._stamps)
         self._stamps = {}
@@ -309,44 +339,18 @@ class _Update:
         waiting = {name for _, name in self._waiting}
         return Report(
             added=len(self._kept - old),
-            changed=len(self._changed & old),
+            changed=len(self._written & old),
             deleted=len(old - self._kept - waiting),
-            unchanged=len((self._kept & old) - self._changed),
-            skipped=tuple(sorted(self._skipped)),
+            unchanged=len((self._kept & old) - self._written),
+            skipped=tuple(sorted(self._skipped.items())),
             ignored=self._found.ignored,
             chunks=manifest.chunks,
             embedded=self._embedded,
             snapshot=manifest.snapshot,
             left=len(waiting),
             left_bytes=sum(size for size, _ in self._waiting),
-            next_file=self._waiting[0][1] if waiting else "",
+            next_file=self._waiting[-1][1] if waiting else "",
         )
-
-    def _take(self, name: str, path: Path) -> Iterator[float]:
-        """Read a file and embed what is new in it; gives the share that is stored so far."""
-        known, before = self._old.get(name, ("", ""))
-        size, stamp = look(path)
-        mark = self._mark(path, stamp)
-        same_way = self._same_cut and before.partition("/")[2] == mark.partition("/")[2]
-        content, pieces = self._reader.read(path, size, known if same_way else "")
-        if pieces is None:
-            self._stamps[name] = mark
-            return
-        file, model = indexed_file(name, content, pieces, mark), self._embedder.fingerprint
-        new = self._store.without_vector(model, file.chunks)
-        for first in range(0, len(new), _AT_ONCE):
-            part = new[first : first + _AT_ONCE]
-            vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
-            named = {chunk.digest: vector for chunk, vector in zip(part, vectors, strict=True)}
-            self._store.keep_vectors(model, named)
-            self._embedded += len(part)
-            if first + _AT_ONCE < len(new):
-                yield (first + _AT_ONCE) / len(new)
-        if self._same_cut and content == known and file.chunks == self._store.chunks_in(name):
-            self._stamps[name] = mark
-        else:
-            self._changes[name] = file
-            self._changed.add(name)
 
 
 def _embedded_text(chunk: Chunk) -> str:

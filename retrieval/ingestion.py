@@ -122,9 +122,9 @@ def content_hash(path: Path) -> str:
 
 
 def look(path: Path) -> tuple[int, str]:
-    """Return a file's size, and a stamp that changes whenever its content does.
+    """Return a file's size, and a stamp that changes with its content and with `CUT`.
 
-    The stamp is empty if the content changed just now: two changes in one tick of the file system's
+    It begins with "/" if the content changed just now: two changes in one tick of the file system's
     clock have one time (as in git's index). Raises DocumentError unless it is a regular file.
     """
     try:
@@ -135,7 +135,7 @@ def look(path: Path) -> tuple[int, str]:
         raise DocumentError("is not a regular file")
     settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) >= _SETTLED_NS
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    return found.st_size, stamp if settled else ""
+    return found.st_size, f"{stamp if settled else ''}/{CUT}"
 
 
 def indexed_file(name: str, content: str, pieces: Sequence[Piece], stamp: str) -> IndexedFile:

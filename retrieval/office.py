@@ -7,14 +7,13 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from functools import cache
 from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from .html import marked_text
-from .layout import HEADING, PAGE, heading, page, table
+from .layout import HEADING, heading, page, table
 from .plain import decoded, markdown_text
 
 
@@ -31,37 +30,6 @@ def read_pdf(data: bytes) -> tuple[str, str]:
         title = str(pdf.get_metadata_dict().get("Title", ""))
     # PDFium marks a hyphen that only divides a word at a line's end.
     return "".join(page(re.sub("[\x02\ufffe](?:\r?\n)?", "", text)) for text in pages), title
-
-
-def read_pdf_layout(data: bytes) -> tuple[str, str]:
-    """Read a PDF by docling: in reading order, with headings and tables, scanned pages by OCR."""
-    from docling.datamodel.base_models import DocumentStream
-
-    blocks: list[str] = []
-    title, pages = "", 0
-    stream = DocumentStream(name="document.pdf", stream=BytesIO(data))
-    document = _docling().convert(stream).document
-    for item, _ in document.iterate_items():
-        block = getattr(item, "text", "")  # a picture has none
-        if item.label in ("table", "document_index"):
-            block = table([cell.text for cell in row] for row in item.data.grid)
-        elif item.label in ("title", "section_header") and block:
-            title = title or (block if item.label == "title" else "")
-            # Docling counts levels from below the title.
-            block = heading(block, getattr(item, "level", 0) + 1)
-        if block.strip():
-            number = max(item.prov[0].page_no if item.prov else 0, pages)
-            blocks.append(PAGE * (number - pages) + block.strip())
-            pages = number
-    return _paragraphs(blocks), title
-
-
-@cache
-def _docling() -> Any:
-    """The converter, which loads its models once."""
-    from docling.document_converter import DocumentConverter
-
-    return DocumentConverter()
 
 
 def read_docx(data: bytes) -> tuple[str, str]:

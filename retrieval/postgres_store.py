@@ -1,8 +1,8 @@
 """An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
 
 PostgreSQL has no BM25, and its parser reads "E-4312" as a negative number. So it is given texts as
-separate words, and one query per search computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75):
-the same corpus gives the same hits in either store.
+separate words, and a query computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75): the same
+corpus gives the same hits in either store.
 """
 
 import hashlib
@@ -16,20 +16,7 @@ import numpy as np
 from .chunking import spaced
 from .embedding import Vectors
 from .failures import RetrievalError
-from .store import (
-    CHUNK,
-    FORMAT,
-    FREQUENT,
-    FUSION,
-    LEAST_POOL,
-    PLACES,
-    TABLES,
-    Manifest,
-    Scored,
-    Search,
-    Store,
-    chunks_of,
-)
+from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
 _CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
@@ -47,7 +34,7 @@ CREATE INDEX IF NOT EXISTS searched_words ON searched USING gin (words);
 COMMENT ON COLUMN manifest.fingerprint IS 'format {FORMAT}';
 """
 
-_SEARCH = """
+_WITH_WORDS = """
 WITH asked AS (
     SELECT word, place, (tsvector_to_array(to_tsvector('english', word)))[1] AS lexeme
     FROM unnest(?::text[]) WITH ORDINALITY AS given (word, place)
@@ -75,21 +62,11 @@ WITH asked AS (
     JOIN known USING (lexeme)
     CROSS JOIN (SELECT count(*) AS total, avg(length) AS average FROM searched) AS sizes
     GROUP BY chunk
-), worded AS (
-    SELECT chunk, row_number() OVER (ORDER BY score DESC, chunk) AS place FROM (
-        SELECT *, max(score) OVER () AS best FROM scored ORDER BY score DESC, chunk LIMIT ?
-    ) AS most
-    WHERE NOT ? OR (2 * score >= best AND 2 * shared >= ?)
-), near AS (
-    SELECT chunk, row_number() OVER (ORDER BY distance, chunk) AS place FROM (
-        SELECT chunk, {distance} AS distance {rows} ORDER BY {distance} LIMIT ?
-    ) AS nearest
-), best AS (
-    SELECT chunk, sum(1.0 / ({fusion} + place)) AS rank, -({distance}) AS cosine
-    FROM (TABLE near UNION ALL TABLE worded) AS places JOIN searched USING (chunk)
-    GROUP BY chunk, embedding ORDER BY rank DESC, cosine DESC LIMIT ?
 )
-SELECT rank, cosine, {chunk} FROM {places} JOIN best USING (chunk)
+SELECT chunk FROM (
+    SELECT *, max(score) OVER () AS best FROM scored ORDER BY score DESC, chunk LIMIT ?
+) AS most
+WHERE NOT ? OR (2 * score >= best AND 2 * shared >= ?) ORDER BY score DESC, chunk
 """
 
 
@@ -108,7 +85,6 @@ class PostgresStore(Store):
             raise RetrievalError(
                 "a PostgreSQL store needs one more library: pip install '.[postgres]'"
             ) from error
-        self._search = ""
         with self.explaining():
             super().__init__(psycopg.connect(url))
 
@@ -145,15 +121,18 @@ class PostgresStore(Store):
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:
-        self._search = _SEARCH.format(
-            distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
-            rows=_rows_of(manifest),
-            frequent=FREQUENT,
-            fusion=FUSION,
-            chunk=CHUNK,
-            places=PLACES,
-        )
+        distance = f"embedding::vector({manifest.dimension}) <#> ?::vector"
+        self._nearest = f"SELECT chunk, {distance} {_rows_of(manifest)} ORDER BY 2 LIMIT ?"
         self.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
+
+    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        rows = self.run(self._nearest, _literal(vector), k)
+        rows.sort(key=lambda row: (row[1], row[0]))
+        return [(number, -distance) for number, distance in rows]
+
+    def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
+        sql = _WITH_WORDS.format(frequent=FREQUENT)
+        return [number for (number,) in self.run(sql, list(words), k, filtered, len(words))]
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
         """Run a statement that takes a lock; RetrievalError `busy` if others keep it too long."""
@@ -168,26 +147,6 @@ class PostgresStore(Store):
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return super().run(sql.replace("?", "%s"), *values)
-
-    def search(self, vector: Vectors, words: Sequence[str], k: int, by: Search) -> Scored:
-        pool = k if by == "dense" else max(4 * k, LEAST_POOL)
-        at = _literal(vector)
-        rows = self.run(
-            self._search,
-            list(words),
-            0 if by == "dense" else pool,
-            by == "hybrid",
-            len(words),
-            at,
-            at,
-            0 if by == "words" else pool,
-            at,
-            k,
-        )
-        ranks = {number: (float(rank), cosine) for rank, cosine, number, *_ in rows}
-        return [
-            (*ranks[number], chunk) for number, chunk in chunks_of(row[2:] for row in rows).items()
-        ]
 
     def prepare_search(self, manifest: Manifest) -> None:
         self.run("DELETE FROM searched WHERE fingerprint <> ?", manifest.fingerprint)

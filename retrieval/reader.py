@@ -2,8 +2,8 @@
 
 A file may be made to take all memory or time of its parser, or to crash it, and no library is safe
 from that. So `python -m retrieval.reader` parses. For each line of JSON, `[path, known hash,
-seconds]`, it writes one: {"content": hash, "pieces": chunks} or {"reason": why there are none}. It
-ends with its input, also in the middle of a file.
+seconds, words, largest]`, it writes one: {"content": hash, "pieces": chunks} or {"reason": why
+there are none}. It ends with its input, also in the middle of a file.
 """
 
 import hashlib
@@ -15,12 +15,11 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from .chunking import chunk, header
-from .documents import Parser, parse, way
+from .documents import parse
 from .failures import DocumentError, RetrievalError
 from .files import read_bytes
 
@@ -34,20 +33,12 @@ Piece = tuple[str, str, int, int, int]
 """Text, title, first character, end and page of a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What reading one file may take: bytes of memory, and seconds of the processor."""
-
-    memory: int
-    seconds: float
-    seconds_per_mb: float
-
-
-LIMITS = {"": Limits(2**30, 20.0, 5.0), "docling": Limits(2**35, 600.0, 3600.0)}
-"""By `documents.way`."""
-
+MEMORY = 2**30
+"""Bytes that reading one file may take."""
+SECONDS, SECONDS_PER_MB = 20.0, 5.0
+"""Time of the processor that it may take: at least, and for its size."""
 _WAITED = 4
-"""Wall-clock time that a file may take, in multiples of its seconds of the processor."""
+"""The same of wall-clock time, in multiples of it."""
 _START_S = 30.0
 _ENVIRONMENT = (
     "PATH PYTHONPATH PYTHONHOME PYTHONUTF8 VIRTUAL_ENV LANG LC_ALL LC_CTYPE "
@@ -59,13 +50,11 @@ _ENVIRONMENT = (
 class Reader:
     """The process, started with the first file and again after its death; a context, which ends it.
 
-    It cuts texts into chunks of `words` words, and skips files and texts larger than `largest`.
+    It cuts texts into chunks of `words` words; files and texts larger than `largest` are errors.
     """
 
-    def __init__(
-        self, parser: Parser = "pdfium", words: int = 64, largest: float = math.inf
-    ) -> None:
-        self.parser, self.words, self.largest = parser, words, largest
+    def __init__(self, words: int = 64, largest: float = math.inf) -> None:
+        self.words, self.largest = words, largest
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -79,22 +68,21 @@ class Reader:
 
         Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
         """
-        limits = LIMITS[way(path.suffix, self.parser)]
-        seconds = limits.seconds + limits.seconds_per_mb * size / 1e6
+        seconds = SECONDS + SECONDS_PER_MB * size / 1e6
         process = self._process or self._start()
-        line = _ask(process, json.dumps([str(path), known, seconds]).encode() + b"\n", seconds)
+        request = json.dumps([str(path), known, seconds, self.words, self.largest])
+        line = _ask(process, request.encode() + b"\n", seconds)
         if not line.endswith(b"\n"):
-            raise DocumentError(self._why_it_died(seconds))
+            raise DocumentError(self._why_it_died(process, seconds))
         answer: dict[str, Any] = json.loads(line)
         if "reason" in answer:
             raise DocumentError(answer["reason"])
         return answer["content"], answer["pieces"]
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        arguments = [self.parser, str(self.words), str(self.largest)]
         try:
             self._process = process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "retrieval.reader", *arguments],
+                [sys.executable, "-P", "-m", "retrieval.reader"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # the libraries' messages may quote a document
@@ -103,27 +91,26 @@ class Reader:
         except OSError as error:
             raise RetrievalError(f"no process can read documents: {error.strerror}") from error
         if not _ask(process, b"", _START_S):
+            self._end()
             raise RetrievalError(
                 f"documents cannot be read: {sys.executable} -m retrieval.reader does not start "
-                f"(exit code {self._end()})"
+                f"(exit code {process.returncode})"
             )
         return process
 
-    def _why_it_died(self, seconds: float) -> str:
-        code = self._end()
+    def _why_it_died(self, process: "subprocess.Popen[bytes]", seconds: float) -> str:
+        self._end()
+        code = process.returncode
         if code in (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0)):
             return f"takes too long to read: more than {seconds:.0f} s, or all memory"
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return f"cannot be read: its parser breaks off ({name})"
 
-    def _end(self) -> int:
-        """End the process, if there is one, and return its exit code."""
-        if (process := self._process) is None:
-            return 0
-        self._process = None
-        with suppress(BrokenPipeError), process:  # it has not read all its input
-            process.kill()
-        return process.returncode
+    def _end(self) -> None:
+        if (process := self._process) is not None:
+            self._process = None
+            with suppress(BrokenPipeError), process:  # it has not read all its input
+                process.kill()
 
 
 def _ask(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> bytes:
@@ -146,48 +133,47 @@ def _ask(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> byt
 # In the process.
 
 
-def _read(reader: Reader, path: Path, known: str, memory: int, seconds: float) -> dict[str, Any]:
+def _read(name: str, known: str, seconds: float, words: int, largest: float) -> dict[str, Any]:
+    path = Path(name)
     try:
-        data = read_bytes(path, reader.largest)
+        data = read_bytes(path, largest)
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
     content = hashlib.sha256(data).hexdigest()
     if content == known:
         return {"content": content, "pieces": None}
-    _limit(memory, seconds)
-    document = parse(data, path.suffix, reader.parser)
+    _limit(seconds)
+    document = parse(data, path.suffix)
     del data
-    if (size := len(document.text)) > reader.largest:
+    if (size := len(document.text)) > largest:
         raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than --largest-file allows")
     pieces: list[Piece] = []
     starts = [start for start, _ in document.sections]
-    for start, end in chunk(document.text, reader.words, starts, document.tables):
+    for start, end in chunk(document.text, words, starts, document.tables):
         text = document.text[start:end]
-        if above := header(document.text, start, document.tables, reader.words):
+        if above := header(document.text, start, document.tables, words):
             text = f"{above}\n{text}"
         pieces.append((text, document.name(start), start, end, document.page(start)))
     return {"content": content, "pieces": pieces}
 
 
-def _limit(memory: int, seconds: float) -> None:
+def _limit(seconds: float) -> None:
     """Have the system end this process after so many more seconds, and refuse it more memory."""
     if resource is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         end = int(used.ru_utime + used.ru_stime + seconds) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
-        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
 
 
-def _answer(reader: Reader, line: bytes) -> bytes:
-    name, known, seconds = json.loads(line)
-    memory = LIMITS[way(Path(name).suffix, reader.parser)].memory
+def _answer(line: str) -> str:
     try:
-        return json.dumps(_read(reader, Path(name), known, memory, seconds)).encode()
+        return json.dumps(_read(*json.loads(line)))
     except DocumentError as error:
         reason = str(error)
     except MemoryError:
-        reason = f"needs more than {memory // 2**20} MiB of memory to be read"
-    return json.dumps({"reason": reason}).encode()
+        reason = f"needs more than {MEMORY // 2**20} MiB of memory to be read"
+    return json.dumps({"reason": reason})
 
 
 def _end_with_input(*, now: bool) -> None:
@@ -207,16 +193,13 @@ def _main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would contain private text
     with suppress(OSError):  # first to go if memory is short
         Path("/proc/self/oom_score_adj").write_text("1000")
-    parser, words, largest = sys.argv[1:]
-    reader = Reader(cast(Parser, parser), int(words), float(largest))
-    answer = b"{}"
+    answer = "{}"
     while True:
-        sys.stdout.buffer.write(answer + b"\n")
-        sys.stdout.buffer.flush()
-        if not (line := sys.stdin.buffer.readline()):
+        print(answer, flush=True)
+        if not (line := sys.stdin.readline()):
             return
         _end_with_input(now=True)
-        answer = _answer(reader, line)
+        answer = _answer(line)
         _end_with_input(now=False)
 
 

@@ -5,6 +5,7 @@ model that made it. Vectors are stored as they come; everything else changes in 
 interrupted update leaves the index as it was, and the next one finds the finished vectors.
 """
 
+import heapq
 import time
 import weakref
 from abc import ABC, abstractmethod
@@ -12,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
 
 from .embedding import Embedder, Vectors
 from .failures import RetrievalError
@@ -87,9 +90,6 @@ class Manifest:
 Search = Literal["hybrid", "dense", "words"]
 """How chunks are chosen: see `Index.search`."""
 
-Scored = list[tuple[float, float, Chunk]]
-"""Chunks with their ranks (greater is better) and cosines."""
-
 FORMAT = 4
 """Of the tables; a store of another format is refused until it is rebuilt."""
 
@@ -115,12 +115,11 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 """
 
-FUSION = 60
-LEAST_POOL = 50  # chunks of each order that are fused
 FREQUENT = 1000
+_FUSION = 60
+_LEAST_POOL = 50  # chunks of each order that are fused
 
-PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
-CHUNK = "chunk, digest, text, title, path, first, last, page"
+_PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
 _PUT_FILE = """
 INSERT INTO files (path, content, stamp) VALUES (?, ?, ?) ON CONFLICT (path)
@@ -162,18 +161,20 @@ class Store(ABC):
         """Prepare `search` in the snapshot that is read."""
 
     @abstractmethod
-    def search(self, vector: Vectors, words: Sequence[str], k: int, by: Search) -> Scored:
-        """Return `k` chunks that may answer a question, by its embedding and words, in any order.
+    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """Return the ids and cosines of the `k` chunks nearest to a vector, nearest first."""
+
+    @abstractmethod
+    def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
+        """Return the ids of the `k` best chunks by their words (BM25), best first.
 
         The rarest words, in up to `FREQUENT` chunks together, select chunks. If no word is so rare,
         the two rarest select the chunks that have both, up to 2 `FREQUENT`. All words count in the
-        score. Where both orders are fused, chunks of half the words and half the best score count:
-        else any chunk near the question that shares a common word would precede the nearest one.
+        score. If `filtered`, only chunks of half the words and half the best score are returned.
         """
 
-    @abstractmethod
-    def prepare_search(self, manifest: Manifest) -> None:
-        """Update what `search` reads, within the transaction that changes the rest."""
+    def prepare_search(self, manifest: Manifest) -> None:  # noqa: B027 (SQLite has triggers)
+        """Update what is searched, within the transaction that changes the rest."""
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
@@ -252,14 +253,52 @@ class Store(ABC):
                 f"dragonrt index {manifest.documents}{self.options} --rebuild"
             )
 
+    def search(
+        self, vector: Vectors, words: Sequence[str], k: int, by: Search
+    ) -> list[tuple[float, Chunk]]:
+        """Return `k` chunks that may answer a question, and their cosines, best first.
+
+        Where both orders are fused, words that many chunks share do not count: else any chunk near
+        the question that has one would precede the nearest one.
+        """
+        pool = k if by == "dense" else max(4 * k, _LEAST_POOL)
+        cosines = {} if by == "words" else dict(self.nearest(vector, pool))
+        worded = [] if by == "dense" else self.with_words(words, pool, filtered=by == "hybrid")
+        ranks: dict[int, float] = {}
+        for order in (list(cosines), worded):
+            for place, number in enumerate(order, start=1):
+                ranks[number] = ranks.get(number, 0.0) + 1 / (_FUSION + place)
+        best = heapq.nlargest(k, ranks, key=lambda n: (ranks[n], cosines.get(n, -1.0)))
+        cosines |= self._cosines([n for n in best if n not in cosines], vector)
+        chunks = self.chunks(best)
+        found = [(ranks[n], cosines[n], chunks[n]) for n in best]
+        found.sort(key=lambda hit: (-hit[0], -hit[1], hit[2].source, hit[2].start))
+        return [(cosine, chunk) for _, cosine, chunk in found]
+
+    def _cosines(self, numbers: Collection[int], vector: Vectors) -> dict[int, float]:
+        rows = self.run(
+            f"SELECT id, vector FROM chunks JOIN vectors USING (digest) WHERE {_among(numbers)} "
+            "AND fingerprint = (SELECT fingerprint FROM manifest)"
+        )
+        return {number: float(np.frombuffer(each, np.float32) @ vector) for number, each in rows}
+
     def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
         """Return the chunks with the ids `numbers`, by id."""
-        among = ", ".join(map(str, numbers))
-        return chunks_of(self.run(f"SELECT {CHUNK} FROM {PLACES} WHERE chunk IN ({among})"))
+        found: dict[int, Chunk] = {}
+        for number, digest, text, title, path, *place in self.run(
+            f"SELECT chunk, digest, text, title, path, first, last, page FROM {_PLACES} "
+            f"WHERE {_among(numbers)} ORDER BY path, first"
+        ):
+            if before := found.get(number):
+                copies = (*before.copies, Place(_name(path), *place))
+                found[number] = replace(before, copies=copies)
+            else:
+                found[number] = Chunk(digest, text, title, _name(path), *place)
+        return found
 
     def ids(self) -> dict[str, int]:
         """Return the id of every chunk by its digest, in the order of the files."""
-        return dict(self.run(f"SELECT digest, chunk FROM {PLACES} ORDER BY path, first"))
+        return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY path, first"))
 
     def longer(self, characters: int) -> list[int]:
         """Return the ids of the chunks whose text and title have more characters."""
@@ -276,11 +315,6 @@ class Store(ABC):
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
-
-    def chunks_in(self, path: str) -> tuple[Chunk, ...]:
-        """Return the chunks of a file, in order."""
-        sql = f"SELECT {CHUNK} FROM {PLACES} WHERE path = ? ORDER BY first"
-        return tuple(_chunk(row) for _, *row in self.run(sql, _key(path)))
 
     def without_vector(self, fingerprint: str, chunks: Iterable[Chunk]) -> list[Chunk]:
         """Return those of `chunks` that have no vector by a model, each once."""
@@ -299,21 +333,25 @@ class Store(ABC):
         self,
         settings: Manifest,
         changes: Mapping[str, IndexedFile],
-        paths: Collection[str],
+        gone: Iterable[str],
         *,
-        last: bool = True,
+        last: bool,
     ) -> Manifest:
-        """Make the index hold the files `paths`, those in `changes` as given there.
+        """Put files, delete those that are `gone`, and return the next snapshot's manifest.
 
-        Returns the manifest: `settings` with the next snapshot's number and sizes. Every chunk's
-        vector has been stored. The `last` commit of an update deletes the vectors of no chunk.
+        Every chunk's vector has been stored. The `last` commit of an update deletes the vectors of
+        no chunk.
         """
         self.flush()
         try:
-            for gone in self.files().keys() - set(paths):
-                self.run("DELETE FROM files WHERE path = ?", _key(gone))
+            for path in gone:
+                self.run("DELETE FROM files WHERE path = ?", _key(path))
             for path, file in changes.items():
-                self._put(_key(path), file)
+                ((number,),) = self.run(_PUT_FILE, _key(path), file.content, file.stamp)
+                self.run("DELETE FROM places WHERE file = ?", number)
+                for chunk in file.chunks:
+                    self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title)
+                    self.run(_PUT_PLACE, number, chunk.start, chunk.end, chunk.page, chunk.digest)
             self.run("DELETE FROM chunks WHERE id NOT IN (SELECT chunk FROM places)")
             if last:
                 self.run(
@@ -322,14 +360,18 @@ class Store(ABC):
                     settings.fingerprint,
                 )
             before = self.manifest()
-            ((chunks, dimension),) = self.run(
-                "SELECT count(*), (SELECT length(vector) / 4 FROM vectors WHERE fingerprint = ? "
-                "LIMIT 1) FROM chunks",
+            ((files, chunks, dimension),) = self.run(
+                "SELECT (SELECT count(*) FROM files), count(*), (SELECT length(vector) / 4 "
+                "FROM vectors WHERE fingerprint = ? LIMIT 1) FROM chunks",
                 settings.fingerprint,
             )
-            snapshot = before.snapshot + 1 if before else 1
-            sizes = {"files": len(paths), "chunks": chunks, "dimension": dimension or 0}
-            manifest = replace(settings, snapshot=snapshot, **sizes)
+            manifest = replace(
+                settings,
+                snapshot=before.snapshot + 1 if before else 1,
+                files=files,
+                chunks=chunks,
+                dimension=dimension or 0,
+            )
             self.run("DELETE FROM manifest")
             places = ", ".join("?" * len(fields(Manifest)))
             self.run(f"INSERT INTO manifest ({_MANIFEST}) VALUES ({places})", *astuple(manifest))
@@ -340,30 +382,10 @@ class Store(ABC):
             raise
         return manifest
 
-    def _put(self, key: bytes, file: IndexedFile) -> None:
-        ((number,),) = self.run(_PUT_FILE, key, file.content, file.stamp)
-        self.run("DELETE FROM places WHERE file = ?", number)
-        for chunk in file.chunks:
-            self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title)
-            self.run(_PUT_PLACE, number, chunk.start, chunk.end, chunk.page, chunk.digest)
 
-
-def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
-    """Return chunks by id, from the columns `CHUNK` of all their places."""
-    found: dict[int, Chunk] = {}
-    for number, *row in sorted(rows, key=lambda row: row[4:6]):
-        at = _chunk(row)
-        if number in found:
-            copy = Place(at.source, at.start, at.end, at.page)
-            found[number] = replace(found[number], copies=(*found[number].copies, copy))
-        else:
-            found[number] = at
-    return found
-
-
-def _chunk(row: Sequence[Any]) -> Chunk:
-    digest, text, title, path, *place = row
-    return Chunk(digest, text, title, _name(path), *place)
+def _among(numbers: Collection[int]) -> str:
+    """Return a condition on a chunk's id that is valid SQL without `numbers`, too."""
+    return f"chunks.id IN ({', '.join(map(str, numbers)) or 'NULL'})"
 
 
 def _key(path: str) -> bytes:

@@ -16,7 +16,7 @@ from dragonrt.node.side_settings import SideSettings
     {SideSettings: "Index"},
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
-        *("embedder", "chunk_words", "kv_cache", "kv_type", "parser"),
+        *("embedder", "chunk_words", "kv_cache", "kv_type"),
         *("exclude", "largest_file", "follow_links", "rebuild"),
     ),
 )

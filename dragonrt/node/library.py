@@ -20,7 +20,6 @@ from retrieval import (
     Hit,
     KvStore,
     MissingKvError,
-    Reranker,
     RetrievalError,
     Retriever,
 )
@@ -43,7 +42,6 @@ class Library:
     embedder: Embedder
     kv: KvStore
     newest: Callable[[], Retriever]
-    reranker: Reranker | None = None
     kv_type: KvType = "model"
     incomplete: bool = False
     skipped: int = 0
@@ -55,12 +53,10 @@ class Library:
         return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
-        """Return the relevance of chunks to a text: the re-ranker's score, else the cosine."""
-        texts = [chunk.text for chunk in chunks]
-        if self.reranker is not None:
-            return [float(score) for score in self.reranker.score(text, texts)]
+        """Return the relevance of chunks to a text: their cosines."""
         question = self.embedder.encode_question(text)
-        return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
+        vectors = self.embedder.encode([chunk.text for chunk in chunks])
+        return [float(cosine) for cosine in vectors @ question]
 
     def tokens(self, chunk: Chunk) -> list[int]:
         """Return the tokens of a chunk, cut with a notice at half of the model's context."""

@@ -30,11 +30,10 @@ from retrieval import (
     KvStore,
     Progress,
     Report,
-    Reranker,
     RetrievalError,
     Retriever,
 )
-from retrieval.following import Order
+from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
@@ -81,7 +80,7 @@ def load_model(settings: SideSettings) -> LanguageModel:
 
 def update_index(
     settings: SideSettings,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
     """Index the documents of a side, if it has any; see `Index.update`. Raises DragonError."""
@@ -93,16 +92,11 @@ def update_index(
             directory,
             settings.documents,
             _embedder(settings.embedder),
-            settings.chunk_words,
-            on_progress,
-            on_portion,
-            settings.rebuild,
-            settings.store,
-            LOCKED_S,
-            settings.parser,
-            settings.exclude,
-            parse_size(settings.largest_file),
-            follow_links=settings.follow_links,
+            progress=on_progress,
+            on_portion=on_portion,
+            rebuild=settings.rebuild,
+            wait_s=LOCKED_S,
+            **_options(settings),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -120,14 +114,13 @@ def open_library(
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
         embedder = _embedder(settings.embedder)
-        reranker = Reranker.load(settings.reranker) if settings.reranker is not None else None
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
-            return Retriever(index, embedder, reranker, settings.search)
+            return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, reranker, settings.kv_type, incomplete)
+        return Library(model, found, embedder, kv, newest, settings.kv_type, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -135,7 +128,7 @@ def open_library(
 def complete_library(
     settings: SideSettings,
     model: LanguageModel,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     *,
     kv: bool = True,
 ) -> Library | None:
@@ -209,21 +202,23 @@ async def local_side(
                 on_report(report)
 
             if side.following is not None:
-                watching = reindexing(_order(settings), library, reported, side.following)
+                order = Order(
+                    [str(path) for path in settings.documents],
+                    str(index_directory(settings)),
+                    settings.embedder,
+                    settings.watch,
+                    _options(settings),
+                )
+                watching = reindexing(order, library, reported, side.following)
                 await stack.enter_async_context(watching)
         yield side
 
 
-def _order(settings: SideSettings) -> Order:
-    return Order(
-        [str(path) for path in settings.documents],
-        str(index_directory(settings)),
-        settings.embedder,
-        settings.chunk_words,
-        settings.store,
-        settings.parser,
-        settings.exclude,
-        parse_size(settings.largest_file),
-        settings.watch,
-        settings.follow_links,
+def _options(settings: SideSettings) -> UpdateOptions:
+    return UpdateOptions(
+        words=settings.chunk_words,
+        url=settings.store,
+        exclude=settings.exclude,
+        largest=parse_size(settings.largest_file),
+        follow_links=settings.follow_links,
     )

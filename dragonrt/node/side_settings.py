@@ -10,7 +10,6 @@ from dragonrt.settings import setting
 from dragonrt.side import KvType, Precision, Side, TorchDevice
 
 Search = Literal["hybrid", "dense", "words"]
-Parser = Literal["pdfium", "docling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,7 @@ class SideSettings:
         None, "PostgreSQL URL: keep the index there, for many machines.", limit=4096
     )
     embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
-    reranker: str | None = setting(
-        None, "Cross-encoder that reranks: directory or hub id.", limit=4096
-    )
     chunk_words: int = setting(128, "Words per chunk.", low=1)
-    parser: Parser = setting(
-        "pdfium", "PDF reader: pdfium, or docling (layout, tables, scanned pages; slow)."
-    )
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )

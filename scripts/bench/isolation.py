@@ -168,7 +168,7 @@ def _found(
     """Index the world's documents, in place of another's, and search for what is asked."""
     embedder, retrievers = Embedder.load(side.embedder), []
     for name, documents in (("device", world.device), ("cloud", world.cloud)):
-        Index.update(index / name, documents, embedder, words=side.chunk_words, parser=side.parser)
+        Index.update(index / name, documents, embedder, words=side.chunk_words)
         retrievers.append(Retriever(Index.open(index / name), embedder, search=side.search))
     for known in chosen(world.questions, share, question.seed):
         device, cloud = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrieval import Embedder, Index, KvStore, RetrievalError, nearest, store
+from retrieval import Embedder, Index, KvStore, RetrievalError, store
 from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes
@@ -78,16 +78,10 @@ def torn(copy: Path, into: Path) -> Path | None:
     return into
 
 
-@pytest.mark.parametrize("approximate", [False, True])
 @pytest.mark.slow
 def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
-    tmp_path: Path,
-    documents: Path,
-    hashes: WordHashes,
-    monkeypatch: pytest.MonkeyPatch,
-    approximate: bool,
+    tmp_path: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 1 if approximate else 1000)
     embedder = hashes.embedder()
     where = tmp_path / "index"
     Index.update(where, documents, embedder)
@@ -110,7 +104,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
     monkeypatch.setattr("os.fsync", lambda _: None)  # no more crashes: be fast
     cut = [torn(copy, tmp_path / "torn" / copy.name) for copy in points.copies]
     assert all(answers(copy, embedder) in (old, new) for copy in cut if copy is not None)
-    assert sum(copy is not None for copy in cut) > 30
+    assert sum(copy is not None for copy in cut) > 20
     for copy in points.copies + [copy for copy in cut if copy is not None]:
         Index.update(copy, documents, embedder)
         assert answers(copy, embedder) == new
@@ -118,8 +112,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
         assert KvStore(copy, "model").stored() < digests, "KV of deleted chunks is deleted"
         left = {path.relative_to(copy).parts[0] for path in copy.rglob("*") if path.is_file()}
         left -= {"index.sqlite-wal", "index.sqlite-shm"}  # they go with the last reader
-        valid = f"nearest-{Index.open(copy).manifest.snapshot}.faiss"
-        assert left == {"index.sqlite", "writer.lock", "kv", valid}
+        assert left == {"index.sqlite", "writer.lock", "kv"}
         assert len(list((copy / "kv" / "model").iterdir())) == 2
 
 

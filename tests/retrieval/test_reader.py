@@ -13,13 +13,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from retrieval import DocumentError, Embedder, Index, RetrievalError
-from retrieval.reader import LIMITS, Reader
+from retrieval import reader as reading
+from retrieval.reader import MEMORY, Reader
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the limits are the system's")
 
@@ -121,13 +121,14 @@ def test_what_unpacks_to_gigabytes_is_skipped_within_a_gibibyte(
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     reason, most = done.stdout.splitlines()
     assert reason
-    assert int(most) * 1024 < 1.1 * LIMITS[""].memory
+    assert int(most) * 1024 < 1.1 * MEMORY
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [b"<div>" * 900_000 + b"x", b"<table><tr><td>" * 300_000 + b"x"])
 def test_deep_pages_end(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LIMITS, "", replace(LIMITS[""], seconds=2.0, seconds_per_mb=0.0))
+    monkeypatch.setattr(reading, "SECONDS", 2.0)
+    monkeypatch.setattr(reading, "SECONDS_PER_MB", 0.0)
     (tmp_path / "a.html").write_bytes(data)
     try:
         assert read(tmp_path / "a.html") == ["x"]
@@ -142,7 +143,8 @@ def test_a_reader_that_is_ended_by_a_file_reads_the_next_one(
     slow, good = tmp_path / "slow.md", tmp_path / "good.txt"
     slow.write_bytes(b"*a_ " * 2_000_000)
     good.write_text("The ferry leaves at nine.")
-    monkeypatch.setitem(LIMITS, "", replace(LIMITS[""], seconds=2.0, seconds_per_mb=0.0))
+    monkeypatch.setattr(reading, "SECONDS", 2.0)
+    monkeypatch.setattr(reading, "SECONDS_PER_MB", 0.0)
     with Reader() as confined:
         for _ in range(2):
             with pytest.raises(DocumentError):

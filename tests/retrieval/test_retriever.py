@@ -1,27 +1,12 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from torch.nn import Sigmoid
 
-from retrieval import Embedder, Index, Reranker, Retriever, Search, sqlite_store
+from retrieval import Embedder, Index, Retriever, Search, sqlite_store
 
 from .conftest import WordHashes
-
-
-class Preferring:
-    """A cross-encoder that likes texts with a certain word."""
-
-    activation_fn = Sigmoid()
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-
-    def predict(self, pairs: Sequence[tuple[str, str]], show_progress_bar: bool) -> list[float]:
-        assert not show_progress_bar
-        return [0.75 if self._word in text else 0.25 for _, text in pairs]
 
 
 @pytest.fixture
@@ -39,26 +24,13 @@ def test_hits_come_by_cosine(index: Index, embedder: Embedder) -> None:
     assert hits[0].score > hits[1].score
 
 
-def test_a_reranker_has_the_last_word(index: Index, embedder: Embedder) -> None:
-    retriever = Retriever(index, embedder, Reranker(Preferring("luggage")))
-    hits = retriever.retrieve("Which gate for my flight?", 2)
-    assert [(hit.chunk.source, hit.score) for hit in hits] == [
-        ("travel/hotel.html", 0.75),
-        ("travel/flight.txt", 0.25),
-    ]
-
-
-def test_nothing_below_the_floor_is_found_whatever_a_reranker_says(
-    index: Index, embedder: Embedder
-) -> None:
-    question = "Which gate for my flight?"
-    best, second = Retriever(index, embedder).retrieve(question, 2)
+def test_nothing_below_the_floor_is_found(index: Index, embedder: Embedder) -> None:
+    question, retriever = "Which gate for my flight?", Retriever(index, embedder)
+    best, second = retriever.retrieve(question, 2)
     between = (best.score + second.score) / 2
-    for reranker in (None, Reranker(Preferring(second.chunk.text))):
-        retriever = Retriever(index, embedder, reranker)
-        assert [hit.chunk for hit in retriever.retrieve(question, 2, between)] == [best.chunk]
-        assert len(retriever.retrieve(question, 2, second.score)) == 2
-        assert retriever.retrieve(question, 2, 1.1) == []
+    assert [hit.chunk for hit in retriever.retrieve(question, 2, between)] == [best.chunk]
+    assert len(retriever.retrieve(question, 2, second.score)) == 2
+    assert retriever.retrieve(question, 2, 1.1) == []
 
 
 def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHashes) -> None:
