@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .documents import SUFFIXES as SUFFIXES
     from .embedding import Embedder as Embedder
     from .failures import DocumentError as DocumentError
-    from .failures import MissingKvError as MissingKvError
     from .failures import RetrievalError as RetrievalError
     from .index import Hit as Hit
     from .index import Index as Index
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from .store import Search as Search
 
 _MODULES = {
-    **dict.fromkeys(("DocumentError", "MissingKvError", "RetrievalError"), "failures"),
+    **dict.fromkeys(("DocumentError", "RetrievalError"), "failures"),
     **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),
     **dict.fromkeys(("content_hash", "index_name"), "ingestion"),
     **dict.fromkeys(("Chunk", "Manifest", "Place", "Search"), "store"),

@@ -8,7 +8,6 @@ Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 _KINDS = ["Transformer", "Pooling", "Normalize"]
+_UNDERSTOOD = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 
 Linear = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    qkv: Linear
-    out: Linear
-    out_norm: tuple[Tensor, Tensor]
-    up: Linear
-    down: Linear
-    down_norm: tuple[Tensor, Tensor]
 
 
 class BertEncoder:
@@ -52,7 +42,7 @@ class BertEncoder:
         )
         self._norm = _norm(weights, "embeddings")
         self._layers = [
-            _layer(weights, f"encoder.layer.{i}") for i in range(int(config["num_hidden_layers"]))
+            _Layer(weights, f"encoder.layer.{i}") for i in range(int(config["num_hidden_layers"]))
         ]
         self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._tokenizer.no_padding()
@@ -73,7 +63,7 @@ class BertEncoder:
             out[row] = x[0].mean(0).float().numpy()
         return out
 
-    def _forward(self, layer: _Layer, x: Tensor) -> Tensor:
+    def _forward(self, layer: "_Layer", x: Tensor) -> Tensor:
         rows, length, width = x.shape
         qkv = layer.qkv(x).view(rows, length, 3, self._heads, -1)
         mixed = functional.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4))
@@ -92,38 +82,36 @@ def runs_directly(directory: Path) -> bool:
     if not all((directory / name).is_file() for name in needed):
         return False
     modules = _json(directory / "modules.json")
-    kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
-    if kinds not in (_KINDS, _KINDS[:2]):
+    if [module["type"].rsplit(".", 1)[-1] for module in modules] not in (_KINDS, _KINDS[:2]):
         return False
-    config = _json(directory / "config.json")
+    config = {"position_embedding_type": "absolute", **_json(directory / "config.json")}
     pooling = _json(directory / modules[1]["path"] / "config.json")
     extras = directory / "config_sentence_transformers.json"
+    prompts = _json(extras).get("prompts", {}) if extras.is_file() else {}
     return (
-        config.get("model_type") == "bert"
-        and config.get("hidden_act") == "gelu"
-        and config.get("position_embedding_type", "absolute") == "absolute"
+        config.items() >= _UNDERSTOOD.items()
         and [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on]
         == ["pooling_mode_mean_tokens"]
         and not _json(directory / "sentence_bert_config.json").get("do_lower_case")
-        and not (extras.is_file() and any(_json(extras).get("prompts", {}).values()))
+        and not any(prompts.values())
     )
 
 
-def _layer(weights: dict[str, Tensor], name: str) -> _Layer:
-    def linear(*parts: str) -> Linear:
-        return _linear(
-            torch.cat([weights[f"{name}.{part}.weight"] for part in parts]),
-            torch.cat([weights[f"{name}.{part}.bias"] for part in parts]),
-        )
+class _Layer:
+    """The weights of one layer."""
 
-    return _Layer(
-        qkv=linear("attention.self.query", "attention.self.key", "attention.self.value"),
-        out=linear("attention.output.dense"),
-        out_norm=_norm(weights, f"{name}.attention.output"),
-        up=linear("intermediate.dense"),
-        down=linear("output.dense"),
-        down_norm=_norm(weights, f"{name}.output"),
-    )
+    def __init__(self, weights: dict[str, Tensor], name: str) -> None:
+        def linear(*parts: str) -> Linear:
+            return _linear(
+                torch.cat([weights[f"{name}.{part}.weight"] for part in parts]),
+                torch.cat([weights[f"{name}.{part}.bias"] for part in parts]),
+            )
+
+        self.qkv = linear("attention.self.query", "attention.self.key", "attention.self.value")
+        self.out = linear("attention.output.dense")
+        self.out_norm = _norm(weights, f"{name}.attention.output")
+        self.up, self.down = linear("intermediate.dense"), linear("output.dense")
+        self.down_norm = _norm(weights, f"{name}.output")
 
 
 def _linear(weight: Tensor, bias: Tensor) -> Linear:

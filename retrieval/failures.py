@@ -2,7 +2,6 @@
 
 RetrievalError          the index, the model or the request cannot be used
 +-- DocumentError       one file cannot be read: it is skipped, the rest is indexed
-+-- MissingKvError      a chunk's KV is not in the store, or its file is damaged
 """
 
 
@@ -12,7 +11,3 @@ class RetrievalError(Exception):
 
 class DocumentError(RetrievalError):
     """One file cannot be read as a document."""
-
-
-class MissingKvError(RetrievalError):
-    """The store holds no usable KV for a chunk."""

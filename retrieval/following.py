@@ -21,7 +21,6 @@ from .documents import SUFFIXES
 from .embedding import Embedder
 from .failures import RetrievalError
 from .index import Index, Report
-from .ingestion import excluded, relative_name
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
@@ -48,10 +47,8 @@ class Order:
     options: UpdateOptions
 
 
-def changes(
-    documents: Sequence[Path], directory: Path, exclude: Sequence[str] = ()
-) -> Iterator[set[Path]]:
-    """Give the files that `Index.update` with the same arguments would find changed, in batches.
+def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
+    """Give changed files that `Index.update` with the same arguments may read, in batches.
 
     No change after the first batch is missed. A batch is empty when nothing has changed for a
     while. A renamed file comes with both names. Raises RetrievalError if a path does not exist, or
@@ -65,17 +62,12 @@ def changes(
         ) from error
     named = {path.absolute() for path in documents if not path.is_dir()}
     folders = {path.absolute() for path in documents if path.is_dir()}
-    index, left_out = directory.absolute(), excluded(exclude)
+    index = directory.absolute()
 
     def wanted(_: watchfiles.Change, name: str) -> bool:
         path = Path(name)
-        if path in named:
-            return True
-        if path.is_relative_to(index) or path.suffix.lower() not in SUFFIXES:
-            return False
-        below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
-        shown = any(not any(part.startswith(".") for part in found.parts) for found in below)
-        return shown and not left_out(relative_name(documents, path))
+        below = any(map(path.is_relative_to, folders)) and not path.is_relative_to(index)
+        return path in named or (below and path.suffix.lower() in SUFFIXES)
 
     # Only its directory notices a file that is replaced in one step.
     watched = folders | {path.parent for path in named}
@@ -114,8 +106,7 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         say(asdict(report))
         return True
 
-    exclude = order.options["exclude"]
-    batches = changes(documents, directory, exclude) if order.watch else iter([set[Path]()])
+    batches = changes(documents, directory) if order.watch else iter([set[Path]()])
     for number, batch in enumerate(batches):
         if number == 0 and order.watch:
             say({})

@@ -11,7 +11,7 @@ import numpy as np
 
 from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
-from .ingestion import CUT, FoundFiles, find, indexed_file, look
+from .ingestion import CUT, FoundFiles, look
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
 from .questions import words_of
@@ -46,15 +46,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an update did, in numbers of files and chunks.
+    """What an update did, in numbers of files; `chunks` are now in the index.
 
-    Attributes:
-        deleted: counts indexed files that can no longer be read, too.
-        skipped: files that could not be read, each with the reason.
-        ignored: files of kinds that are not documents.
-        chunks: chunks now in the index.
-        left, left_bytes, next_file: new and changed files still to be read, their size, and the
-            next one; none after a whole update.
+    `deleted` counts indexed files that can no longer be read, too. `skipped` are files that could
+    not be read, with the reasons, `ignored` those of other kinds. `left` files, of `left_bytes`,
+    are still to be read; `next_file` is the next.
     """
 
     added: int
@@ -165,26 +161,24 @@ class Index:
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
-        Only new and changed text is embedded, that of small files first. The change becomes visible
-        at the end, or in portions. An interrupted update leaves the index as it was; the next one
-        reuses the embeddings of the finished files.
+        Only new and changed text is embedded, that of small files first. An interrupted update
+        leaves the index as it was; the next one reuses the embeddings of the finished files.
 
         Args:
             words: size of the chunks, see `chunking.chunk`.
             progress: called after every file, and within long ones; its exceptions end the update.
-            on_portion: called with the report whenever about 256 new chunks (or a quarter of the
-                index) have become visible, or after half a minute; the update ends if it returns
-                False. Files still to be read then stay in the index as they were.
+            on_portion: called whenever about 256 new chunks (or a quarter of the index) have become
+                visible, or after half a minute; the update ends if it returns False.
             rebuild: ignore the present index, whatever its model and state.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
-            exclude, follow_links: see `ingestion.find`.
+            exclude, follow_links: see `ingestion.FoundFiles`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
         another model made it, or the disk refuses.
         """
-        found = find(documents, directory, exclude, follow_links=follow_links)
+        found = FoundFiles(documents, directory, exclude, follow_links=follow_links)
         settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
@@ -195,11 +189,11 @@ class Index:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
-            report = _Update(store, old, settings, found, embedder, reader).run(
-                progress, on_portion
-            )
-            if not report.left:
-                prune_kv(directory, store.ids())
+            update = _Update(store, old, settings, found, embedder, reader)
+            for report in update.run(progress, portions=on_portion is not None):
+                if report.left and on_portion is not None and not on_portion(report):
+                    return report
+            prune_kv(directory, store.ids())
             return report
 
 
@@ -243,7 +237,7 @@ class _Update:
         self._kept, self._written = set[str](), set[str]()
         self._changes: dict[str, IndexedFile] = {}
         self._stamps: dict[str, str] = {}
-        self._skipped = dict(found.skipped)
+        self._skipped = found.skipped
         self._embedded = 0
         self._old = store.files() if old else {}
         self._same_cut = old is not None and old.words == settings.words
@@ -265,28 +259,25 @@ class _Update:
             else:
                 yield size, name
 
-    def run(
-        self, progress: Callable[[Progress], None], on_portion: Callable[[Report], bool] | None
-    ) -> Report:
-        """Bring the index up to date, or a portion of it."""
+    def run(self, progress: Callable[[Progress], None], *, portions: bool) -> Iterator[Report]:
+        """Bring the index up to date; gives the report at the end, and after every portion."""
         done, total = 0, sum(size for size, _ in self._waiting)
         while self._waiting:
             size, name = self._waiting[-1]
             try:
                 for part in self._read(name):
                     progress(Progress(name, done + int(part * size), total, self._embedded))
-                    if self._stops(on_portion):
-                        return self._report()
+                    if portions and self._portion_is_full():
+                        yield self._committed(last=False)
                 self._kept.add(name)
             except DocumentError as error:
                 self._skipped[name] = str(error)
             self._waiting.pop()
             done += size
             progress(Progress(name, done, total, self._embedded))
-            if self._waiting and self._stops(on_portion):
-                return self._report()
-        self._commit(last=True)
-        return self._report()
+            if portions and self._waiting and self._portion_is_full():
+                yield self._committed(last=False)
+        yield self._committed(last=True)
 
     def _read(self, name: str) -> Iterator[float]:
         """Read a file and embed what is new in it; gives the share that is stored so far."""
@@ -297,8 +288,8 @@ class _Update:
         if pieces is None:
             self._stamps[name] = stamp
             return
-        file, model = indexed_file(name, content, pieces, stamp), self._embedder.fingerprint
-        new = self._store.without_vector(model, file.chunks)
+        chunks, model = [_chunk(name, *piece) for piece in pieces], self._embedder.fingerprint
+        new = self._store.without_vector(model, chunks)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]
             vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
@@ -307,43 +298,31 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield (first + _AT_ONCE) / len(new)
-        self._changes[name] = file
+        self._changes[name] = IndexedFile(content, chunks, stamp)
         self._written.add(name)
 
-    def _stops(self, on_portion: Callable[[Report], bool] | None) -> bool:
-        """Commit a portion if it is complete, and return whether the update is to end there."""
-        if on_portion is None:
-            return False
+    def _portion_is_full(self) -> bool:
         many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
         before, begun_s = self._portion
-        if self._embedded - before < many and time.monotonic() - begun_s < _PORTION_S:
-            return False
-        self._commit(last=False)
-        self._portion = self._embedded, time.monotonic()
-        return not on_portion(self._report())
+        return self._embedded - before >= many or time.monotonic() - begun_s >= _PORTION_S
 
-    def _commit(self, *, last: bool) -> None:
-        # Files still to be read stay in the index as they were, if they were cut alike.
-        waiting = {name for _, name in self._waiting if self._same_cut}
-        gone = self._store.files().keys() - self._kept - (waiting & self._old.keys())
-        before = self._manifest and self._manifest.settings()
-        if self._changes or before != self._settings or gone:
-            self._manifest = self._store.commit(self._settings, self._changes, gone, last=last)
-            self._changes = {}
+    def _committed(self, *, last: bool) -> Report:
+        """Make visible what has been read. Other files stay as they were, if they are cut alike."""
+        waiting, old = {name for _, name in self._waiting}, self._old.keys()
+        stays = self._kept | (waiting & old if self._same_cut else set())
+        gone, manifest = self._store.files().keys() - stays, self._manifest
+        if self._changes or gone or manifest is None or manifest.settings() != self._settings:
+            manifest = self._store.commit(self._settings, self._changes, gone, last=last)
         self._store.stamp(self._stamps)
-        self._stamps = {}
-
-    def _report(self) -> Report:
-        manifest, old = self._manifest, self._old.keys()
-        assert manifest is not None  # it has been committed
-        waiting = {name for _, name in self._waiting}
+        self._manifest, self._changes, self._stamps = manifest, {}, {}
+        self._portion = self._embedded, time.monotonic()
         return Report(
             added=len(self._kept - old),
             changed=len(self._written & old),
             deleted=len(old - self._kept - waiting),
             unchanged=len((self._kept & old) - self._written),
             skipped=tuple(sorted(self._skipped.items())),
-            ignored=self._found.ignored,
+            ignored=tuple(sorted(self._found.ignored)),
             chunks=manifest.chunks,
             embedded=self._embedded,
             snapshot=manifest.snapshot,
@@ -351,6 +330,11 @@ class _Update:
             left_bytes=sum(size for size, _ in self._waiting),
             next_file=self._waiting[-1][1] if waiting else "",
         )
+
+
+def _chunk(name: str, text: str, title: str, start: int, end: int, page: int) -> Chunk:
+    digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+    return Chunk(digest[:32], text, title, name, start, end, page)
 
 
 def _embedded_text(chunk: Chunk) -> str:

@@ -6,15 +6,12 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .documents import SUFFIXES
 from .failures import DocumentError, RetrievalError
 from .files import opened, shown
-from .reader import Piece
-from .store import Chunk, IndexedFile
 
 CUT = "3"
 """Version of how texts are cut: files that another version cut are read again."""
@@ -22,64 +19,95 @@ CUT = "3"
 _SETTLED_NS = 2_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The files to index, by name in order; names are relative to the documents, with "/".
+    """The `files` to index, by name; names are relative to the documents, with "/", and `shown`.
 
     `root` are the documents as arguments of a command line, `ignored` the files of other kinds,
     `skipped` the files and directories that are not read, with the reasons.
     """
 
-    root: str
-    files: dict[str, Path]
-    ignored: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...]
+    def __init__(
+        self,
+        documents: Path | Sequence[Path],
+        index: Path,
+        exclude: Sequence[str] = (),
+        *,
+        follow_links: bool = False,
+    ) -> None:
+        """Find the files of `documents`, each a directory (with all below it) or a file.
 
+        Hidden files, the index itself and what is `excluded` are left out; a file that is named is
+        not. Links to files within the documents are files. Links out of them are skipped unless
+        `follow_links`; then directories are followed, too, each once. Raises RetrievalError if a
+        path does not exist.
+        """
+        named = [documents] if isinstance(documents, Path) else documents
+        paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
+        if not paths:
+            raise RetrievalError("no documents are named: give a directory or files to index")
+        self.root = shown(shlex.join(map(str, paths)))
+        self.files: dict[str, Path] = {}
+        self.ignored: list[str] = []
+        self.skipped: dict[str, str] = {}
+        self._before = len(str(_base(paths) / "x")) - 1
+        self._roots = tuple(map(os.path.realpath, paths))
+        self._left_out, self._follow_links = excluded(exclude), follow_links
+        self._seen = {os.path.realpath(index)}
+        for path in paths:
+            if path.is_dir():
+                self._walk(str(path))
+            elif path.exists():
+                self.files[shown(self._name(str(path)))] = path
+            else:
+                raise RetrievalError(f"there is no file or directory {path}")
 
-def find(
-    documents: Path | Sequence[Path],
-    index: Path,
-    exclude: Sequence[str] = (),
-    *,
-    follow_links: bool = False,
-) -> FoundFiles:
-    """Return the files of `documents`, each a directory (with all below it) or a file.
+    def _name(self, path: str) -> str:
+        """Return a file's name, not yet `shown`."""
+        return path[self._before :].replace(os.sep, "/")
 
-    Hidden files, the index itself and what is `excluded` are left out; a file that is named is not.
-    Links to files within the documents are files. Links out of them are skipped unless
-    `follow_links`; then directories are followed, too, each once. Raises RetrievalError if a path
-    does not exist.
-    """
-    paths = [documents] if isinstance(documents, Path) else list(documents)
-    paths = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 (keeps symbolic links)
-    if not paths:
-        raise RetrievalError("no documents are named: give a directory or files to index")
-    for path in paths:
-        if not path.exists():
-            raise RetrievalError(f"there is no file or directory {path}")
-    walk = _Walk(paths, index, exclude, follow_links)
-    for path in paths:
-        if path.is_dir():
-            walk.below(str(path))
-        else:
-            walk.files[walk.name(str(path))] = str(path)
-    return FoundFiles(
-        shown(shlex.join(str(path) for path in paths)),
-        {shown(name): Path(file) for name, file in sorted(walk.files.items())},
-        tuple(sorted(map(shown, walk.ignored))),
-        tuple(sorted((shown(name), reason) for name, reason in walk.skipped.items())),
-    )
+    def _walk(self, root: str) -> None:
+        """Collect what lies below a directory; what was seen before is left out.
+
+        Paths are strings: Path objects would take most of the time.
+        """
+
+        def unreadable(error: OSError) -> None:
+            name = shown(self._name(error.filename))
+            self.skipped[f"{name}/"] = f"cannot be read: {error.strerror}"
+
+        for folder, folders, files in os.walk(root, onerror=unreadable, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in self._seen:
+                folders.clear()
+                continue
+            self._seen.add(real)
+            folders[:] = [n for n in sorted(folders) if self._wanted(f"{folder}{os.sep}{n}", "/")]
+            for path in (f"{folder}{os.sep}{file}" for file in files):
+                if self._wanted(path):
+                    self.files[shown(self._name(path))] = Path(path)
+
+    def _wanted(self, path: str, slash: str = "") -> bool:
+        """Return whether to read a file, or with a `slash` a directory, and note why not."""
+        name, (begin, suffix) = self._name(path), os.path.splitext(path)  # noqa: PTH122
+        if begin.rpartition(os.sep)[2].startswith(".") or self._left_out(name + slash):
+            return False
+        if not slash and suffix.lower() not in SUFFIXES:
+            self.ignored.append(shown(name))
+            return False
+        if self._follow_links or not os.path.islink(path):  # noqa: PTH114
+            return True
+        real = os.path.realpath(path)
+        within = any(f"{real}{os.sep}".startswith(f"{root}{os.sep}") for root in self._roots)
+        if not within and os.path.exists(real):  # noqa: PTH110
+            self.skipped[shown(name)] = "is a link out of the documents: --follow-links reads it"
+            return False
+        return not slash
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:
     """Return the name in the index of a file below (or among) `documents`."""
-    return shown(relative_name(documents, file))
-
-
-def relative_name(documents: Sequence[Path], file: Path) -> str:
-    """Return the same, not yet `shown`."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
-    return Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
+    return shown(Path(os.path.abspath(file)).relative_to(base).as_posix())  # noqa: PTH100
 
 
 def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -138,67 +166,5 @@ def look(path: Path) -> tuple[int, str]:
     return found.st_size, f"{stamp if settled else ''}/{CUT}"
 
 
-def indexed_file(name: str, content: str, pieces: Sequence[Piece], stamp: str) -> IndexedFile:
-    """Return the file of a `name` in the index from the pieces that a `Reader` returned."""
-    chunks = []
-    for text, title, start, end, page in pieces:
-        digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
-        chunks.append(Chunk(digest[:32], text, title, name, start, end, page))
-    return IndexedFile(content, tuple(chunks), stamp)
-
-
 def _base(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
-
-
-class _Walk:
-    """Collects what lies below directories; in strings, as Path objects take most of the time."""
-
-    def __init__(
-        self, paths: Sequence[Path], index: Path, exclude: Sequence[str], follow_links: bool
-    ) -> None:
-        self.files: dict[str, str] = {}
-        self.ignored: list[str] = []
-        self.skipped: dict[str, str] = {}
-        self._before = len(str(_base(paths) / "x")) - 1
-        self._roots = tuple(os.path.realpath(path) for path in paths)
-        self._left_out, self._follow_links = excluded(exclude), follow_links
-        self._seen = {os.path.realpath(index)}
-
-    def name(self, path: str) -> str:
-        """Return a file's name, not yet `shown`."""
-        return path[self._before :].replace(os.sep, "/")
-
-    def below(self, root: str) -> None:
-        """Collect what lies below a directory; what was seen before is left out."""
-
-        def unreadable(error: OSError) -> None:
-            self.skipped[self.name(error.filename) + "/"] = f"cannot be read: {error.strerror}"
-
-        for folder, folders, files in os.walk(root, onerror=unreadable, followlinks=True):
-            real = os.path.realpath(folder)
-            if real in self._seen:
-                folders.clear()
-                continue
-            self._seen.add(real)
-            folders[:] = [n for n in sorted(folders) if self._wanted(f"{folder}{os.sep}{n}", "/")]
-            for path in (f"{folder}{os.sep}{file}" for file in files):
-                if self._wanted(path):
-                    self.files[self.name(path)] = path
-
-    def _wanted(self, path: str, slash: str = "") -> bool:
-        """Return whether to read a file, or with a `slash` a directory, and note why not."""
-        name, (begin, suffix) = self.name(path), os.path.splitext(path)  # noqa: PTH122
-        if begin.rpartition(os.sep)[2].startswith(".") or self._left_out(name + slash):
-            return False
-        if not slash and suffix.lower() not in SUFFIXES:
-            self.ignored.append(name)
-            return False
-        if self._follow_links or not os.path.islink(path):  # noqa: PTH114
-            return True
-        real = os.path.realpath(path)
-        within = any(f"{real}{os.sep}".startswith(f"{root}{os.sep}") for root in self._roots)
-        if not within and os.path.exists(real):  # noqa: PTH110
-            self.skipped[name] = "is a link out of the documents: --follow-links reads it"
-            return False
-        return not slash

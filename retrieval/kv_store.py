@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .failures import MissingKvError, RetrievalError
+from .failures import RetrievalError
 from .files import create, make_directory
 
 Arrays = dict[str, NDArray[Any]]
 
-_FOLDER = "kv"
-_TEMPORARY = ".*.tmp"
 _CHECKSUM = "crc32"
-_SHARE = 8
-"""Part of the room left that is written before all files are counted again."""
+_SHARE = 8  # part of the room left that is written before all files are counted again
 
 
 class KvStore:
@@ -38,7 +35,7 @@ class KvStore:
 
     def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:
         """Open the store in an index's `directory`; `limit` is in bytes, for all its models."""
-        self.directory = directory / _FOLDER / fingerprint
+        self.directory = directory / "kv" / fingerprint
         self.limit = limit
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
@@ -91,21 +88,17 @@ class KvStore:
                 found = path.stat()
                 yield found.st_mtime_ns, found.st_size, path
 
-    def read(self, digest: str) -> Arrays:
-        """Return a chunk's arrays. Raises MissingKvError if its file is missing or damaged."""
+    def read(self, digest: str) -> Arrays | None:
+        """Return a chunk's arrays; None if its file is missing or damaged."""
         try:
             with safe_open(self._path(digest), framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 whole = (file.metadata() or {}).get(_CHECKSUM) == _checksum(arrays)
         except (OSError, SafetensorError):
-            whole = False
-        if not whole:
-            raise MissingKvError(
-                f"no KV of the chunk {digest}: index the documents again to compute it"
-            )
+            return None
         with suppress(OSError):  # a store that cannot be written evicts nothing
             os.utime(self._path(digest))
-        return arrays
+        return arrays if whole else None
 
     def stored(self) -> set[str]:
         """Return the chunks that have a file, readable or not."""
@@ -122,8 +115,8 @@ class KvStore:
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
     """Delete every model's KV of chunks that are not `live`, and what interrupted writes left."""
     kept = {f"{digest}.safetensors" for digest in live}
-    for folder in (directory / _FOLDER).glob("*"):
-        for path in [*folder.glob(_TEMPORARY), *folder.glob("*.safetensors")]:
+    for folder in (directory / "kv").glob("*"):
+        for path in [*folder.glob(".*.tmp"), *folder.glob("*.safetensors")]:
             if path.name not in kept:
                 with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
                     path.unlink()

@@ -93,8 +93,7 @@ class PostgresStore(Store):
     def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
         """Open the index in the database for this writer alone; create it if there is none.
 
-        With `rebuild` an index of another format is replaced. Raises RetrievalError if another
-        process updates it, it is of another format, or the database refuses.
+        With `rebuild` an index of another format is replaced. Raises RetrievalError.
         """
         with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"

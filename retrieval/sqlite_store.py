@@ -76,8 +76,7 @@ class SqliteStore(Store):
     ) -> Iterator["SqliteStore"]:
         """Open the index in `directory` for this writer alone; create it if there is none.
 
-        With `rebuild` an index that cannot be read is replaced. Raises RetrievalError if another
-        process updates it, it is damaged or of another format, or the disk refuses.
+        With `rebuild` an index that cannot be read is replaced. Raises RetrievalError.
         """
         try:
             make_directory(directory)

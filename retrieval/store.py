@@ -62,7 +62,7 @@ class IndexedFile:
     """A file's content hash, its chunks in order, and its stamp with how it was read and cut."""
 
     content: str
-    chunks: tuple[Chunk, ...]
+    chunks: Sequence[Chunk]
     stamp: str
 
 

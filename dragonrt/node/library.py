@@ -19,7 +19,6 @@ from retrieval import (
     Embedder,
     Hit,
     KvStore,
-    MissingKvError,
     RetrievalError,
     Retriever,
 )
@@ -84,10 +83,8 @@ class Library:
 
     def stored_kv(self, chunk: Chunk) -> Document | None:
         """Return the KV of a chunk, if it is stored."""
-        try:
-            return self.model.backend.load(self.kv.read(chunk.digest))
-        except MissingKvError:
-            return None
+        arrays = self.kv.read(chunk.digest)
+        return None if arrays is None else self.model.backend.load(arrays)
 
     def store_kv(self, chunk: Chunk, made: Document) -> Document:
         """Store the KV of a chunk if possible; return it as a later read would."""

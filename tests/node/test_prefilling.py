@@ -54,7 +54,7 @@ def library_of(settings: SideSettings, model: LanguageModel) -> Library:
 def bits(library: Library) -> dict[str, dict[str, bytes]]:
     """What is stored."""
     return {
-        digest: {name: array.tobytes() for name, array in library.kv.read(digest).items()}
+        digest: {name: array.tobytes() for name, array in (library.kv.read(digest) or {}).items()}
         for digest in library.kv.stored()
     }
 
@@ -202,7 +202,7 @@ async def test_a_chunk_that_is_longer_than_the_model_reads_is_named(
     library.on_notice = notices.append
     prefill(library)
     assert [line.partition(" ")[0] for line in notices] == ["long.txt"]
-    longest = max(model.backend.load(library.kv.read(d)).length for d in library.kv.stored())
+    longest = max(model.backend.load(library.kv.read(d) or {}).length for d in library.kv.stored())
     assert longest == model.context_length // 2
 
 

@@ -61,7 +61,6 @@ def test_every_kind_of_change_is_noticed(
         assert Index.update(where, documents, embedder).added == 1  # writes the index: no notice
         (documents / "bus.txt").rename(documents / "coach.txt")
         until(take, documents / "bus.txt", documents / "coach.txt")
-        (documents / ".hidden.txt").write_text("private")
         (documents / "picture.png").write_bytes(b"\x89PNG")
         (documents / "travel" / "flight.txt").unlink()
         until(take, documents / "travel" / "flight.txt")
