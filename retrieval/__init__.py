@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .documents import SUFFIXES as SUFFIXES
     from .embedding import Embedder as Embedder
-    from .failures import DocumentError as DocumentError
-    from .failures import RetrievalError as RetrievalError
     from .index import Hit as Hit
     from .index import Index as Index
     from .index import Progress as Progress
@@ -25,15 +23,12 @@ if TYPE_CHECKING:
     from .kv_store import KvStore as KvStore
     from .questions import in_context as in_context
     from .store import Chunk as Chunk
-    from .store import Manifest as Manifest
-    from .store import Place as Place
     from .store import Search as Search
 
 _MODULES = {
-    **dict.fromkeys(("DocumentError", "RetrievalError"), "failures"),
     **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),
     **dict.fromkeys(("content_hash", "index_name"), "ingestion"),
-    **dict.fromkeys(("Chunk", "Manifest", "Place", "Search"), "store"),
+    **dict.fromkeys(("Chunk", "Search"), "store"),
     "SUFFIXES": "documents",
     "Embedder": "embedding",
     "KvStore": "kv_store",
@@ -45,3 +40,11 @@ def __getattr__(name: str) -> object:
     if module := _MODULES.get(name):
         return getattr(import_module(f".{module}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class RetrievalError(Exception):
+    """The index, a model or a request cannot be used; the message says what to do, in one line."""
+
+
+class DocumentError(RetrievalError):
+    """One file cannot be read: it is skipped, the rest is indexed."""

@@ -115,16 +115,14 @@ class _Layer:
 
 
 def _linear(weight: Tensor, bias: Tensor) -> Linear:
-    """Return x -> x Wᵀ + b for x [texts, length, inputs].
-
-    Lengths are padded to a multiple of four up to 32, of eight up to 64, and so on: oneDNN keeps a
-    program of half a megabyte for each length.
-    """
+    """Return x -> x Wᵀ + b for x [texts, length, inputs]."""
     if not _packing_works():
         return partial(functional.linear, weight=weight, bias=bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def product(x: Tensor) -> Tensor:
+        # Padded to a multiple of four up to 32, of eight up to 64, and so on: oneDNN keeps a
+        # program of half a megabyte for each length.
         length = x.shape[1]
         missing = -length % max(4, (1 << (length - 1).bit_length()) // 8)
         return _multiply(functional.pad(x, (0, 0, 0, missing)), packed, bias)[:, :length]
@@ -139,10 +137,7 @@ def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def _packing_works() -> bool:
-    """Return whether this torch has oneDNN's private operators and they compute the product.
-
-    With weights in oneDNN's packed layout an embedding takes about half the time.
-    """
+    """Return whether oneDNN's private operators work: they halve the time of an embedding."""
     x, weight = torch.eye(8), torch.arange(64.0).view(8, 8)
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight)

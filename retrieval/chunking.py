@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import add, itemgetter
 
-from .failures import RetrievalError
+from . import RetrievalError
 
 # Scripts without spaces count one word per character; a run of 40 characters is a word of any.
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

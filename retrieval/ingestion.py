@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from . import DocumentError, RetrievalError
 from .documents import SUFFIXES
-from .failures import DocumentError, RetrievalError
 from .files import opened, shown
 
 CUT = "3"
@@ -34,12 +34,11 @@ class FoundFiles:
         *,
         follow_links: bool = False,
     ) -> None:
-        """Find the files of `documents`, each a directory (with all below it) or a file.
+        """Find the files of `documents`, each a directory or a file; RetrievalError if it is not.
 
-        Hidden files, the index itself and what is `excluded` are left out; a file that is named is
-        not. Links to files within the documents are files. Links out of them are skipped unless
-        `follow_links`; then directories are followed, too, each once. Raises RetrievalError if a
-        path does not exist.
+        Hidden files, the index itself and what is `excluded` are left out, unless they are named.
+        Links to files within the documents are files. Links out of them are skipped unless
+        `follow_links`; then directories are followed, too, each once.
         """
         named = [documents] if isinstance(documents, Path) else documents
         paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
@@ -66,10 +65,7 @@ class FoundFiles:
         return path[self._before :].replace(os.sep, "/")
 
     def _walk(self, root: str) -> None:
-        """Collect what lies below a directory; what was seen before is left out.
-
-        Paths are strings: Path objects would take most of the time.
-        """
+        """Collect what lies below a directory and was not seen before; in strings, for speed."""
 
         def unreadable(error: OSError) -> None:
             name = shown(self._name(error.filename))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .failures import RetrievalError
+from . import RetrievalError
 from .files import create, make_directory
 
 Arrays = dict[str, NDArray[Any]]
@@ -40,10 +40,9 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's arrays atomically, unless they alone exceed the limit.
+        """Store a chunk's arrays atomically and return their bytes; RetrievalError.
 
-        bf16 is stored as its uint16 bits. Returns the bytes written. Raises RetrievalError if the
-        disk refuses.
+        Nothing is written if they alone exceed the limit.
         """
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})

@@ -12,9 +12,8 @@ from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from .html import marked_text
 from .layout import HEADING, heading, page, table
-from .plain import decoded, markdown_text
+from .plain import decoded, markdown_text, marked_text
 
 
 def read_pdf(data: bytes) -> tuple[str, str]:

@@ -5,7 +5,6 @@ separate words, and a query computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0
 corpus gives the same hits in either store.
 """
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from . import RetrievalError
 from .chunking import spaced
 from .embedding import Vectors
-from .failures import RetrievalError
 from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
-_CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
 
 _KEY = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
 _NAMES = "manifest, files, chunks, places, vectors, searched"
@@ -119,15 +117,9 @@ class PostgresStore(Store):
             raise self.other_format(found[0][0] or "a former format")
         return bool(found)
 
-    def open_search(self, manifest: Manifest) -> None:
-        distance = f"embedding::vector({manifest.dimension}) <#> ?::vector"
-        self._nearest = f"SELECT chunk, {distance} {_rows_of(manifest)} ORDER BY 2 LIMIT ?"
-        self.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
-
     def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        rows = self.run(self._nearest, _literal(vector), k)
-        rows.sort(key=lambda row: (row[1], row[0]))
-        return [(number, -distance) for number, distance in rows]
+        sql = "SELECT chunk, -(embedding <#> ?::vector) FROM searched ORDER BY 2 DESC, 1 LIMIT ?"
+        return [(number, cosine) for number, cosine in self.run(sql, _literal(vector), k)]
 
     def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
         sql = _WITH_WORDS.format(frequent=FREQUENT)
@@ -164,23 +156,10 @@ class PostgresStore(Store):
                 " ".join(words),
                 len(words),
             )
-        if manifest.dimension:
-            # Dropping the graph of another model would wait for all readers; it stays, empty.
-            name = hashlib.sha256(manifest.fingerprint.encode()).hexdigest()[:16]
-            graph = f"hnsw ((embedding::vector({manifest.dimension})) vector_ip_ops)"
-            condition = _rows_of(manifest).removeprefix("FROM searched")
-            self.run(
-                f"CREATE INDEX IF NOT EXISTS nearest_{name} ON searched USING {graph} {condition}"
-            )
 
     def explained(self, error: Exception) -> RetrievalError:
         line = str(error).strip().split("\n", 1)[0]
         return RetrievalError(f"the PostgreSQL store cannot be used: {line}")
-
-
-def _rows_of(manifest: Manifest) -> str:
-    quoted = manifest.fingerprint.replace("'", "''")
-    return f"FROM searched WHERE fingerprint = '{quoted}'"
 
 
 def _literal(vector: Vectors) -> str:

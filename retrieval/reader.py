@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from . import DocumentError, RetrievalError
 from .chunking import chunk, header
 from .documents import parse
-from .failures import DocumentError, RetrievalError
 from .files import read_bytes
 
 try:
@@ -50,7 +50,7 @@ _ENVIRONMENT = (
 class Reader:
     """The process, started with the first file and again after its death; a context, which ends it.
 
-    It cuts texts into chunks of `words` words; files and texts larger than `largest` are errors.
+    Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
     """
 
     def __init__(self, words: int = 64, largest: float = math.inf) -> None:

@@ -23,9 +23,9 @@ import faiss
 import filelock
 import numpy as np
 
+from . import RetrievalError
 from .chunking import spaced
 from .embedding import Vectors
-from .failures import RetrievalError
 from .files import create, make_directory, narrow
 from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
@@ -127,12 +127,14 @@ class SqliteStore(Store):
             raise self.other_format(f"format {found}")
         return bool(found)
 
-    def open_search(self, manifest: Manifest) -> None:
+    def read(self) -> Manifest:
+        manifest = super().read()
         sql = "SELECT digest, vector FROM vectors WHERE fingerprint = ?"
         vectors, ids = dict(self.run(sql, manifest.fingerprint)), self.ids()
         together = b"".join(map(vectors.__getitem__, ids))
         self._vectors = np.frombuffer(together, np.float32).reshape(len(ids), manifest.dimension)
         self._ids = list(ids.values())
+        return manifest
 
     def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
         threads = faiss.omp_get_max_threads()

@@ -16,30 +16,16 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from . import RetrievalError
 from .embedding import Embedder, Vectors
-from .failures import RetrievalError
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a chunk stands: characters `start:end` of the text of the file `source`.
-
-    `page` is that of its first word, from 1; 0 in a file without pages.
-    """
-
-    source: str
-    start: int
-    end: int
-    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document, with its first `Place`; `copies` are the others.
+    """Characters `start:end` of the text of the file `source`, on `page` (from 1; 0 without pages).
 
     `digest` names it by its text and title, also in the KV store. `title` is the document's, with
-    the headings above the chunk: "Museum › Hours". `source` is relative to the indexed directory,
-    with "/" on every system.
+    the headings above the chunk: "Museum › Hours". Of equal chunks only the first is found.
     """
 
     digest: str
@@ -49,7 +35,6 @@ class Chunk:
     start: int
     end: int
     page: int = 0
-    copies: tuple[Place, ...] = ()
 
     @property
     def citation(self) -> str:
@@ -68,10 +53,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The settings a snapshot was made with, and its size; `snapshot` counts the changes.
-
-    `documents` is what was indexed, as arguments of a command line.
-    """
+    """The settings a snapshot was made with, and its size; `snapshot` counts the changes."""
 
     documents: str
     model: str
@@ -136,14 +118,12 @@ _DURABLE_EVERY_S = 1.0
 class Store(ABC):
     """A connection to an index: a reader sees the snapshot it began with, the writer the newest.
 
-    Paths are stored as bytes, for not every file name is valid Unicode. `connection` is the
-    database's own (DB-API 2); a writer enters the store as a context, which closes it. `options`
-    are those by which `dragonrt index` finds the store, after a space; `where` names it in errors.
+    Paths are stored as bytes, for not every file name is valid Unicode. A writer enters the store
+    as a context, which closes the `connection` (DB-API 2). `BEGIN` begins a reader's snapshot.
+    `options` are those by which `dragonrt index` finds the store; `where` names it in errors.
     """
 
     BEGIN: ClassVar[str] = "BEGIN"
-    """The statement that begins a reader's snapshot."""
-
     options: str
     where: object
 
@@ -155,10 +135,6 @@ class Store(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Return whether the tables exist; RetrievalError if they are of another format."""
-
-    @abstractmethod
-    def open_search(self, manifest: Manifest) -> None:
-        """Prepare `search` in the snapshot that is read."""
 
     @abstractmethod
     def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
@@ -190,16 +166,12 @@ class Store(ABC):
         self.connection.close()
 
     def read(self) -> Manifest:
-        """Begin to read the newest snapshot, and return its manifest.
-
-        Raises RetrievalError if there is no index, or it is damaged or of another format.
-        """
+        """Begin to read the newest snapshot, and return its manifest; RetrievalError if none is."""
         try:
             self.run(self.BEGIN)
             manifest = self.manifest() if self.exists() else None
             if manifest is None:
                 raise self.missing()
-            self.open_search(manifest)
         except BaseException:
             self.connection.close()
             raise
@@ -231,13 +203,13 @@ class Store(ABC):
         return Manifest(*rows[0]) if rows else None
 
     def missing(self) -> RetrievalError:
-        """Return the error that there is no index, with the command that makes one."""
+        """Return the error that there is no index."""
         return RetrievalError(
             f"there is no index in {self.where}: make one with dragonrt index DIR{self.options}"
         )
 
     def other_format(self, found: str) -> RetrievalError:
-        """Return the error that the index is of another format, with the command that rebuilds."""
+        """Return the error that the index is of another format."""
         return RetrievalError(
             f"the index in {self.where} is of {found}, this version reads format {FORMAT}: "
             f"rebuild it with dragonrt index DIR{self.options} --rebuild"
@@ -256,13 +228,10 @@ class Store(ABC):
     def search(
         self, vector: Vectors, words: Sequence[str], k: int, by: Search
     ) -> list[tuple[float, Chunk]]:
-        """Return `k` chunks that may answer a question, and their cosines, best first.
-
-        Where both orders are fused, words that many chunks share do not count: else any chunk near
-        the question that has one would precede the nearest one.
-        """
+        """Return `k` chunks that may answer a question, and their cosines, best first."""
         pool = k if by == "dense" else max(4 * k, _LEAST_POOL)
         cosines = {} if by == "words" else dict(self.nearest(vector, pool))
+        # Unfiltered, any chunk near the question that shares a common word would come first.
         worded = [] if by == "dense" else self.with_words(words, pool, filtered=by == "hybrid")
         ranks: dict[int, float] = {}
         for order in (list(cosines), worded):
@@ -289,11 +258,7 @@ class Store(ABC):
             f"SELECT chunk, digest, text, title, path, first, last, page FROM {_PLACES} "
             f"WHERE {_among(numbers)} ORDER BY path, first"
         ):
-            if before := found.get(number):
-                copies = (*before.copies, Place(_name(path), *place))
-                found[number] = replace(before, copies=copies)
-            else:
-                found[number] = Chunk(digest, text, title, _name(path), *place)
+            found.setdefault(number, Chunk(digest, text, title, _name(path), *place))
         return found
 
     def ids(self) -> dict[str, int]:
@@ -339,8 +304,7 @@ class Store(ABC):
     ) -> Manifest:
         """Put files, delete those that are `gone`, and return the next snapshot's manifest.
 
-        Every chunk's vector has been stored. The `last` commit of an update deletes the vectors of
-        no chunk.
+        Every chunk's vector has been stored. The `last` commit deletes the vectors of no chunk.
         """
         self.flush()
         try:

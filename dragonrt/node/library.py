@@ -118,7 +118,9 @@ class _MissingKv:
         self._index = library.retriever.index
         self._room, self._last = library.kv.room(), 0
         stored = library.kv.stored()
-        numbers = (number for digest, number in self._index.ids().items() if digest not in stored)
+        numbers = (
+            number for digest, number in self._index.store.ids().items() if digest not in stored
+        )
         self._numbers = list(numbers)[::-1]
 
     def __len__(self) -> int:

@@ -34,7 +34,7 @@ class LoadedSide:
     def load(
         cls,
         settings: SideSettings,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[Progress], None] = lambda now: None,
         *,
         kv: bool = True,
     ) -> Self:
@@ -47,7 +47,7 @@ class LoadedSide:
         cls,
         settings: SideSettings,
         model: LanguageModel,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: Callable[[Progress], None] = lambda now: None,
         *,
         kv: bool = True,
     ) -> Self:

@@ -6,8 +6,8 @@ import pytest
 
 from retrieval import DocumentError
 from retrieval.documents import load
-from retrieval.html import marked_text
 from retrieval.layout import Document
+from retrieval.plain import marked_text
 
 from .conftest import pdf_with
 

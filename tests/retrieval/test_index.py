@@ -14,7 +14,6 @@ from retrieval import (
     Embedder,
     Index,
     KvStore,
-    Place,
     Progress,
     Report,
     RetrievalError,
@@ -125,9 +124,7 @@ def test_a_copy_is_listed_but_embedded_and_found_once(
     assert (report.added, report.chunks, hashes.encoded.count(text)) == (5, 4, 1)
     hits = Index.open(where).search(embedder.encode_question("ferry"), 10)
     ferry = [hit.chunk for hit in hits if "ferry" in hit.chunk.text]
-    assert [(chunk.source, chunk.copies) for chunk in ferry] == [
-        ("ferry.txt", (Place("travel/ferry copy.txt", 0, len(text)),))
-    ]
+    assert [chunk.source for chunk in ferry] == ["ferry.txt"]
     (documents / "ferry.txt").unlink()
     Index.update(where, documents, embedder)
     assert found(where, embedder, "ferry") == ["travel/ferry copy.txt"]
@@ -443,7 +440,7 @@ def test_a_table_repeats_its_header_in_every_chunk(
 def test_kv_lives_as_long_as_its_chunk(where: Path, documents: Path, embedder: Embedder) -> None:
     store = KvStore(where, "model")
     Index.update(where, documents, embedder)
-    ids = Index.open(where).ids()
+    ids = Index.open(where).store.ids()
     for digest in ids:
         store.write(digest, {"keys": np.zeros(3, np.uint16)})
     museum = next(c for c in Index.open(where).chunks() if c.source == "museum.md")
