@@ -94,10 +94,7 @@ def test_extend_and_generate_decode_the_same_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bench_engine, "BUFFER_BYTES", 2**20)
+def test_sessions_draft_the_same_whether_they_share_forwards_or_not() -> None:
     (row,) = measured(
         bench_engine.engine,
         model=("dragon-draft",),
@@ -114,16 +111,10 @@ def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
 
 @pytest.mark.slow
 def test_the_pair_is_compared_with_its_slower_side_alone() -> None:
-    table, *parts = measured(
-        overhead.overhead, models=("dragon-draft",), rows=(1,), tokens=6, repeats=1
+    (row,) = measured(overhead.overhead, models=("dragon-draft",), rows=(1,), tokens=6, repeats=1)
+    assert row["ratio"] == pytest.approx(
+        row["pair_ms"]["median"] / row["alone_ms"]["median"], rel=0.01
     )
-    assert table["ratio"] == pytest.approx(
-        table["pair_ms"]["median"] / table["alone_ms"]["median"], rel=0.01
-    )
-    assert [row["way"] for row in parts] == ["pair", "following", "alone"]
-    for row in parts:
-        cpu = {part: each["median"] for part, each in row["cpu_ms"].items()}
-        assert cpu["sum"] == pytest.approx(cpu["forward"] + cpu["loop"] + cpu["other"], rel=0.01)
 
 
 @pytest.mark.slow
@@ -131,13 +122,14 @@ def test_the_pair_is_compared_with_its_slower_side_alone() -> None:
     ("architecture", "dtype", "documents"),
     [("llama", "float32", 2), ("qwen3", "bfloat16", 1), ("gemma2", "bfloat16", 0)],
 )
-def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
+async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
     architecture: str, dtype: str, documents: int
 ) -> None:
     models = small_pair(architecture, getattr(torch, dtype), 3)
     if not models[0].exact_blocks:
         pytest.skip(f"this CPU promises nothing of {dtype}")
-    assert texts_under_load(models, documents, 16, 4, 1, 5) == [True] * 16
+    equal = await texts_under_load(models, documents, 16, 4, 1, 5)
+    assert equal == [True] * 16
 
 
 @pytest.mark.slow
