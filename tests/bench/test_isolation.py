@@ -93,12 +93,16 @@ def test_paragraphs_stand_where_the_conditions_say(articles: Path, tmp_path: Pat
     assert removed == (device | cloud) - _files(nowhere.device) - _files(nowhere.cloud)
 
 
-def test_the_seed_draws_the_sides(articles: Path, tmp_path: Path) -> None:
+def test_the_seed_draws_the_sides_and_the_questions(articles: Path, tmp_path: Path) -> None:
     sides = {
         frozenset(_files(worlds(articles, tmp_path / f"{run}", seed)[0].device))
         for run, seed in enumerate((0, 0, 1, 2, 3))
     }
     assert 1 < len(sides) < 5
+    asked = worlds(articles, tmp_path / "documents", 0)[0].questions
+    assert chosen(asked, 1.0, 0) == list(asked)
+    assert chosen(asked, 0.5, 1) == chosen(asked, 0.5, 1) != chosen(asked, 0.5, 2)
+    assert len(chosen(asked, 0.5, 1)) == 6
 
 
 def test_documents_of_ones_own_are_asked_where_they_lie(tmp_path: Path) -> None:
@@ -128,14 +132,6 @@ def test_without_a_file_the_forms_of_no_training_are_asked(tmp_path: Path) -> No
         "nowhere": 60,
     }
     assert not any(each.answers for each in world.questions if each.place == "nowhere")
-
-
-def test_questions_are_drawn_by_the_seed(articles: Path, tmp_path: Path) -> None:
-    asked = worlds(articles, tmp_path / "documents", 0)[0].questions
-    assert chosen(asked, 1.0, 0) == list(asked)
-    assert chosen(asked, 0.5, 1) == chosen(asked, 0.5, 1)
-    assert len(chosen(asked, 0.5, 1)) == 6
-    assert chosen(asked, 0.5, 1) != chosen(asked, 0.5, 2)
 
 
 def test_intervals_are_of_articles_and_not_of_questions() -> None:
