@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from retrieval import SUFFIXES, DocumentError, Embedder, Index
+from retrieval import DocumentError, Embedder, Index
 from retrieval.chunking import chunk, header
-from retrieval.documents import parse
+from retrieval.documents import SUFFIXES, parse
 from retrieval.files import shown
 from retrieval.ingestion import excluded
 

