@@ -11,28 +11,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .documents import SUFFIXES as SUFFIXES
     from .embedding import Embedder as Embedder
     from .index import Hit as Hit
     from .index import Index as Index
     from .index import Progress as Progress
     from .index import Report as Report
     from .index import Retriever as Retriever
-    from .ingestion import content_hash as content_hash
-    from .ingestion import index_name as index_name
     from .kv_store import KvStore as KvStore
-    from .questions import in_context as in_context
     from .store import Chunk as Chunk
     from .store import Search as Search
 
 _MODULES = {
     **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),
-    **dict.fromkeys(("content_hash", "index_name"), "ingestion"),
     **dict.fromkeys(("Chunk", "Search"), "store"),
-    "SUFFIXES": "documents",
     "Embedder": "embedding",
     "KvStore": "kv_store",
-    "in_context": "questions",
 }
 
 

@@ -44,7 +44,8 @@ class Embedder:
         Raises RetrievalError if there is no such model, or the hub cannot be reached.
         """
         directory = Path(get_model_path()) if name == DEFAULT else _model_directory(name)
-        models = functools.cache(functools.partial(_encoders, directory))
+        encoders = _bundled_encoders if name == DEFAULT else _encoders
+        models = functools.cache(functools.partial(encoders, directory))
         return cls(
             name,
             fingerprint(directory),
@@ -55,7 +56,7 @@ class Embedder:
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return embeddings of documents' texts, float32 [texts, dimension], each of length 1.
 
-        On a CPU the models of `retrieval.bert` give a text the same bits in any batch.
+        The bundled model gives a text the same bits in any batch.
         """
         return _normalised(self.documents(texts))
 
@@ -113,13 +114,15 @@ def _model_directory(name: str) -> Path:
         ) from error
 
 
-def _encoders(directory: Path) -> tuple[Encode, Encode]:
-    """Return what encodes documents and questions."""
-    from .bert import BertEncoder, runs_directly
+def _bundled_encoders(directory: Path) -> tuple[Encode, Encode]:
+    from .bert import BertEncoder
 
-    if runs_directly(directory):
-        encode = BertEncoder(directory).encode
-        return encode, encode
+    encode = BertEncoder(directory).encode
+    return encode, encode
+
+
+def _encoders(directory: Path) -> tuple[Encode, Encode]:
+    """Return what encodes documents and questions with any model."""
     logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypedDict
@@ -20,7 +21,7 @@ from typing import Any, TypedDict
 from . import RetrievalError
 from .documents import SUFFIXES
 from .embedding import Embedder
-from .index import Index, Report
+from .index import Index
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
@@ -94,32 +95,28 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
             missed = watched
 
 
-def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
+def _say(**line: Any) -> bool:
+    print(json.dumps(line), flush=True)
+    return True
+
+
+def _follow(order: Order) -> None:
     documents, directory = [Path(path) for path in order.documents], Path(order.directory)
-    embedder = Embedder.load(order.embedder)
-
-    def committed(report: Report) -> bool:
-        say(asdict(report))
-        return True
-
+    update = partial(Index.update, directory, documents, Embedder.load(order.embedder))
     batches = changes(documents, directory) if order.watch else iter([set[Path]()])
     for number, batch in enumerate(batches):
         if number == 0 and order.watch:
-            say({})
+            _say()
         if number == 0 or batch:
             try:
-                committed(
-                    Index.update(
-                        directory,
-                        documents,
-                        embedder,
-                        on_portion=committed,
-                        wait_s=_WAIT_S,
-                        **order.options,
-                    )
+                report = update(
+                    on_portion=lambda report: _say(**asdict(report)),
+                    wait_s=_WAIT_S,
+                    **order.options,
                 )
+                _say(**asdict(report))
             except RetrievalError as error:
-                say({"error": str(error)})
+                _say(error=str(error))
 
 
 def _main() -> None:
@@ -129,20 +126,16 @@ def _main() -> None:
         os.nice(19)
     order = Order(**json.loads(sys.stdin.readline()))
     Thread(target=_end_with_input, daemon=True).start()
-
-    def say(line: dict[str, Any]) -> None:
-        print(json.dumps(line), flush=True)
-
     try:
-        _follow(order, say)
+        _follow(order)
     except RetrievalError as error:
-        say({"error": str(error)})
+        _say(error=str(error))
     except KeyboardInterrupt:
         pass
     except Exception as error:  # its message may quote a document
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)
         where = f"{Path(frame.f_code.co_filename).name}:{line}"
-        say({"error": f"it broke off ({type(error).__name__} at {where})"})
+        _say(error=f"it broke off ({type(error).__name__} at {where})")
         sys.exit(1)
 
 

@@ -14,9 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from . import DocumentError, RetrievalError
 from .chunking import chunk, header
@@ -47,7 +47,7 @@ _ENVIRONMENT = (
 """The process gets no other variable: passwords are kept in them."""
 
 
-class Reader:
+class Reader(AbstractContextManager["Reader"]):
     """The process, started with the first file and again after its death; a context, which ends it.
 
     Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
@@ -56,9 +56,6 @@ class Reader:
     def __init__(self, words: int = 64, largest: float = math.inf) -> None:
         self.words, self.largest = words, largest
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._end()

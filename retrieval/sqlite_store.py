@@ -4,7 +4,7 @@ index.sqlite     files, chunks, places, full text and vectors, with a write-ahea
 writer.lock      held while the index is updated
 kv/              see `kv_store`
 
-A reader has all vectors in memory. FAISS finds the nearest ones exactly: 60,000 in 10 ms.
+A reader has all vectors in memory, of which FAISS finds the nearest ones exactly.
 """
 
 import heapq

@@ -3,9 +3,9 @@
 Each takes any bytes, lets out what is a defect, and needs no fuzzer: `fuzzing` feeds them.
 """
 
-import struct
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -109,7 +109,7 @@ def codecs(data: bytes) -> None:
     """Payloads of every codec: of one distribution, or of a block."""
     if len(data) < 3:
         return
-    chosen: Codec = _codec(data[0] % len(CODECS), data[1] % len(VOCABULARIES))
+    chosen = _codec(CODECS[data[0] % len(CODECS)], VOCABULARIES[data[1] % len(VOCABULARIES)])
     count, payload = data[2] % 4, data[3:]
     try:
         if count == 0:
@@ -135,13 +135,9 @@ def codecs(data: bytes) -> None:
             assert abs(float(p.sum()) - 1) < 1e-3
 
 
-_CODECS: dict[tuple[int, int], Codec] = {}
-
-
-def _codec(name: int, vocabulary: int) -> Codec:
-    if (name, vocabulary) not in _CODECS:
-        _CODECS[name, vocabulary] = codec(CODECS[name], VOCABULARIES[vocabulary])
-    return _CODECS[name, vocabulary]
+@cache
+def _codec(name: str, vocabulary: int) -> Codec:
+    return codec(name, vocabulary)
 
 
 def names(data: bytes) -> None:
@@ -239,8 +235,3 @@ TARGETS: Final[Mapping[str, Target]] = {
         *(documents, file_names, indexes),
     )
 }
-
-
-def pieces(*bodies: bytes) -> bytes:
-    """Bodies as the target `connection` takes them."""
-    return b"".join(struct.pack("<H", len(body)) + body for body in bodies)

@@ -10,17 +10,15 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 FOUND = ROOT / "results" / "fuzz"
 
-LONGEST_INPUT = 4096
 MOST_KEPT, LONGEST_KEPT = 64, 512
-MOST_MEMORY_MB = 1024  # torch and the libraries take 350 of them
-LONGEST_S = 5
+BOUNDS = ("-rss_limit_mb=1024", "-timeout=5", "-max_len=4096", "-print_final_stats=1")
+"""Of an input; torch and the libraries take 350 MB."""
 INSTRUMENTED = ["dragonrt.wire", "dragonrt.distributions", "dragonrt.link", "dragonrt.modes"]
 INSTRUMENTED += ["dragonrt.service.http", "dragonrt.settings", "noise", "retrieval"]
 
@@ -33,13 +31,9 @@ def read_corpus(target: str) -> list[bytes]:
 
 def keep_in_corpus(target: str, folder: Path) -> None:
     """Add the shortest of a folder's inputs to the kept ones."""
-    found = sorted((path.read_bytes() for path in folder.iterdir()), key=lambda each: len(each))
-    short = [each for each in found[:MOST_KEPT] if len(each) <= LONGEST_KEPT]
-    write_corpus(target, {*read_corpus(target), *short})
-
-
-def write_corpus(target: str, inputs: Collection[bytes]) -> None:
-    lines = sorted(base64.b64encode(each).decode() for each in inputs)
+    found = sorted((path.read_bytes() for path in folder.iterdir()), key=len)[:MOST_KEPT]
+    kept = {*read_corpus(target), *(each for each in found if len(each) <= LONGEST_KEPT)}
+    lines = sorted(base64.b64encode(each).decode() for each in kept)
     (CORPUS / f"{target}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -61,12 +55,10 @@ def main() -> int:
         print("fuzz: passed over, as atheris is not installed: pip install '.[fuzz]'")
         return 0
     broken, total = [], 0
+    bound = f"-max_total_time={max(1, round(asked.seconds / len(asked.targets)))}"
+    if asked.runs:
+        bound = f"-runs={asked.runs}"
     for name in asked.targets:
-        bound = (
-            f"-runs={asked.runs}"
-            if asked.runs
-            else f"-max_total_time={max(1, round(asked.seconds / len(asked.targets)))}"
-        )
         runs, line, fine = fuzz(name, bound, keep=asked.keep)
         total += runs
         print(f"{name:<12} {line}", flush=True)
@@ -86,7 +78,15 @@ def fuzz(target: str, bound: str, *, keep: bool) -> tuple[int, str, bool]:
             place.mkdir()
         for number, data in enumerate(read_corpus(target)):
             (seeds / str(number)).write_bytes(data)
-        done = _atheris(target, bound, f"-artifact_prefix={FOUND}/{target}-", str(new), str(seeds))
+        command = (sys.executable, "-m", "scripts.fuzzing", "--one", target, *BOUNDS, bound)
+        done = subprocess.run(
+            [*command, f"-artifact_prefix={FOUND}/{target}-", str(new), str(seeds)],
+            capture_output=True,
+            text=True,
+            check=False,
+            errors="replace",
+            cwd=ROOT,
+        )
         said = done.stdout + done.stderr
         if keep and done.returncode == 0:
             keep_in_corpus(target, new)
@@ -102,19 +102,6 @@ def fuzz(target: str, bound: str, *, keep: bool) -> tuple[int, str, bool]:
         sys.stderr.write("\n".join(told[-40:]) + "\n")
         line += f", BROKEN (exit code {done.returncode}): see {FOUND}"
     return runs, line, done.returncode == 0
-
-
-def _atheris(target: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    bounds = (
-        f"-max_len={LONGEST_INPUT}",
-        f"-rss_limit_mb={MOST_MEMORY_MB}",
-        f"-timeout={LONGEST_S}",
-        "-print_final_stats=1",
-    )
-    command = [sys.executable, "-m", "scripts.fuzzing", "--one", target, *bounds, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, errors="replace", cwd=ROOT
-    )
 
 
 def fuzz_here(target: str, arguments: list[str]) -> None:

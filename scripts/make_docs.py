@@ -65,9 +65,9 @@ def wire_page() -> str:
         "What may be sent in each state, and the state that follows:",
         _transitions(sessions.SessionState, sessions.SEND),
         "## Messages of the connection",
-        *(_message(kind) for kind in CONNECTION_MESSAGES),
+        *(_part(kind) for kind in CONNECTION_MESSAGES),
         "## Messages of a session",
-        *(_message(kind) for kind in SESSION_MESSAGES),
+        *(_part(kind) for kind in SESSION_MESSAGES),
         "## What an Open carries",
         _text(values),
         "### The question",
@@ -96,10 +96,10 @@ def traces_page() -> str:
         f"```json\n{json.dumps(line)}\n```",
         "## Records",
         _text(events.Record),
-        _types(events.Record),
+        _fields(events.Record),
         "## Events",
         *(
-            f"### `{kind.KIND}`\n\n{_text(kind)}" + (f"\n\n{_types(kind)}" if fields(kind) else "")
+            f"### `{kind.KIND}`\n\n{_text(kind)}" + (f"\n\n{_fields(kind)}" if fields(kind) else "")
             for kind in events.EVENTS
         ),
         "## Settings in `open`",
@@ -126,7 +126,8 @@ def _page(title: str, *parts: str) -> str:
 
 
 def _part(kind: Any) -> str:
-    return f"### {kind.__name__}\n\n{_text(kind)}\n\n{_fields(kind)}"
+    number = f"{kind.TYPE} " if hasattr(kind, "TYPE") else ""
+    return f"### {number}{kind.__name__}\n\n{_text(kind)}\n\n{_fields(kind)}"
 
 
 def _text(documented: Any) -> str:
@@ -162,34 +163,20 @@ def _states(states: type[Enum]) -> str:
     return _table(("", "meaning"), ((f"`{value}`", comment) for value, comment in said))
 
 
-def _message(kind: Any) -> str:
-    return f"### {kind.TYPE} {kind.__name__}\n\n{_text(kind)}\n\n{_fields(kind)}"
-
-
 def _fields(kind: Any) -> str:
-    """The fields of a message, or of a part of one."""
-    hints, checks = get_type_hints(kind), kind.CHECKS
+    """The fields of a class, with what its CHECKS demand if it has any."""
+    checks = getattr(kind, "CHECKS", None)
+    hints = get_type_hints(kind, include_extras=checks is None)
+    heading = ("field", "type", *(() if checks is None else ("must be",)), "default")
     return _table(
-        ("field", "type", "must be", "default"),
+        heading,
         (
             (
                 f"`{each.name}`",
                 _type(hints[each.name]),
-                _readable(checks[each.name].must),
+                *(() if checks is None else (_readable(checks[each.name].must),)),
                 _default(each.default),
             )
-            for each in fields(kind)
-        ),
-    )
-
-
-def _types(kind: Any) -> str:
-    """The fields of what checks none itself."""
-    hints = get_type_hints(kind, include_extras=True)
-    return _table(
-        ("field", "type", "default"),
-        (
-            (f"`{each.name}`", _type(hints[each.name]), _default(each.default))
             for each in fields(kind)
         ),
     )

@@ -101,7 +101,7 @@ def index(
 ) -> "Report | None":
     """Bring a side's index up to date, if it has documents; print what that did."""
     from dragonrt.node.process import update_index
-    from retrieval import SUFFIXES
+    from retrieval.documents import SUFFIXES
 
     with counting("indexing") as show:
 

@@ -26,7 +26,8 @@ from dragonrt.node.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
-from retrieval import Chunk, Hit, RetrievalError, in_context
+from retrieval import Chunk, Hit, RetrievalError
+from retrieval.questions import in_context
 
 PINNED = 64
 """Answers whose found chunks are kept: they can be resumed after the documents have changed."""

@@ -37,7 +37,6 @@ from scripts.papers.model_sides import engine as engine_of
 
 MODELS = ("dragon-small", "random-0.1b", "random-0.5b")
 DOCUMENT_TOKENS, PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 4
-BUFFER_BYTES = 512 * 2**20
 
 
 class DraftingSession:
@@ -95,12 +94,10 @@ class DraftingSession:
         "ratio": "{ratio:.2f}",
         "p50/p95": "{shared[p50_ms]:.0f}/{shared[p95_ms]:.0f}",
         "CPU": "{shared[cpu_ms][median]:.1f}/{single[cpu_ms][median]:.1f}",
-        "memory": "{share_of_bandwidth:.0%}",
     },
     note="n sessions at once. tok/s: tokens per second of all of them together, sharing forwards; "
     "single: one session after another. p50, p95: milliseconds between two tokens of a session "
-    "that shares. CPU: milliseconds of the whole process per token, shared and single. memory: how "
-    "much of its bandwidth, measured in the same run, it takes to read the weights. Medians of "
+    "that shares. CPU: milliseconds of the whole process per token, shared and single. Medians of "
     "interleaved repeats.",
 )
 def engine(
@@ -125,7 +122,6 @@ def engine(
         model, dtype, sessions, tokens, repeats = MODELS[:2], ("bfloat16",), (1, 8), 64, 1
     torch.set_num_threads(threads or usual_threads())
     keep_freed_memory()
-    bandwidth = _bytes_per_s()
     for name, numbers in product(model, dtype):
         kind = getattr(torch, numbers)
         if name in SIZES:
@@ -133,7 +129,6 @@ def engine(
         else:
             loaded = LanguageModel.load(name, "cpu", numbers, torch.get_num_threads())
         readers = _readers(loaded, max(sessions), documents, tokens, seed)
-        weight_bytes = loaded.parameters * kind.itemsize
         for count in sessions:
             each = max(FEWEST_TOKENS, tokens // count)
             asyncio.run(_draft(loaded, readers[:count], 2, together=True))  # warms up
@@ -144,7 +139,6 @@ def engine(
             shared, single = map(_summed, runs.values())
             rates = [way["tokens_per_s"]["median"] for way in (shared, single)]
             texts = [run["texts"] for some in runs.values() for run in some]
-            read = rates[0] * shared["forwards_per_token"] * weight_bytes
             yield {
                 "model": name,
                 "dtype": numbers,
@@ -154,19 +148,7 @@ def engine(
                 "single": single,
                 "ratio": rates[0] / rates[1],
                 "same_texts": all(text == texts[0] for text in texts),
-                "share_of_bandwidth": read / bandwidth,
             }
-
-
-def _bytes_per_s() -> float:
-    """Return how fast memory is read: the best of a few sums over more than any cache holds."""
-    numbers = torch.ones(BUFFER_BYTES // 4)
-    times = []
-    for _ in range(5):
-        start_s = time.perf_counter()
-        numbers.sum()
-        times.append(time.perf_counter() - start_s)
-    return BUFFER_BYTES / min(times)
 
 
 def _readers(

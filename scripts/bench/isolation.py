@@ -4,7 +4,6 @@ The same model and the same retrieval at temperature 0. An answer stands in the 
 in the cloud's, in both or in none. Intervals are bootstrapped by article.
 """
 
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +22,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.settings import flat
 from retrieval import Embedder, Hit, Index, Retriever
-from retrieval.files import create
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
 from scripts.bench.question_sets import (
@@ -113,16 +110,11 @@ def isolation(
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
     side: IsolatedSideOptions | None = None,
     answers: IsolatedQuestionOptions | None = None,
-    rows: Annotated[
-        Path | None, option("Writes every answer to FILE.", "--json", kind="FILE")
-    ] = None,
 ) -> Iterator[Row]:
-    """Ask the questions of the set each way; yield shares, comparisons, times and bytes."""
+    """Ask the questions of the set each way; yield answers, shares, comparisons and times."""
     own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
-    return measured_set(
-        replace(own, model=chosen_model(own.model)), question, file, questions, rows
-    )
+    return measured_set(replace(own, model=chosen_model(own.model)), question, file, questions)
 
 
 def measured_set(
@@ -130,7 +122,6 @@ def measured_set(
     question: Question,
     file: Path | None = None,
     count: int | None = None,
-    rows_file: Path | None = None,
 ) -> Iterator[Row]:
     """Yield the same for settings that are made; the question's seed draws the set."""
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
@@ -153,13 +144,7 @@ def measured_set(
             for way in WAYS
         ]
         pair = _pair(folder, several[0], side, question, found[:TIMED], answering)
-    results = [*_summaries(rows), *_compared(rows), pair]
-    if rows_file is not None:
-        about = flat(question) | {"model": model.name, "fingerprint": model.fingerprint}
-        written = {"settings": about, "results": results, "rows": rows}
-        with create(rows_file) as out:
-            out.write(json.dumps(written, default=str, indent=1).encode())
-    yield from results
+    yield from (*rows, *_summaries(rows), *_compared(rows), pair)
 
 
 def _found(

@@ -5,7 +5,7 @@ drafts are refused and forwards preempted.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -29,7 +29,7 @@ from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
-from dragonrt.traces.events import TokenDecided
+from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.harness import benchmark
 from scripts.bench.random_models import ARCHITECTURES, small_pair
 from scripts.papers.arena import Arena, Given
@@ -56,7 +56,7 @@ def load(*, answers: int = 16, tokens: int = 16, lots: int = 7, seed: int = 1) -
     for architecture, dtype in product(ARCHITECTURES, ("float32", "bfloat16")):
         models = small_pair(architecture, getattr(torch, dtype), seed)
         for documents in (0, 1, 2):
-            equal = texts_under_load(models, documents, answers, tokens, lots, seed)
+            equal = asyncio.run(texts_under_load(models, documents, answers, tokens, lots, seed))
             yield {
                 "architecture": architecture,
                 "dtype": dtype,
@@ -67,16 +67,10 @@ def load(*, answers: int = 16, tokens: int = 16, lots: int = 7, seed: int = 1) -
             }
 
 
-def texts_under_load(
+async def texts_under_load(
     models: Sequence[LanguageModel], documents: int, answers: int, tokens: int, lots: int, seed: int
 ) -> list[bool]:
     """Return whether each text, made beside others, is the one that it is alone."""
-    return asyncio.run(_texts_under_load(models, documents, answers, tokens, lots, seed))
-
-
-async def _texts_under_load(
-    models: Sequence[LanguageModel], documents: int, answers: int, tokens: int, lots: int, seed: int
-) -> list[bool]:
     script, equal, sides = Script(0, vocabulary=models[0].vocabulary), list[bool](), []
     async with AsyncExitStack() as stack:
         for number, model in enumerate(models):
@@ -120,32 +114,14 @@ def _drawn(model: LanguageModel, length: int, seed: int) -> list[int]:
 async def _text(arena: Arena, question: Question, end: int) -> list[int]:
     """Return the tokens of an answer, which is stopped after so many."""
 
-    def stop(session: ClientSession, step: int) -> None:
-        if step + 1 == end:
+    def stop(record: Record) -> None:
+        if isinstance(record.event, TokenDecided) and record.event.step + 1 == end:
             session.stop()
 
-    return (await answered(arena, question, stop)).tokens
-
-
-async def answered(
-    arena: Arena,
-    question: Question,
-    on_token: Callable[[ClientSession, int], None],
-    settings: DragonSettings | None = None,
-) -> Given:
-    """Answer in mode dragon; `on_token` gets the session and the step of every decided token."""
-    settings = settings or DragonSettings()
-    session = ClientSession(
-        arena.side,
-        arena.connectors,
-        question,
-        settings,
-        arena.resources(settings),
-        lambda record: (
-            on_token(session, record.event.step) if isinstance(record.event, TokenDecided) else None
-        ),
-    )
-    return Given(await session.ask())
+    settings = DragonSettings()
+    resources = arena.resources(settings)
+    session = ClientSession(arena.side, arena.connectors, question, settings, resources, stop)
+    return Given(await session.ask()).tokens
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,16 +17,10 @@ from dragonrt.backends.backend import Preemption
 from dragonrt.experiments.comparison import LEADERLESS, costs
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.traces.events import ForwardDone
 from scripts.bench.harness import benchmark, series
-from scripts.bench.load import answered
-from scripts.papers.arena import Arena, Given
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import document_reader, run
 from scripts.papers.sample_sides import LoadedSide, sample_pair, sample_settings
-
-PARTS = ("forward", "loop", "other", "sum")
 
 
 @benchmark(
@@ -40,13 +34,9 @@ PARTS = ("forward", "loop", "other", "sum")
         "ratio ": "{ratio_following:.3f}",
         "accepted": "{accepted_device:.2f}/{accepted_cloud:.2f}",
     },
-    {"model": "{model}", "rows": "{rows}", "CPU ms": "{way}"}
-    | {part: f"{{cpu_ms[{part}][median]:.2f}}" for part in PARTS},
     note="alone: each side decodes the pair's answer by itself, one forward per token, both at the "
     "same time; the slower one counts. pair: time between tokens, without following the better "
-    "line; following: with it. Medians of interleaved repeats. The second table has the device's "
-    "processor time per token after the first: forwards (by the clock), the event loop's thread, "
-    "other threads less the forwards.",
+    "line; following: with it. Medians of interleaved repeats.",
 )
 def overhead(
     *,
@@ -64,77 +54,34 @@ def overhead(
             prompt=prompt, seed=seed, sampler=GREEDY, max_tokens=tokens, documents=count
         )
         with sample_pair(model) as (device, port), ProcessPoolExecutor(1, spawn) as beside:
-            yield from run(_measured(device, port, beside, question, repeats), virtual=False)
+            yield run(_measured(device, port, beside, question, repeats), virtual=False)
 
 
 async def _measured(
     device: LoadedSide, port: int, beside: ProcessPoolExecutor, question: Question, repeats: int
-) -> list[Row]:
-    following = LEADERLESS.settings()
-    plain = replace(following, follow=False)
-    answers, cpu = [], dict[str, list[dict[str, float]]]()
+) -> Row:
+    following, answers = LEADERLESS.settings(), []
+    ways = {"pair": replace(following, follow=False), "following": following}
     times: dict[str, list[float]] = {"alone": [], "pair": [], "following": []}
     async with device.connected(port) as arena:
-        text = (await answered(arena, question, lambda *_: None, plain)).tokens
-        beside.submit(_decode, "cloud", device.model.name, question, text).result()
-        own = (device, question, text)
+        text = (await arena.ask(question, ways["pair"])).tokens
+        beside.submit(_decode, device.model.name, question, text).result()
         for _ in range(repeats):
-            for way, settings in (("pair", plain), ("following", following)):
-                given, spent = await _ask(arena, question, settings)
+            for way, settings in ways.items():
+                given = await arena.ask(question, settings)
                 times[way].append(1000 * (given.between_s or 0.0))
-                cpu.setdefault(way, []).append(spent)
                 answers += [given] if way == "pair" else []
-            other = beside.submit(_decode, "cloud", device.model.name, question, text)
-            spent_s = time.process_time()
-            alone = _decode_here(*own)
-            spent_ms = 1000 * (time.process_time() - spent_s) / len(text)
-            part = {"forward": alone, "loop": 0.0, "other": spent_ms - alone, "sum": spent_ms}
-            cpu.setdefault("alone", []).append(part)
-            times["alone"].append(max(alone, other.result()))
+            other = beside.submit(_decode, device.model.name, question, text)
+            times["alone"].append(max(_decode_here(device, question, text), other.result()))
     found, spent_of = {way: series(samples) for way, samples in times.items()}, costs(answers)
-    told = {"model": device.model.name, "rows": question.documents}
-    return [
-        told
-        | {f"{way}_ms": each for way, each in found.items()}
-        | {
-            "ratio": found["pair"]["median"] / found["alone"]["median"],
-            "ratio_following": found["following"]["median"] / found["alone"]["median"],
-            "accepted_device": spent_of["accepted_device"],
-            "accepted_cloud": spent_of["accepted_cloud"],
-        },
-        *(
-            told | {"way": way, "cpu_ms": {p: series([e[p] for e in each]) for p in PARTS}}
-            for way, each in cpu.items()
-        ),
-    ]
-
-
-async def _ask(
-    arena: Arena, question: Question, settings: DragonSettings
-) -> tuple[Given, dict[str, float]]:
-    """Return an answer and the processor milliseconds per token of this process after the first."""
-    marks: list[tuple[float, float]] = []
-    given = await answered(
-        arena,
-        question,
-        lambda *_: marks.append((time.process_time(), time.thread_time())),
-        settings,
-    )
-    start_s, tokens = given.answer.decisions[0][0], len(marks) - 1
-    forwards_s = sum(
-        each.event.seconds
-        for each in given.answer.records
-        if isinstance(each.event, ForwardDone) and each.t > start_s
-    )
-    spent, loop = (
-        1000 * (end - start) / tokens for start, end in zip(marks[0], marks[-1], strict=True)
-    )
-    forward = 1000 * forwards_s / tokens
-    return given, {
-        "forward": forward,
-        "loop": loop,
-        "other": spent - loop - forward,
-        "sum": spent,
+    return {
+        "model": device.model.name,
+        "rows": question.documents,
+        **{f"{way}_ms": each for way, each in found.items()},
+        "ratio": found["pair"]["median"] / found["alone"]["median"],
+        "ratio_following": found["following"]["median"] / found["alone"]["median"],
+        "accepted_device": spent_of["accepted_device"],
+        "accepted_cloud": spent_of["accepted_cloud"],
     }
 
 
@@ -143,7 +90,7 @@ def _side(name: str) -> LoadedSide:
     return LoadedSide.load(sample_settings("cloud", name))
 
 
-def _decode(side: str, model: str, question: Question, tokens: list[int]) -> float:
+def _decode(model: str, question: Question, tokens: list[int]) -> float:
     """Decode in another process, which keeps its model."""
     return _decode_here(_side(model), question, tokens)
 

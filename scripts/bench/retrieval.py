@@ -12,7 +12,8 @@ from typing import get_args
 
 import numpy as np
 
-from retrieval import Embedder, Index, Retriever, Search, in_context
+from retrieval import Embedder, Index, Retriever, Search
+from retrieval.questions import in_context
 from scripts.bench.articles import Article, Kind, articles
 from scripts.bench.harness import benchmark, series
 from scripts.papers.intervals import Row, estimate

@@ -1,21 +1,23 @@
 """What benchmarks report: rows as tables, and one record of them, of which a page is made."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
 from dragonrt.errors import DragonError
-from scripts.bench import engine as bench_engine
-from scripts.bench import kill, overhead
+from retrieval import Search
+from scripts.bench import kill
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
+from scripts.bench.engine import engine
 from scripts.bench.harness import benchmark, measured, series
 from scripts.bench.index import index
 from scripts.bench.load import texts_under_load
+from scripts.bench.overhead import overhead
 from scripts.bench.random_models import small_pair
 from scripts.bench.report import report
 from scripts.bench.retrieval import retrieval
@@ -85,45 +87,20 @@ def test_every_benchmark_is_where_the_command_looks_for_it(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_extend_and_generate_decode_the_same_tokens() -> None:
-    (row,) = measured(
-        decode, model=("dragon-draft",), rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1
-    )
+def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
+    draft = ("dragon-draft",)
+    (row,) = measured(decode, model=draft, rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1)
     assert row["same_tokens"] == 5
     assert min(row["extend_ms"]["median"], row["generate_ms"]["median"]) > 0
-
-
-@pytest.mark.slow
-def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bench_engine, "BUFFER_BYTES", 2**20)
     (row,) = measured(
-        bench_engine.engine,
-        model=("dragon-draft",),
-        dtype=("float32",),
-        sessions=(3,),
-        tokens=12,
-        repeats=1,
-        threads=1,
+        engine, model=draft, dtype=("float32",), sessions=(3,), tokens=12, repeats=1, threads=1
     )
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.9 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
-
-
-@pytest.mark.slow
-def test_the_pair_is_compared_with_its_slower_side_alone() -> None:
-    table, *parts = measured(
-        overhead.overhead, models=("dragon-draft",), rows=(1,), tokens=6, repeats=1
-    )
-    assert table["ratio"] == pytest.approx(
-        table["pair_ms"]["median"] / table["alone_ms"]["median"], rel=0.01
-    )
-    assert [row["way"] for row in parts] == ["pair", "following", "alone"]
-    for row in parts:
-        cpu = {part: each["median"] for part, each in row["cpu_ms"].items()}
-        assert cpu["sum"] == pytest.approx(cpu["forward"] + cpu["loop"] + cpu["other"], rel=0.01)
+    (row,) = measured(overhead, models=draft, rows=(1,), tokens=6, repeats=1)
+    ratio = row["pair_ms"]["median"] / row["alone_ms"]["median"]
+    assert row["ratio"] == pytest.approx(ratio, rel=0.01)
 
 
 @pytest.mark.slow
@@ -131,38 +108,24 @@ def test_the_pair_is_compared_with_its_slower_side_alone() -> None:
     ("architecture", "dtype", "documents"),
     [("llama", "float32", 2), ("qwen3", "bfloat16", 1), ("gemma2", "bfloat16", 0)],
 )
-def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
+async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
     architecture: str, dtype: str, documents: int
 ) -> None:
     models = small_pair(architecture, getattr(torch, dtype), 3)
     if not models[0].exact_blocks:
         pytest.skip(f"this CPU promises nothing of {dtype}")
-    assert texts_under_load(models, documents, 16, 4, 1, 5) == [True] * 16
+    equal = await texts_under_load(models, documents, 16, 4, 1, 5)
+    assert equal == [True] * 16
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bench", "options", "whats"),
-    [
-        (
-            index,
-            {"chunks": 80},
-            ["start, to the first hits", "search, hybrid", "search, dense", "search, words"],
-        ),
-        (
-            retrieval,
-            {"count": 450, "questions": 10, "follow_ups": 5},
-            ["names and numbers"] * 3 + ["paraphrase"] * 3,
-        ),
-    ],
-)
-def test_an_index_is_measured(
-    bench: Callable[..., None], options: dict[str, int], whats: list[str]
-) -> None:
-    rows = measured(bench, **options)
-    found = [row.get("what") or row.get("questions") for row in rows]
-    assert found[: len(whats)] == whats
-    assert all(row["ms"]["median"] > 0 for row in rows if "ms" in row)
+def test_an_index_is_measured() -> None:
+    found = measured(index, chunks=80)
+    assert [row["what"] for row in found[1:4]] == [f"search, {by}" for by in get_args(Search)]
+    recalled = measured(retrieval, count=450, questions=10, follow_ups=5)
+    kinds = [row["questions"] for row in recalled]
+    assert kinds[:6] == ["names and numbers"] * 3 + ["paraphrase"] * 3
+    assert all(row["ms"]["median"] > 0 for row in [*found, *recalled] if "ms" in row)
 
 
 def test_growth_is_that_after_the_warm_up() -> None:

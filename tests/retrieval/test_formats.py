@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import DocumentError
+from retrieval import DocumentError, Embedder, Index
 from retrieval.documents import load
 
+from .conftest import pdf_with
 
-def test_word_headings_and_tables(tmp_path: Path) -> None:
+
+def test_a_word_file_has_headings_by_style_and_tables(tmp_path: Path) -> None:
     docx = pytest.importorskip("docx")
     file = docx.Document()
     file.add_heading("Ferries", 0)
-    file.add_heading("Prices", 1)
+    chapter = file.styles.add_style("Chapter", docx.enum.style.WD_STYLE_TYPE.PARAGRAPH)
+    chapter.base_style = file.styles["Heading 1"]
+    file.add_paragraph("Prices", chapter)
     table = file.add_table(2, 2)
     for row, cells in enumerate((("Adults", "12"), ("Dogs", "3"))):
         for column, cell in enumerate(cells):
@@ -26,6 +30,19 @@ def test_word_headings_and_tables(tmp_path: Path) -> None:
     assert document.text == "Ferries\n\nPrices\n\nAdults\t12\nDogs\t3"
     assert document.name(20) == "Boats › Prices"
     assert [document.text[a:b] for a, b in document.tables] == ["Adults\t12\nDogs\t3"]
+
+
+def test_a_chunk_of_a_pdf_is_cited_by_its_page(tmp_path: Path, embedder: Embedder) -> None:
+    pypdfium2 = pytest.importorskip("pypdfium2")
+    (tmp_path / "documents").mkdir()
+    with pypdfium2.PdfDocument.new() as both:
+        for words in ("The boats of the harbour.", "A dog pays three."):
+            with pypdfium2.PdfDocument(pdf_with(words, "")) as page:
+                both.import_pages(page)
+        both.save(tmp_path / "documents" / "a.pdf")
+    Index.update(tmp_path / "index", tmp_path / "documents", embedder, words=8)
+    (about,) = [c for c in Index.open(tmp_path / "index").chunks() if "dog" in c.text]
+    assert about.citation == "The boats of the harbour., page 2"
 
 
 def test_open_document(tmp_path: Path) -> None:
@@ -73,29 +90,30 @@ def test_sheets_are_tables(tmp_path: Path) -> None:
 
 
 def epub(path: Path, opf: str) -> Path:
-    container = (
-        '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
-        '<rootfile full-path="EPUB/a.opf"/></rootfiles></container>'
-    )
+    page = "<html><head><title>{}</title></head><body>{}</body></html>"
     with zipfile.ZipFile(path, "w") as book:
-        book.writestr("META-INF/container.xml", container)
-        book.writestr("EPUB/a.opf", opf)
         book.writestr(
-            "EPUB/text/one 1.xhtml", "<html><body><h1>One</h1><p>First.</p></body></html>"
+            "META-INF/container.xml",
+            '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+            '<rootfile full-path="EPUB/a.opf"/></rootfiles></container>',
         )
-        book.writestr("EPUB/text/two.xhtml", "<html><body><h1>Two</h1><p>Second.</p></body></html>")
+        book.writestr("EPUB/a.opf", opf)
+        book.writestr("EPUB/text/one 1.xhtml", page.format("1", "<h1>One</h1><p>First.</p>"))
+        book.writestr("EPUB/two.xhtml", page.format("Two", "<p>Second.</p>"))
+        book.writestr("EPUB/three.xhtml", page.format("Two", "<p>Third.</p>"))
     return path
 
 
-def test_a_book_is_read_along_its_spine(tmp_path: Path) -> None:
+def test_a_book_is_read_along_its_spine_with_headings_of_pages(tmp_path: Path) -> None:
     opf = (
         '<package xmlns="http://www.idpf.org/2007/opf" xmlns:dc="http://purl.org/dc/elements/1.1/">'
         "<metadata><dc:title>The Glass Orchard</dc:title></metadata><manifest>"
-        '<item id="b" href="text/two.xhtml"/><item id="a" href="text/one%201.xhtml"/></manifest>'
-        '<spine><itemref idref="a"/><itemref idref="b"/></spine></package>'
+        '<item id="b" href="two.xhtml"/><item id="a" href="text/one%201.xhtml"/>'
+        '<item id="c" href="three.xhtml"/></manifest>'
+        '<spine><itemref idref="a"/><itemref idref="b"/><itemref idref="c"/></spine></package>'
     )
     document = load(epub(tmp_path / "a.epub", opf))
-    assert document.text == "One\n\nFirst.\n\nTwo\n\nSecond."
+    assert document.text == "One\n\nFirst.\n\nTwo\n\nSecond.\n\nThird."
     assert document.name(len(document.text)) == "The Glass Orchard › Two"
 
 
@@ -122,23 +140,11 @@ def test_a_mailbox_has_a_section_for_each_message(tmp_path: Path) -> None:
     assert document.name(len(document.text)) == "Cheese › Wine"
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("a.pdf", "PDF"),
-        ("a.docx", "Word"),
-        ("a.odt", "OpenDocument"),
-        ("a.pptx", "PowerPoint"),
-        ("a.xlsx", "Excel"),
-        ("a.epub", "EPUB"),
-    ],
-)
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.odt", "a.pptx", "a.xlsx", "a.epub"])
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 broken", b"%PDF-1.4 broken", b"\xff" * 5000])
-def test_a_broken_file_has_a_reason_in_one_line(
-    tmp_path: Path, name: str, kind: str, data: bytes
-) -> None:
+def test_a_broken_file_has_a_reason_in_one_line(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(DocumentError, match=f"is not a readable {kind} file: .") as caught:
+    with pytest.raises(DocumentError) as caught:
         load(tmp_path / name)
     assert "\n" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""A disk that is full: one line, the index as it was, and nothing that a cache would be missed for.
+"""A disk that is full: one line, and nothing that a cache would be missed for.
 
 A real file system of half a megabyte, where one can be mounted.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from dragonrt.traces.events import Record
 from dragonrt.traces.file import TraceFile, start
-from retrieval import Embedder, Index, KvStore, RetrievalError
+from retrieval import KvStore, RetrievalError
 
 
 @pytest.fixture
@@ -36,22 +36,6 @@ def fill(where: Path) -> Path:
         except OSError:
             return where / "full"
     raise AssertionError("it has no bound")
-
-
-def test_an_update_fails_in_one_line_and_succeeds_when_there_is_room(
-    small: Path, documents: Path, embedder: Embedder
-) -> None:
-    where = small / "index"
-    Index.update(where, documents, embedder)
-    (documents / "long.txt").write_text("\n".join(f"Line {n} says so." for n in range(5000)))
-    full = fill(small)
-    with pytest.raises(RetrievalError) as caught:
-        Index.update(where, documents, embedder)
-    assert "\n" not in str(caught.value)
-    full.unlink()
-    (documents / "long.txt").unlink()
-    assert Index.update(where, documents, embedder).unchanged == 4
-    assert len(Index.open(where)) == 4
 
 
 def test_a_cache_of_kv_leaves_nothing_half_written(small: Path) -> None:

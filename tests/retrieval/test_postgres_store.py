@@ -113,21 +113,6 @@ def test_an_update_changes_what_it_must_and_readers_keep_their_snapshot(
     assert newest.manifest.snapshot == 2
 
 
-def test_an_interrupted_update_is_resumed(
-    tmp_path: Path, documents: Path, hashes: WordHashes, url: str
-) -> None:
-    def interrupt(progress: Progress) -> None:
-        if progress.embedded == 3:
-            raise KeyboardInterrupt
-
-    embedder = hashes.embedder()
-    with pytest.raises(KeyboardInterrupt):
-        Index.update(tmp_path / "kv", documents, embedder, progress=interrupt, url=url)
-    with pytest.raises(RetrievalError):
-        Index.open(tmp_path / "kv", url)
-    assert Index.update(tmp_path / "kv", documents, embedder, url=url).embedded == 1
-
-
 def test_another_model_is_refused_and_a_rebuild_takes_it(
     tmp_path: Path, documents: Path, hashes: WordHashes, url: str
 ) -> None:

@@ -1,7 +1,6 @@
 import pytest
 
-from retrieval import in_context
-from retrieval.questions import words_of
+from retrieval.questions import in_context, words_of
 
 SHIP = "When does the Nora sail to Bergen?"
 

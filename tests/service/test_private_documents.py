@@ -16,7 +16,8 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http import private_documents
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
-from retrieval import Report, content_hash
+from retrieval import Report
+from retrieval.ingestion import content_hash
 
 from .http_served import served
 

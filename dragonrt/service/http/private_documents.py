@@ -12,8 +12,10 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
-from retrieval import SUFFIXES, Report, content_hash, index_name
+from retrieval import Report
+from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown
+from retrieval.ingestion import content_hash, index_name
 
 LARGEST_FILE = 64 * 1024 * 1024
 LONGEST_NAME = 200
