@@ -15,9 +15,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 def test_its_messages_take_what_the_link_takes(measured: list[Row]) -> None:
     for line in pipeline.timelines(measured).values():
-        needed = [
-            flight.end_s - flight.start_s for flight in line.flights if flight.end_s is not None
-        ]
+        needed = [each.arrived.t - each.sent.t for each in line.flights if each.arrived]
         shortest = pipeline.PACE.rtt_s / 2
         longest = shortest * (1 + pipeline.PACE.jitter)
         assert len(needed) > 50

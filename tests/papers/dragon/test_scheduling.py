@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.papers.dragon import scheduling
 from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure, recorded
+from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.virtual_arena import Acceptances
 
 
@@ -25,7 +25,7 @@ def test_sequences_are_recorded_once_and_kept(
     def nothing(model: str) -> None:
         raise AssertionError("what is kept needs no recording")
 
-    monkeypatch.setattr(scheduling.LoadedSide, "both", nothing)
+    monkeypatch.setattr(LoadedSide, "both", nothing)
     assert recorded(model, (4, 3), 12, kept, lambda *now: None) == sequences[::-1]
     for missing, tokens in ((5, 12), (3, 13)):
         with pytest.raises(AssertionError):
