@@ -15,12 +15,10 @@ from dragonrt.node.addresses import host_and_port
 if TYPE_CHECKING:
     from dragonrt.node.endpoints import Address
 
-DRAFT, TARGET = "dragon-draft", "dragon-small"
 NOTES = """
 Times are those of a full run on two cores; with --quick each takes less than a minute.
 A cloud that already runs elsewhere (--real --cloud HOST:PORT) can be asked by {}. The others ask
 no cloud: they run in virtual time, or read texts in one process."""
-
 
 app = App(name="scripts/papers/run", help="Draw a figure of a paper.")
 
@@ -55,16 +53,13 @@ def figure(
     model: Annotated[
         tuple[str, ...],
         option(
-            "What both sides run; latency, ttft, perplexity and scheduling take several.",
-            default="dragon-small; those four, if not quick, dragon-opt too",
+            "Of both sides, the target of a draft model, or of each federated worker.",
+            default="dragon-small; dragon-opt too where several are shown",
         ),
     ] = (),
-    draft: Annotated[str, option("Drafts in sqs and the like.", default=DRAFT)] = DRAFT,
-    target: Annotated[str, option("Verifies the drafts.", default=TARGET)] = TARGET,
-    worker: Annotated[
-        tuple[str, ...],
-        option("Of specfed, each.", default="dragon-small, dragon-opt"),
-    ] = (TARGET, "dragon-opt"),
+    draft: Annotated[
+        str, option("Drafts blocks for the model.", default="dragon-draft")
+    ] = "dragon-draft",
     cloud: Annotated[
         str | None,
         option(
@@ -78,17 +73,18 @@ def figure(
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
     from scripts.papers import figures, framework
 
+    over_a_network = ", ".join(figures.OVER_A_NETWORK)
     if name is None:
         width = max(len(each.NAME) for each in figures.EXPERIMENTS)
         for each in figures.EXPERIMENTS:
             clocks = " or ".join(each.CLOCKS)
             output.print(f"{each.NAME:<{width}} {each.SUMMARY} ({clocks})", soft_wrap=True)
-        output.print(NOTES.format(_over_a_network()), soft_wrap=True)
+        output.print(NOTES.format(over_a_network), soft_wrap=True)
         return
     chosen = figures.experiment(name)
     clock = framework.clock(chosen, real)
-    if cloud is not None and chosen not in figures.OVER_A_NETWORK:
-        raise DragonError(f"{name} asks no cloud: --cloud is for {_over_a_network()}")
+    if cloud is not None and name not in figures.OVER_A_NETWORK:
+        raise DragonError(f"{name} asks no cloud: --cloud is for {over_a_network}")
     if cloud is not None and clock != "real":
         raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
     address = _address(cloud, key_file) if cloud is not None else None
@@ -97,33 +93,26 @@ def figure(
     if replot:
         framework.draw_again(chosen, files)
     else:
-        plan = framework.Settings(
+        settings = framework.Settings(
             quick,
             clock == "real",
             repeats or (2 if quick else 5),
             seed,
             files.directory,
-            corpus,
-            model[0] if model else TARGET,
+            models,
             draft,
-            target,
-            worker,
+            corpus,
             address,
         )
+        by_model = name in figures.BY_MODEL
         with counting(name) as progress:
-            framework.run_experiment(chosen, plan, progress, models)
+            framework.run_experiment(chosen, settings, progress, by_model=by_model)
     for path in (files.rows, files.record, *files.pictures):
         output.print(str(path), markup=False, soft_wrap=True)
 
 
-def _over_a_network() -> str:
-    from scripts.papers import figures
-
-    return ", ".join(each.NAME for each in figures.OVER_A_NETWORK)
-
-
 def _address(cloud: str, key_file: Path | None) -> "Address":
-    """Where HOST:PORT is. DragonError says what is wrong."""
+    """Return where HOST:PORT is; raises DragonError for anything else."""
     from dragonrt.link.shared_key import read_key
     from dragonrt.node.endpoints import Address
 

@@ -1,9 +1,7 @@
-"""The one way to get an answer in experiments and benchmarks.
+"""The one way to get an answer in figures and benchmarks.
 
 An arena is a device that is connected to the other sides of its answers: a cloud, or several
-workers; in this process and in virtual time (`linked`, `played`), or in real processes (see
-`sides.LoadedSide`). It asks questions in any mode and says what the answers cost. Nothing else in
-these experiments knows how sides are connected and asked.
+workers; in virtual time (`virtual_arena`), or in real processes (`sample_sides.LoadedSide`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.control.learned import controller
-from dragonrt.experiments.comparison import Given
+from dragonrt.experiments.comparison import Given as Given
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -26,19 +24,17 @@ from dragonrt.node.main import Device
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.service.conversation import Conversation
 
-__all__ = ["Arena", "Given", "RealArena", "emulated"]
-
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A connected device; `rate` is the true uplink's bit/s at a time, told to controllers."""
+    """A connected device; `rate(time)` is the uplink's true bit/s, which controllers see."""
 
     side: Prefiller
     connectors: Mapping[str, Hosts]
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:
-        """The answer; `trained` are heads for the pair of models, as `Resources` names them.
+        """Return the answer; `trained` are fields of `Resources`, such as heads for the pair.
 
         Raises DragonError if this side cannot answer.
         """
@@ -48,7 +44,7 @@ class Arena:
         )
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
-        """What this side brings to an answer."""
+        """Return what this side brings to an answer."""
         resources = Resources(
             vocabulary=self.side.vocabulary,
             timeouts=self.side.timeouts,
@@ -73,33 +69,23 @@ class RealArena(Arena):
         marker = tuple(self.side.model.encode(MARKER))
         return Arena.resources(self, settings, marker=marker, **trained)
 
-    def conversation(
-        self, question: Question, settings: Settings, stops: Sequence[str] = ()
-    ) -> Conversation:
-        """A conversation without history, with the question's seed."""
-
-        device = Device(self.side, self.connectors, settings, self.resources(settings))
-        return Conversation(device, question, question.seed, tuple(stops))
-
     async def ask_each(
-        self,
-        prompts: Sequence[str],
-        question: Question,
-        settings: Settings,
-        stops: Sequence[str] = (),
+        self, prompts: Sequence[str], question: Question, settings: Settings
     ) -> list[Given]:
-        """Every prompt by itself, one after another, as costs are measured."""
+        """Return the answers to prompts without history, one after another."""
+        device = Device(self.side, self.connectors, settings, self.resources(settings))
+        talks = [Conversation(device, question, question.seed, ()) for _ in prompts]
         return [
-            Given((await self.conversation(question, settings, stops).ask(prompt)).answer)
-            for prompt in prompts
+            Given((await talk.ask(prompt)).answer)
+            for talk, prompt in zip(talks, prompts, strict=True)
         ]
 
     def round_trip_s(self) -> float | None:
-        """The measured round trip to the cloud; None where it was lost."""
+        """Return the measured round trip to the cloud; None if the cloud was lost."""
         (cloud,) = self.connectors.values()
         return None if cloud.peer is None else cloud.peer.round_trip_s
 
 
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:
-    """What makes a device's streams as slow as the link."""
+    """Return what makes a device's streams as slow as the link."""
     return lambda stream: EmulatedStream(stream, *link.models("device", seed))

@@ -1,47 +1,23 @@
-"""How estimates are drawn: lines, bands and bars with their intervals."""
+"""How estimates are drawn: lines and bars with their intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.experiments.picture import (
-    BLACK,
-    BLUE,
-    COLOURS,
-    GREEN,
-    GREY,
-    MARKERS,
-    ORANGE,
-    PURPLE,
-    SIDE_COLOURS,
-    SKY,
-    VERMILION,
-    YELLOW,
-    picture,
-)
+from dragonrt.experiments.picture import BLACK as BLACK
+from dragonrt.experiments.picture import BLUE as BLUE
+from dragonrt.experiments.picture import COLOURS as COLOURS
+from dragonrt.experiments.picture import GREEN as GREEN
+from dragonrt.experiments.picture import GREY as GREY
+from dragonrt.experiments.picture import MARKERS as MARKERS
+from dragonrt.experiments.picture import ORANGE as ORANGE
+from dragonrt.experiments.picture import PURPLE as PURPLE
+from dragonrt.experiments.picture import SIDE_COLOURS as SIDE_COLOURS
+from dragonrt.experiments.picture import SKY as SKY
+from dragonrt.experiments.picture import VERMILION as VERMILION
+from dragonrt.experiments.picture import YELLOW as YELLOW
+from dragonrt.experiments.picture import picture as picture
 from scripts.papers.intervals import Interval
-
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "COLOURS",
-    "GREEN",
-    "GREY",
-    "MARKERS",
-    "ORANGE",
-    "PURPLE",
-    "SIDE_COLOURS",
-    "SKY",
-    "VERMILION",
-    "YELLOW",
-    "Look",
-    "Looks",
-    "band",
-    "bars",
-    "lines",
-    "looks",
-    "picture",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +31,7 @@ class Look:
     label: str | None = None
 
     def style(self, name: Any = None) -> dict[str, Any]:
-        """matplotlib's arguments for it; it is called `name` where it has no label."""
+        """Return matplotlib's arguments; the series is called `name` if it has no label."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -70,16 +46,15 @@ Looks = Mapping[Any, Look]
 
 
 def looks(names: Iterable[Any], **same: Any) -> dict[Any, Look]:
-    """A colour and a marker of its own for every name, in their order; `same` for all of them."""
+    """Return a colour and a marker for every name, in their order; `same` for all of them."""
     return {
         name: replace(Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]), **same)
         for number, name in enumerate(names)
     }
 
 
-def errors(points: Iterable[Interval]) -> tuple[list[float], list[float]]:
-    """How far each interval reaches below and above its value, as matplotlib's error bars want."""
-    points = list(points)
+def errors(points: Sequence[Interval]) -> tuple[list[float], list[float]]:
+    """Return how far each interval reaches below and above its value."""
     below = [max(0.0, each.value - each.low) for each in points]
     return below, [max(0.0, each.high - each.value) for each in points]
 
@@ -92,17 +67,17 @@ def lines(
     apart: float = 0.0,
     intervals: bool = True,
 ) -> None:
-    """A line of each look's name through the estimates of `found`, whose keys are (name, x).
+    """Draw a line of each look's name through the estimates of `found`, whose keys are (name, x).
 
-    `apart` moves each line so far to the right of the one before it, that intervals do not hide
-    each other; the lines are around x together. Names without estimates are left out.
+    `apart` is the distance of neighbouring lines, so that intervals do not hide each other. Names
+    without estimates are left out.
     """
     for number, (name, look) in enumerate(looks.items()):
         points = sorted((key[1], each) for key, each in found.items() if key[0] == name)
         if not points:
             continue
         shift = apart * (number - (len(looks) - 1) / 2)
-        ends = errors(each for _, each in points)
+        ends = errors([each for _, each in points])
         axis.errorbar(
             [x + shift for x, _ in points],
             [each.value for _, each in points],
@@ -113,19 +88,6 @@ def lines(
         )
 
 
-def band(axis: Any, points: Mapping[Any, Interval], colour: str) -> None:
-    """The intervals of one line as a pale band, where bars of all lines would hide each other."""
-    xs = sorted(points)
-    axis.fill_between(
-        xs,
-        [points[x].low for x in xs],
-        [points[x].high for x in xs],
-        color=colour,
-        alpha=0.12,
-        linewidth=0,
-    )
-
-
 def bars(
     axis: Any,
     found: Mapping[tuple[Any, ...], Interval],
@@ -134,7 +96,7 @@ def bars(
     *,
     horizontal: bool = False,
 ) -> None:
-    """For each of `places` a group of bars, one of each look's name; keys are (name, place).
+    """Draw a group of bars at each place, one of each look's name; keys are (name, place).
 
     Horizontal ones begin at the top.
     """
@@ -142,15 +104,15 @@ def bars(
     draw, ends_of = (axis.barh, "xerr") if horizontal else (axis.bar, "yerr")
     for number, (name, look) in enumerate(looks.items()):
         shift = (number - (len(looks) - 1) / 2) * width
-        at = [
-            (index, found[name, place])
+        at = {
+            index + shift: found[name, place]
             for index, place in enumerate(places)
             if (name, place) in found
-        ]
-        ends = errors(each for _, each in at)
+        }
+        ends = errors(list(at.values()))
         draw(
-            [index + shift for index, _ in at],
-            [each.value for _, each in at],
+            list(at),
+            [each.value for each in at.values()],
             width,
             color=look.colour,
             label=look.label or name,

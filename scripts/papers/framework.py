@@ -1,45 +1,52 @@
-"""What every experiment has in common: its settings, its files, and drawing it again from them.
+"""The harness of all figures: settings, cases, result files, and drawing again from the rows.
 
-An experiment is a module (see `Experiment`). It measures rows; its picture and its summary come
-from the rows alone, so that the CSV is all that has to be kept.
+A figure is a module (see `Experiment`) that measures rows. Its picture and its summary are made
+from the rows alone, so only the CSV has to be kept.
 """
 
 import csv
 import json
+import multiprocessing
+import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from dragonrt.errors import DragonError
 from dragonrt.node.endpoints import Address
 from scripts.bench.harness import environment
 from scripts.papers.intervals import Row, grouped
 
+T = TypeVar("T")
+Case = TypeVar("Case")
+
 Clock = Literal["virtual", "real"]
-"""Simulated models in virtual time, or real models (and real processes) in real time."""
+"""Virtual time, or real models (and real processes) in real time."""
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do."""
+"""Called with the number of finished cases and of all cases."""
+
+TWO_MODELS = ("dragon-small", "dragon-opt")
+"""The bundled models of two families, as DRAGON's Qwen2.5 and OPT are."""
 
 
 class ExperimentError(DragonError):
-    """An experiment that cannot run as asked, or results that cannot be read or written."""
+    """A figure that cannot be measured as asked, or results that cannot be read or written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an experiment runs.
+    """How a figure is measured.
 
-    `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
-    point is measured where chance or the machine varies it. What a run writes beside its rows
-    goes into the directory `results`, which exists. `corpus` is the text that language modelling
-    is measured on, or that generated texts go on from, if not the one there is. `model` is what
-    both sides run, `draft` and `target` are the pair where one model drafts blocks for another,
-    `workers` those of federated inference. `cloud` is where one already runs, if the experiment is
-    not to start its own.
+    `repeats` is the number of measurements of each point that varies by chance or machine. What a
+    run writes beside its rows goes into the existing directory `results`. `models` are those of
+    both sides, the target that verifies blocks, or the workers; `draft` drafts for them. `corpus`
+    replaces the bundled texts. `cloud` is a cloud that already runs.
     """
 
     quick: bool
@@ -47,42 +54,84 @@ class Settings:
     repeats: int
     seed: int
     results: Path
-    corpus: Path | None = None
-    model: str = "dragon-small"
+    models: tuple[str, ...] = TWO_MODELS[:1]
     draft: str = "dragon-draft"
-    target: str = "dragon-small"
-    workers: tuple[str, ...] = ("dragon-small", "dragon-opt")
+    corpus: Path | None = None
     cloud: Address | None = None
+
+    @property
+    def model(self) -> str:
+        """The only model, or the first."""
+        return self.models[0]
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The draft model and the target."""
+        return self.draft, self.model
+
+    def size(self, full: T, quick: T) -> T:
+        """Return the one of both that this run measures."""
+        return quick if self.quick else full
 
 
 class Experiment(Protocol):
-    """A module of an experiment."""
+    """The module of a figure. `CLOCKS` are those it can run on, its default first."""
 
     @property
-    def NAME(self) -> str:  # noqa: N802 - a module's constant
-        """What it is called on the command line."""
-
+    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
     @property
-    def SUMMARY(self) -> str:  # noqa: N802 - a module's constant
-        """One line: what it measures, and which figure of which paper that is."""
-
+    def SUMMARY(self) -> str: ...  # noqa: N802 - a module's constant
     @property
-    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802 - a module's constant
-        """The clocks it can run on, its default first."""
+    def CLOCKS(self) -> tuple[Clock, ...]: ...  # noqa: N802 - a module's constant
 
     def run(self, settings: Settings, progress: Progress) -> list[Row]:
-        """Measure: one row per sample, every row with the same columns."""
+        """Measure and return one row per sample, every row with the same columns."""
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the rows into a PNG file at `path`."""
+        """Draw the rows into a PNG file."""
 
     def summarise(self, rows: list[Row]) -> dict[str, Any]:
-        """The headline numbers, as what JSON can hold."""
+        """Return the headline numbers for JSON."""
+
+
+FEW = 8
+"""So many cases are done before another process has started."""
+
+
+def measure_all(
+    measure: Callable[[Case], Iterable[Row]],
+    cases: Sequence[Case],
+    progress: Progress,
+    *,
+    processes: bool = False,
+) -> list[Row]:
+    """Return the rows of every case, in their order.
+
+    With `processes` many cases run on all cores, and `measure` and cases must be picklable. Only
+    for virtual time: processes that share cores would disturb real measurements.
+    """
+    rows: list[Row] = []
+    if processes and len(cases) > FEW:
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
+            results = pool.map(partial(_listed, measure), cases, chunksize=4)
+            for done, some in enumerate(results, start=1):
+                rows += some
+                progress(done, len(cases))
+        return rows
+    for done, case in enumerate(cases, start=1):
+        rows += measure(case)
+        progress(done, len(cases))
+    return rows
+
+
+def _listed(measure: Callable[[Case], Iterable[Row]], case: Case) -> list[Row]:
+    return list(measure(case))
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Where the results of one experiment are: DIR/NAME/NAME.csv, .json and .png."""
+    """Where the results of one figure are: DIR/NAME/NAME.csv, .json and .png."""
 
     directory: Path
     name: str
@@ -97,17 +146,21 @@ class Files:
 
     @property
     def pictures(self) -> list[Path]:
-        """Those that were drawn: one, or one of each model and kind of text."""
+        """The pictures that exist: one, or one of each model and kind of text."""
         return sorted(self.directory.glob(f"{self.name}*.png"))
 
     def pictured(self, part: str | None) -> Path:
-        """Where the picture of all rows goes, or that of one model or kind of text."""
-        told = "" if part is None else "-" + re.sub(r"[^\w.]+", "-", part).strip("-")
-        return self.directory / f"{self.name}{told}.png"
+        """Return the path of the picture of all rows, or of one model or kind of text."""
+        suffix = "" if part is None else "-" + re.sub(r"[^\w.]+", "-", part).strip("-")
+        return self.directory / f"{self.name}{suffix}.png"
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        self.record.write_text(text, encoding="utf-8")
 
 
 def files(experiment: Experiment, results: Path) -> Files:
-    """The files of an experiment below `results`, their directory made."""
+    """Return the files of a figure below `results`; make their directory."""
     directory = results / experiment.NAME
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -117,7 +170,7 @@ def files(experiment: Experiment, results: Path) -> Files:
 
 
 def clock(experiment: Experiment, real: bool | None) -> Clock:
-    """The clock asked for, or the experiment's own choice (None); refuses one it cannot run on."""
+    """Return the clock asked for, or the figure's default; raises ExperimentError for another."""
     if real is None:
         return experiment.CLOCKS[0]
     asked: Clock = "real" if real else "virtual"
@@ -129,47 +182,46 @@ def clock(experiment: Experiment, real: bool | None) -> Clock:
 
 
 def run_experiment(
-    experiment: Experiment, settings: Settings, progress: Progress, models: Sequence[str] = ()
+    experiment: Experiment, settings: Settings, progress: Progress, *, by_model: bool = False
 ) -> Files:
-    """Measure, then write rows, record and picture. `settings.results` is the experiment's own.
+    """Measure, then write rows, record and pictures into `settings.results`.
 
-    With `models` each of them is the settings' model in turn, and rows say which one it was. The
-    record has the command, versions, hardware, seed and settings, and the summary.
+    With `by_model` each of the models is measured in turn, and rows have its name. The record has
+    the command, versions, hardware, seed, settings and summary.
     """
     where = Files(settings.results, experiment.NAME)
     start_s = time.monotonic()
-    rows: list[Row] = [] if models else experiment.run(settings, progress)
-    for number, model in enumerate(models):
+    rows: list[Row] = [] if by_model else experiment.run(settings, progress)
+    for number, model in enumerate(settings.models if by_model else ()):
 
         def reached(done: int, total: int, before: int = number) -> None:
-            progress(before * total + done, len(models) * total)
+            progress(before * total + done, len(settings.models) * total)
 
-        own = experiment.run(replace(settings, model=model), reached)
+        own = experiment.run(replace(settings, models=(model,)), reached)
         rows += [{"model": model} | row for row in own]
     seconds = time.monotonic() - start_s
     write_rows(rows, where.rows)
-
-    record = {
-        "experiment": experiment.NAME,
-        **environment(),
-        "clock": "real" if settings.real else "virtual",
-        "quick": settings.quick,
-        "repeats": settings.repeats,
-        "seed": settings.seed,
-        "seconds": round(seconds, 3),
-        "rows": len(rows),
-        "summary": _summary(experiment, rows),
-    }
-    text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-    where.record.write_text(text, encoding="utf-8")
+    where.write_record(
+        {
+            "experiment": experiment.NAME,
+            **environment(),
+            "clock": "real" if settings.real else "virtual",
+            "quick": settings.quick,
+            "repeats": settings.repeats,
+            "seed": settings.seed,
+            "seconds": round(seconds, 3),
+            "rows": len(rows),
+            "summary": _summary(experiment, rows),
+        }
+    )
     _draw(experiment, rows, where)
     return where
 
 
-def by_model_and_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
-    """Rows of each model, and of answers and prose: no figure mixes them. None where all are alike.
+def _by_model_and_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
+    """Rows of each model and of answers and prose, which no figure mixes; None if all are alike.
 
-    Events have these columns too, some of them empty: those belong together.
+    The events of a trace have these columns too, some of them empty: those belong together.
     """
     values = {name: {row.get(name) for row in rows} for name in ("model", "kind")}
     columns = [name for name, found in values.items() if len(found) > 1 and None not in found]
@@ -179,38 +231,35 @@ def by_model_and_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
 
 
 def _summary(experiment: Experiment, rows: list[Row]) -> dict[str, Any]:
-    found = {part: experiment.summarise(some) for part, some in by_model_and_kind(rows).items()}
+    found = {part: experiment.summarise(some) for part, some in _by_model_and_kind(rows).items()}
     return found.get(None) or {str(part): each for part, each in found.items()}
 
 
 def _draw(experiment: Experiment, rows: list[Row], where: Files) -> None:
     for earlier in where.pictures:
         earlier.unlink()
-    for part, some in by_model_and_kind(rows).items():
+    for part, some in _by_model_and_kind(rows).items():
         experiment.plot(some, where.pictured(part))
 
 
 def draw_again(experiment: Experiment, where: Files) -> None:
-    """The picture again, and the record's summary, from the CSV alone."""
+    """Draw the pictures and write the record's summary again, from the CSV alone."""
     rows = read_rows(where.rows)
     _draw(experiment, rows, where)
     try:
         record = json.loads(where.record.read_text(encoding="utf-8"))
-        record["summary"] = _summary(experiment, rows)
+        where.write_record(record | {"summary": _summary(experiment, rows)})
     except (OSError, ValueError, TypeError):
         raise ExperimentError(
             f"cannot read {where.record}: run {experiment.NAME} without --replot"
         ) from None
-    text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-    where.record.write_text(text, encoding="utf-8")
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """A CSV with one header line; None is an empty cell, other values are as JSON has them.
+    """Write a CSV with one header line; None is an empty cell, other values are JSON.
 
-    Every cell keeps its type, also in a column of several types as that of a trace's events:
-    tables of a library give a column one. Text is bare where it reads as nothing else. Raises
-    ExperimentError where rows are missing or differ in their columns.
+    Every cell keeps its type, also in a column of several types. Text is bare where it reads as
+    nothing else. Raises ExperimentError if there are no rows or their columns differ.
     """
     if not rows:
         raise ExperimentError("nothing was measured: there are no rows to write")
@@ -224,7 +273,7 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV that `write_rows` wrote, values of the kinds they had."""
+    """Return the rows that `write_rows` wrote, with the types of their values."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             columns, *lines = csv.reader(file)

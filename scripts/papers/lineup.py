@@ -23,15 +23,12 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
-from dragonrt.node.endpoints import Address
-from dragonrt.node.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.arena import Arena, Given, RealArena, emulated
-from scripts.papers.dragon.baselines.cloud import serve_baselines
-from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, Asked, BaselineDevice
+from scripts.papers.dragon.baselines.cloud import HOST, baseline_side, serve_baselines
+from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, BaselineDevice
 from scripts.papers.dragon.baselines.exchange import Channel
-from scripts.papers.dragon.baselines.reading import BaselineSide
-from scripts.papers.dragon.baselines.server import HOST, baseline_side
+from scripts.papers.dragon.baselines.reading import Asked, BaselineSide
 from scripts.papers.framework import ExperimentError, Progress, Settings
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import PacedWorker, document_side, run
@@ -55,7 +52,6 @@ OVER_A_NETWORK = ("CRCG/device", *METHODS)
 BANDWIDTH = 50e6
 """Bits per second in each direction, as on DRAGON's 2.4 GHz wireless network."""
 
-
 LEFT_OUT = (
     "baselines: {} are left out: a cloud would give documents away or answer alone, which only the "
     "loopback experiment's own cloud does"
@@ -64,7 +60,7 @@ LEFT_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one answer cost, from the question on; acceptance is None where nobody drafts."""
+    """What one answer cost, from the question on; acceptance is None if nobody drafts."""
 
     first_ms: float
     total_ms: float
@@ -81,7 +77,7 @@ class Lineup:
     baselines: BaselineDevice
 
     async def ask(self, name: str, asked: Asked) -> Sample:
-        """One answer by the method of that name, one of `ALL`."""
+        """Return the cost of an answer by the method of that name, one of `ALL`."""
         if name in METHODS:
             given = await self.aggregate(METHODS[name], asked)
             return Sample(
@@ -98,7 +94,7 @@ class Lineup:
         )
 
     async def aggregate(self, method: Method, asked: Asked) -> Given:
-        """The answer in which the sides aggregate."""
+        """Return the answer in which the sides aggregate."""
         question = Question(
             prompt=asked.question,
             seed=asked.seed,
@@ -109,118 +105,99 @@ class Lineup:
         return await self.arena.ask(question, replace(method.settings(), on_loss="wait"))
 
 
+Connect = Callable[[float, int], AbstractAsyncContextManager[Lineup]]
+"""Connects to everything over links with that extra round trip in seconds and that seed."""
+
+
 def _link(extra_round_trip_s: float) -> LinkProfile:
-    """Half of the extra round trip in each direction, jitter a fifth of it (DRAGON §7.2)."""
+    """Return half of the round trip in each direction, jitter a fifth of it (DRAGON §7.2)."""
     one_way_s = extra_round_trip_s / 2
     return LinkProfile(latency_s=one_way_s, jitter_s=one_way_s / 5, up=BANDWIDTH, down=BANDWIDTH)
 
 
-@dataclass(frozen=True, slots=True)
-class RealProcesses:
-    """This process as the device, and two more on loopback: a cloud, and the baselines' cloud."""
-
-    device: LoadedSide
-    cloud_port: int
-    baselines_port: int
-
-    @asynccontextmanager
-    async def lineup(self, extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
-        """Connected to both over links of the same kind."""
-        emulate = emulated(_link(extra_round_trip_s), seed)
-        async with (
-            self.device.connected(self.cloud_port, emulate) as arena,
-            _connected_baselines(arena.side, self.baselines_port, emulate) as baselines,
-        ):
-            yield Lineup(arena, baselines)
-
-
 @contextmanager
-def real_processes(model: str) -> Iterator[RealProcesses]:
-    """Two processes with the cloud's sample documents, and this one with the device's."""
-    server = ("scripts.papers.dragon.baselines.server", str(bundled.documents("cloud")), model)
+def real_processes(model: str) -> Iterator[Connect]:
+    """Start a cloud and the baselines' cloud on loopback; this process is the device."""
+    server = ("scripts.papers.dragon.baselines.cloud", str(bundled.documents("cloud")), model)
     with sample_pair(model) as (device, port), listening_process(*server) as baselines:
-        yield RealProcesses(device, port, baselines.wait_ready())
+        baselines_port = baselines.wait_ready()
+
+        @asynccontextmanager
+        async def lineup(extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
+            emulate = emulated(_link(extra_round_trip_s), seed)
+            async with device.connected(port, emulate) as arena:
+                stream: Stream = emulate(await connect(HOST, baselines_port))
+                async with _greeted(stream, baseline_side(arena.side)) as baselines:
+                    yield Lineup(arena, baselines)
+
+        yield lineup
 
 
 @asynccontextmanager
-async def _connected_baselines(
-    side: LocalSide, port: int, emulate: Callable[[Stream], Stream] | None
-) -> AsyncIterator[BaselineDevice]:
-    """This device connected to the baselines' cloud on that loopback port, until the context ends.
-
-    Raises LinkError or BaselineError.
-    """
-    stream: Stream = await connect(HOST, port)
-    channel = Channel(emulate(stream) if emulate is not None else stream)
+async def _greeted(stream: Stream, side: BaselineSide) -> AsyncIterator[BaselineDevice]:
+    """Yield a device connected to the baselines' cloud. Raises LinkError or BaselineError."""
+    channel = Channel(stream)
     try:
         await channel.greet(side.model.document_fingerprint)
-        yield BaselineDevice(baseline_side(side), channel)
+        yield BaselineDevice(side, channel)
     finally:
         await channel.close()
 
 
-class PacedModels:
-    """Both sides' real models and documents in this process, decoding at a given pace."""
-
-    def __init__(self, model: str, decode_s: float) -> None:
-        self._decode_s = decode_s
-        self.device = LoadedSide.load(sample_settings("device", model))
-        self.cloud = LoadedSide.opened(sample_settings("cloud", model), self.device.model)
-
-    def _baseline(self, side: LoadedSide) -> BaselineSide:
-        worker, librarian = PacedWorker(self._decode_s), PacedWorker(0.0)
-        return BaselineSide(side.settings.side, side.model, side.library, worker, librarian)
+def paced_models(model: str, decode_s: float) -> Connect:
+    """Load both sides' real models and documents into this process, for virtual time."""
+    sides = LoadedSide.both(model)
 
     @asynccontextmanager
-    async def lineup(self, extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
-        """Both connections, over emulated links; used in virtual time."""
+    async def lineup(extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
         link = _link(extra_round_trip_s)
         ours, theirs = memory_streams()
-        channel = Channel(emulated(link, seed)(ours))
-        serving = asyncio.create_task(serve_baselines(theirs, self._baseline(self.cloud)))
-        device, cloud = (document_side(each, self._decode_s) for each in (self.device, self.cloud))
+        device, cloud = (document_side(each, decode_s) for each in sides)
+        own, other = (
+            BaselineSide(
+                each.settings.side,
+                each.model,
+                each.library,
+                PacedWorker(decode_s),
+                PacedWorker(0.0),
+            )
+            for each in sides
+        )
+        serving = asyncio.create_task(serve_baselines(theirs, other))
         try:
-            await channel.greet(self.device.model.document_fingerprint)
-            async with linked(device, [cloud], link, seed) as arena:
-                yield Lineup(arena, BaselineDevice(self._baseline(self.device), channel))
+            async with (
+                _greeted(emulated(link, seed)(ours), own) as baselines,
+                linked(device, [cloud], link, seed) as arena,
+            ):
+                yield Lineup(arena, baselines)
         finally:
-            await channel.close()
             await serving
 
-
-def asked_of(methods: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `methods` that an ordinary cloud can be asked; stderr says which cannot."""
-    left_out = ", ".join(name for name in methods if name not in OVER_A_NETWORK)
-    print(LEFT_OUT.format(left_out), file=sys.stderr)
-    return tuple(name for name in methods if name in OVER_A_NETWORK)
+    return lineup
 
 
-@dataclass(frozen=True, slots=True)
-class RunningCloud:
-    """An ordinary cloud that already runs: it can be asked what is in `OVER_A_NETWORK` only."""
-
-    address: Address
-    device: LoadedSide
+def _running_cloud(settings: Settings) -> Connect:
+    """Load the device for an ordinary cloud that already runs; nothing is emulated."""
+    assert settings.cloud is not None
+    address, device = settings.cloud, LoadedSide.load(sample_settings("device", settings.model))
 
     @asynccontextmanager
-    async def lineup(self, extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
-        """Connected to it, nothing emulated."""
-        async with self.device.connected_to(self.address) as arena:
+    async def lineup(extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
+        async with device.connected_to(address) as arena:
             unused, _ = memory_streams()  # the device alone sends nothing
             yield Lineup(arena, BaselineDevice(baseline_side(arena.side), Channel(unused)))
 
+    return lineup
+
 
 @contextmanager
-def _contestants(
-    settings: Settings, decode_s: float
-) -> Iterator[RealProcesses | PacedModels | RunningCloud]:
+def _contestants(settings: Settings, decode_s: float) -> Iterator[Connect]:
     if settings.cloud is not None:
-        device = LoadedSide.load(sample_settings("device", settings.model))
-        yield RunningCloud(settings.cloud, device)
+        yield _running_cloud(settings)
         return
     print(NOTICE, file=sys.stderr)
     if not settings.real:
-        yield PacedModels(settings.model, decode_s)
+        yield paced_models(settings.model, decode_s)
         return
     with real_processes(settings.model) as processes:
         yield processes
@@ -234,13 +211,16 @@ def measured(
     progress: Progress,
     decode_s: float = 0.0,
 ) -> list[Row]:
-    """A row for every method, round trip and question asked, which has columns of its own.
+    """Return a row for every method, round trip and question, which has columns of its own.
 
     In virtual time a forward takes `decode_s`. Over a network there is one round trip, the measured
     one. Raises DragonError if the cloud cannot be reached, does not fit or was lost.
     """
     if settings.cloud is not None:
-        methods, round_trips_ms = asked_of(methods), [0]
+        left_out = ", ".join(name for name in methods if name not in OVER_A_NETWORK)
+        print(LEFT_OUT.format(left_out), file=sys.stderr)
+        methods = tuple(name for name in methods if name in OVER_A_NETWORK)
+        round_trips_ms = [0]
     total = len(round_trips_ms) * len(asked) * len(methods)
     rows: list[Row] = []
 
@@ -259,8 +239,8 @@ def measured(
                 for row in rows:
                     row["round_trip_ms"] = round(1000 * round_trip_s)
 
-    with _contestants(settings, decode_s) as contestants:
+    with _contestants(settings, decode_s) as connect_all:
         for milliseconds in round_trips_ms:
-            connecting = contestants.lineup(milliseconds / 1000, settings.seed)
+            connecting = connect_all(milliseconds / 1000, settings.seed)
             run(ask_all(milliseconds, connecting), virtual=not settings.real)
     return rows

@@ -5,7 +5,7 @@ that acceptance and bits are real, and a forward is charged a given time, howeve
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,9 +32,9 @@ from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext
-from dragonrt.traces.file import Sink
 from scripts.papers.arena import Given
 from scripts.papers.framework import Settings as ExperimentSettings
+from scripts.papers.intervals import Row
 from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.texts import prompts
@@ -57,14 +57,14 @@ class PacedWorker:
         self._seconds = seconds
 
     async def run(self, job: Callable[[], T]) -> T:
-        """The result of `job()`, once its time has passed."""
+        """Return the result of `job()`, once its time has passed."""
         await asyncio.sleep(self._seconds)
         return job()
 
 
 @asynccontextmanager
 async def engine() -> AsyncIterator[Engine]:
-    """A model's own engine, for a side in real time."""
+    """Yield a model's own engine, for a side in real time."""
     async with WorkerThread("heads") as heads, Engine(heads) as running:
         yield running
 
@@ -91,7 +91,7 @@ class PacedContext(SimulatedContext):
 
 @dataclass(slots=True, kw_only=True)
 class ReadingSide(SimulatedSide):
-    """A side in this process that answers a question with what `read` makes a reader for.
+    """A side in this process that answers a question with the reader that `read` makes for it.
 
     A forward takes `decode_s` of virtual time, or with an `engine` what it takes in real time.
     """
@@ -108,8 +108,22 @@ class ReadingSide(SimulatedSide):
         return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 
+def reading_side(
+    side: Side,
+    model: LanguageModel,
+    read: Callable[[Question], Reader],
+    forward_s: float = 0.0,
+    prepare_s: float = 0.0,
+) -> ReadingSide:
+    """Return a side in virtual time that answers with the readers of `read`."""
+    script = Script(0, vocabulary=model.vocabulary)
+    return ReadingSide(
+        side=side, script=lambda _: script, prepare_s=prepare_s, decode_s=forward_s, read=read
+    )
+
+
 def document_reader(side: LoadedSide, question: Question) -> Reader:
-    """What the side says along answers to a question without history."""
+    """Return a reader of the side's answers to a question without history."""
     model, library = side.model, side.library
     hits = library.find(question.prompt, question.documents)
     prompt = model.encode(model.prompt.question_text((), question.prompt))
@@ -120,49 +134,35 @@ def document_reader(side: LoadedSide, question: Question) -> Reader:
     return Reader.behind(rows, prompt, start_hash(question.seed), weighing)
 
 
-def document_side(
-    loaded: LoadedSide, forward_s: float, sinks: tuple[Sink, ...] = ()
-) -> ReadingSide:
-    """A loaded side in virtual time; retrieval is free, and reading a question is a forward."""
-    script = Script(0, vocabulary=loaded.model.vocabulary)
-    return ReadingSide(
-        side=loaded.settings.side,
-        script=lambda _: script,
-        prepare_s=forward_s,
-        decode_s=forward_s,
-        sinks=sinks,
-        read=partial(document_reader, loaded),
-    )
+def document_side(loaded: LoadedSide, forward_s: float) -> ReadingSide:
+    """Return a loaded side in virtual time: retrieval is free, reading a question is a forward."""
+    read = partial(document_reader, loaded)
+    return reading_side(loaded.settings.side, loaded.model, read, forward_s, forward_s)
 
 
 def text_reader(model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[R]) -> R:
-    """What a model says along answers of that seed that go on from a prompt, without documents."""
+    """Return a reader of answers of that seed that go on from a prompt, without documents."""
     rows = model.sequence([model.document_kv(())], 2 * len(prompt))
     return kind.behind(rows, prompt, start_hash(seed))
 
 
-def reading_side(
-    side: Side, model: LanguageModel, reader: Reader, forward_s: float = 0.0
-) -> ReadingSide:
-    """A side in virtual time of which `reader` is all that it reads."""
-    script = Script(0, vocabulary=model.vocabulary)
-    return ReadingSide(
-        side=side, script=lambda _: script, decode_s=forward_s, read=lambda _: reader
-    )
-
-
 def text_side(
-    side: Side, model: LanguageModel, prompt: Sequence[int], seed: int, forward_s: float
+    side: Side,
+    model: LanguageModel,
+    prompt: Sequence[int],
+    seed: int,
+    forward_s: float,
+    kind: type[Reader] = Reader,
 ) -> ReadingSide:
-    """A side in virtual time that goes on from a prompt, in answers of that seed."""
-    return reading_side(side, model, text_reader(model, prompt, seed, Reader), forward_s)
+    """Return a side in virtual time that goes on from a prompt, in answers of that seed."""
+    reader = text_reader(model, prompt, seed, kind)
+    return reading_side(side, model, lambda _: reader, forward_s)
 
 
 class RecallingReader(Reader):
-    """A Reader that remembers all it said.
+    """A Reader that computes each prediction once.
 
-    Answers to one prompt under many plans, paces and links have much in common: what a model says
-    after a prefix is computed once.
+    Answers to one prompt under many plans, paces and links have most prefixes in common.
     """
 
     def __init__(self, *parts: Any, in_blocks: bool) -> None:
@@ -172,7 +172,6 @@ class RecallingReader(Reader):
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
     ) -> list[Mixture]:
-        """Like Reader's; the KV cache is only touched for what was never said."""
         said = self._said
         wanted = hashes[first : len(tokens) + 1]
         if not all(prefix in said for prefix in wanted):
@@ -194,7 +193,7 @@ class BlockPace:
     link_seed: int = 0
 
     def streamed_s(self, tokens: int) -> float:
-        """What as many tokens of the cloud alone take; they wait for no rate."""
+        """Return the time of so many tokens of the cloud alone; they wait for no rate."""
         return streamed_s(tokens, self.target_s, 2 * self.link.latency_s)
 
 
@@ -204,27 +203,64 @@ class RecalledAnswers:
     def __init__(
         self, draft: LanguageModel, target: LanguageModel, prompt: Sequence[int], seed: int
     ) -> None:
-        self._seed = seed
-        self._target, self._prompt = target, tuple(prompt)
-        models: dict[Side, LanguageModel] = {"device": draft, "cloud": target}
-        self._device, self._cloud = (
-            reading_side(side, model, text_reader(model, prompt, seed, RecallingReader))
-            for side, model in models.items()
-        )
+        self._target, self._prompt, self._seed = target, tuple(prompt), seed
+        self._device = text_side("device", draft, prompt, seed, 0.0, RecallingReader)
+        self._cloud = text_side("cloud", target, prompt, seed, 0.0, RecallingReader)
 
     def answer(self, question: Question, settings: SpeculativeSettings, pace: BlockPace) -> Given:
-        """One answer by speculative decoding; a controller sees the link's true rate."""
+        """Return an answer by speculative decoding; a controller sees the link's true rate."""
         if question.seed != self._seed:
             raise ValueError(f"the question has the seed {question.seed}, not {self._seed}")
         device = replace(self._device, decode_s=pace.draft_s)
         cloud = replace(self._cloud, decode_s=pace.target_s)
         return played(question, settings, device, cloud, link=pace.link, link_seed=pace.link_seed)
 
-    def alone(self, question: Question) -> int:
-        """The tokens of the answer that the target gives alone."""
+    def costs(self, question: Question, settings: SpeculativeSettings, pace: BlockPace) -> Row:
+        """Return what `answer` cost, as columns.
+
+        Rates per call and second are None if the link was so slow that the device took it for
+        lost, and went on alone.
+        """
+        given = self.answer(question, settings, pace)
+        counts, tokens = given.counts, len(given.tokens)
+        lost = given.counts.alone_from is not None
+        per_call = {
+            "tokens_per_call": tokens,
+            "accepted_per_call": counts.stood,
+            "resampling_rate": counts.resampled,
+        }
+        return {
+            "tokens": tokens,
+            "seconds": given.seconds,
+            "calls": counts.verified,
+            "bits": counts.bits,
+            "bytes": given.answer.bytes_sent,
+            "bits_per_token": counts.bits / tokens,
+            "accepted_share": counts.stood / max(counts.judged, 1),
+            "drafted_per_block": counts.block_tokens / max(counts.blocks, 1),
+            "tokens_per_s": None if lost else tokens / given.seconds,
+            **{name: None if lost else each / counts.verified for name, each in per_call.items()},
+        }
+
+    def streamed(self, question: Question, pace: BlockPace) -> Row:
+        """Return the same columns of the target's own answer, which needs no uplink."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         prompt = Prompt("answers", self._prompt, question.stop_tokens)
-        return len(alone(self._target, prompt, rule, question.max_tokens))
+        tokens = len(alone(self._target, prompt, rule, question.max_tokens))
+        seconds = pace.streamed_s(tokens)
+        return dict.fromkeys(
+            (
+                *("bits", "bytes", "bits_per_token"),
+                *("accepted_share", "drafted_per_block", "resampling_rate"),
+            )
+        ) | {
+            "tokens": tokens,
+            "seconds": seconds,
+            "calls": tokens,
+            "tokens_per_s": tokens / seconds,
+            "tokens_per_call": 1.0,
+            "accepted_per_call": 0.0,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,25 +273,24 @@ class PromptCase:
     seed: int
 
     @classmethod
-    def several(cls, settings: ExperimentSettings, count: int) -> list[Self]:
-        """So many texts of the experiment's pair, of its corpus if it has one."""
-        pair = (settings.draft, settings.target)
-        found = prompts(model_pair(*pair).draft, count, settings.corpus)
-        return [
-            cls(number, pair, prompt, settings.seed * count + number)
-            for number, prompt in enumerate(found)
-        ]
+    def several(cls, settings: ExperimentSettings, count: int) -> Iterator[Self]:
+        """Yield so many texts of the figure's pair, of its corpus if it has one."""
+        found = prompts(model_pair(*settings.pair).draft, count, settings.corpus)
+        for number, prompt in enumerate(found):
+            yield cls(number, settings.pair, prompt, settings.seed * count + number)
 
     def answers(self) -> RecalledAnswers:
-        """The answers to it."""
+        """Return the answers to it."""
         models = model_pair(*self.pair)
         return RecalledAnswers(models.draft, models.target, self.prompt.tokens, self.seed)
 
     def question(self, temperature: float, tokens: int) -> Question:
-        """What is asked of them: so many tokens at most."""
-        return Question(
-            seed=self.seed,
-            sampler=Sampler(temperature),
-            max_tokens=tokens,
-            stop_tokens=self.prompt.stops,
-        )
+        """Return the question for so many tokens at most."""
+        return question_of(self.prompt, self.seed, temperature, tokens)
+
+
+def question_of(prompt: Prompt, seed: int, temperature: float, tokens: int) -> Question:
+    """Return the question for so many tokens at most behind a prompt."""
+    return Question(
+        seed=seed, sampler=Sampler(temperature), max_tokens=tokens, stop_tokens=prompt.stops
+    )

@@ -1,4 +1,4 @@
-"""Drafting and verifying in one process and in lockstep: what experiments look into (SPEC 2).
+"""Drafting and verifying in one process and in lockstep (SPEC 2).
 
 The rules, codecs and the threshold are the runtime's own; only the network is left out.
 """
@@ -23,25 +23,18 @@ from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 from scripts.train.controllers.prompt import Prompt
 
-DRAFT, TARGET = "dragon-draft", "dragon-small"
-
 
 @cache
-def model_pair(draft: str = DRAFT, target: str = TARGET) -> ModelPair:
-    """The models of these names, once in a process.
+def model_pair(draft: str, target: str) -> ModelPair:
+    """Load the models of these names, once in a process.
 
-    Raises DragonError where their tokens do not mean the same.
+    Raises DragonError if their tokens do not mean the same.
     """
     return ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
 
 
-def alone(
-    model: LanguageModel,
-    prompt: Prompt,
-    rule: SpeculativeRule,
-    tokens: int,
-) -> list[int]:
-    """What the model says by itself behind the prompt: so many tokens, or to the first stop."""
+def alone(model: LanguageModel, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> list[int]:
+    """Return the model's own text behind the prompt: so many tokens, or to the first stop."""
     reader = AnswerReader(model, prompt.tokens, tokens)
     text: list[int] = []
     while len(text) < tokens and set(prompt.stops).isdisjoint(text):
@@ -60,8 +53,8 @@ class DraftedStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JudgedBlock:
-    """One block as it was verified. `p`, float64 [V] each, has one entry more than `drafted`."""
+class VerifiedBlock:
+    """One block and its verdict. `p`, float64 [V] each, has one entry more than `drafted`."""
 
     drafted: list[DraftedStep]
     p: list[NDArray[np.float64]]
@@ -75,42 +68,34 @@ class JudgedBlock:
 
     @property
     def judged(self) -> list[DraftedStep]:
-        """The drafted tokens that stand, and the one that was refused if there is one."""
+        """The accepted tokens, and the rejected one if there is one."""
         return self.drafted[: self.verdict.accepted + 1]
 
     @property
-    def refused(self) -> bool:
-        """Whether a drafted token was refused and resampled."""
+    def rejected(self) -> bool:
+        """Whether a drafted token was rejected and resampled."""
         return self.verdict.accepted < len(self.drafted)
 
 
+@dataclass(slots=True, kw_only=True)
 class Speculation:
     """Texts of one pair under one codec.
 
-    A block has `length` tokens at most and, where there is a `budget`, at most so many bits (but
-    one token at least). `threshold` is C-SQS's, steered along all texts; None leaves the codec's.
+    A block has `length` tokens at most and, if there is a `budget`, at most so many bits (but one
+    token at least). `threshold` is C-SQS's, steered along all texts; None leaves the codec's.
     """
 
-    def __init__(
-        self,
-        pair: ModelPair,
-        codec: Codec,
-        *,
-        length: int,
-        budget: int | None = None,
-        threshold: ConformalThreshold | None = None,
-    ) -> None:
-        self._pair = pair
-        self._codec = codec
-        self._length = length
-        self._budget = budget
-        self.threshold = threshold
+    pair: ModelPair
+    codec: Codec
+    length: int
+    budget: int | None = None
+    threshold: ConformalThreshold | None = None
 
-    def blocks(self, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> Iterator[JudgedBlock]:
-        """The blocks of one text of at least `tokens` tokens, or to its first stop."""
-        capacity = tokens + self._length + 1
-        draft = AnswerReader(self._pair.draft, prompt.tokens, capacity)
-        target = AnswerReader(self._pair.target, prompt.tokens, capacity)
+    def blocks(self, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> Iterator[VerifiedBlock]:
+        """Yield the blocks of one text of at least `tokens` tokens, or to its first stop."""
+        capacity = tokens + self.length + 1
+        draft = AnswerReader(self.pair.draft, prompt.tokens, capacity)
+        target = AnswerReader(self.pair.target, prompt.tokens, capacity)
         text: list[int] = []
         while len(text) < tokens and set(prompt.stops).isdisjoint(text):
             drafted = self._draft(draft, rule, text)
@@ -118,8 +103,10 @@ class Speculation:
             p = [rule.shape(each) for each in target.after(line, len(text))]
             sent = [each.quantized.distribution for each in drafted]
             verdict = rule.verify(len(text), line[len(text) :], sent, p)
-            self._steer(drafted, verdict)
-            block = JudgedBlock(drafted, p, verdict)
+            if self.threshold is not None:
+                dropped = [each.quantized.dropped for each in drafted]
+                self.threshold = backtrack(self.threshold, dropped, verdict.accepted)
+            block = VerifiedBlock(drafted, p, verdict)
             yield block
             text += block.tokens
 
@@ -128,21 +115,16 @@ class Speculation:
     ) -> list[DraftedStep]:
         drafted: list[DraftedStep] = []
         bits, threshold = 0, self.threshold
-        while len(drafted) < self._length:
+        while len(drafted) < self.length:
             line = text + [each.token for each in drafted]
             q = rule.shape(model.after(line, len(line))[0])
             beta = threshold.beta if threshold else None
-            quantized = self._codec.quantize(q, Step(len(line), threshold=beta))
+            quantized = self.codec.quantize(q, Step(len(line), threshold=beta))
             bits += quantized.bits + quantized.token_bits
-            if drafted and self._budget is not None and bits > self._budget:
+            if drafted and self.budget is not None and bits > self.budget:
                 break
             exact = None if rule.drafts_from_quantized else Distribution.from_dense(q)
             token = rule.draft(len(line), exact or quantized.distribution)
             drafted.append(DraftedStep(token, q, quantized))
             threshold = threshold and threshold.after(quantized.dropped)
         return drafted
-
-    def _steer(self, drafted: list[DraftedStep], verdict: VerifyResult) -> None:
-        if self.threshold is not None:
-            dropped = [each.quantized.dropped for each in drafted]
-            self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

@@ -1,8 +1,8 @@
-"""What both sides' real models say at every token of the sample questions' answers.
+"""Both sides' real distributions at every token of the sample questions' answers.
 
-Both models run in this process, in lockstep. The text they read is drawn from the target
-distribution itself at temperature 1 (SPEC section 1), so that positions are as likely to be
-certain or uncertain as they are in an answer.
+Both models run in this process, in lockstep. The text that they read is drawn from the target
+distribution itself at temperature 1 (SPEC 1), so that positions are as likely to be certain or
+uncertain as they are in an answer.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,19 @@ from numpy.typing import NDArray
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Preemption
+from dragonrt.distributions import Codec, Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.sampling.aggregation import side_weights
+from dragonrt.sampling.aggregation import (
+    Candidate,
+    Rule,
+    expected_acceptance_algorithm1,
+    side_weights,
+)
+from dragonrt.side import Side
+from dragonrt.traces.timeline import SIDES
 from scripts.papers.model_sides import document_reader
-from scripts.papers.sample_sides import LoadedSide, sample_settings
+from scripts.papers.sample_sides import LoadedSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +41,46 @@ class AnswerPosition:
     cloud: NDArray[np.float32]
     weights: tuple[float, float]
 
+    def sent(self, rule: Rule, code: Codec) -> "SentPosition":
+        """Return the distributions as they cross: after sampler and codec."""
+        said = {"device": self.device, "cloud": self.cloud}
+        p = {side: code.quantize(rule.shape(said[side])).distribution for side in SIDES}
+        return SentPosition(p, self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class SentPosition:
+    """Both sides' distributions of one position, as they cross, and η, the device's first."""
+
+    p: dict[Side, Distribution]
+    weights: tuple[float, float]
+
+    def accepted(self, rule: Rule, step: int) -> tuple[bool, bool]:
+        """Return whether the device's and the cloud's draft of that step become the target."""
+        device, cloud = (Candidate(rule.draft(side, step, p), p) for side, p in self.p.items())
+        target = rule.target(step, device, cloud, self.weights)
+        return device.token == target, cloud.token == target
+
+    def expected_algorithm1(self, side: Side, gamma: float = 0.5) -> float:
+        """Return α of that side (DRAGON Eq. 5); `gamma` is how often its own draft is taken."""
+        own, other = SIDES.index(side), SIDES[1 - SIDES.index(side)]
+        return expected_acceptance_algorithm1(self.p[side], self.p[other], self.weights[own], gamma)
+
 
 @dataclass(frozen=True, slots=True)
 class BothSides:
-    """Both sides of one bundled model with the sample documents."""
+    """Both sides of one model with the sample documents."""
 
     device: LoadedSide
     cloud: LoadedSide
 
     @classmethod
     def load(cls, model: str) -> "BothSides":
-        """Load the model, and index the sample documents of both sides where that was not done."""
-        device = LoadedSide.load(sample_settings("device", model))
-        return cls(device, LoadedSide.opened(sample_settings("cloud", model), device.model))
+        """Load the model and complete the index of the sample documents of both sides."""
+        return cls(*LoadedSide.both(model))
 
     def positions(self, questions: int, tokens: int, seed: int) -> Iterator[AnswerPosition]:
-        """Every position of the answers to the first sample questions, `tokens` each at most."""
+        """Yield every position of the first sample questions' answers, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         stops = self.device.model.stop_tokens
         for number, question in enumerate(bundled.questions()[:questions]):

@@ -1,8 +1,10 @@
-"""Texts of experiments: what generated ones go on from, and what is predicted or retrieved.
+"""Texts of figures: prompts to go on from, corpora to predict, and ROUGE to compare answers.
 
-They are sample questions and articles, or those of a file or directory of the user's.
+Prompts are sample questions and articles, or pieces of a file or directory of the user's.
 """
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -19,7 +21,7 @@ PROSE_WORDS = 24
 
 
 def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> list[Prompt]:
-    """So many prompts: questions behind their document and beginnings of articles in turn.
+    """Return so many prompts: questions behind their document and beginnings of articles in turn.
 
     Of a corpus, pieces that lie evenly spread in it. Raises DragonError for a corpus that is no
     text, or shorter.
@@ -32,39 +34,44 @@ def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> lis
                 f"{corpus} has {len(words)} words to go on from, {count} prompts need "
                 f"{count * PROSE_WORDS}: give --corpus a longer text"
             )
-        starts = range(0, apart * count, apart)
-        texts = (" ".join(words[start : start + PROSE_WORDS]) for start in starts)
-        return [prose_prompt(model, text) for text in texts]
+        return [_prose(model, words[start:]) for start in range(0, apart * count, apart)]
     questions = answerable()
-    articles = sorted(bundled.documents("cloud").iterdir())
-    found = []
-    for number in range(count):
-        if number % 2:
-            words = load(articles[number // 2 % len(articles)]).text.split()
-            found.append(prose_prompt(model, " ".join(words[:PROSE_WORDS])))
-        else:
-            found.append(with_evidence(model, questions[number // 2 % len(questions)]))
-    return found
+    articles = _articles()
+    return [
+        _prose(model, articles[number // 2 % len(articles)].split())
+        if number % 2
+        else with_evidence(model, questions[number // 2 % len(questions)])
+        for number in range(count)
+    ]
+
+
+def _prose(model: LanguageModel, words: list[str]) -> Prompt:
+    return prose_prompt(model, " ".join(words[:PROSE_WORDS]))
+
+
+def _articles() -> list[str]:
+    return [load(file).text.strip() for file in sorted(bundled.documents("cloud").iterdir())]
 
 
 def answerable() -> list[bundled.SampleQuestion]:
-    """The sample questions that one document answers."""
+    """Return the sample questions that one document answers."""
     return [each for each in bundled.questions() if len(each.evidence) == 1]
 
 
 def with_evidence(model: LanguageModel, question: bundled.SampleQuestion) -> Prompt:
-    """The document with the evidence, then the question."""
+    """Return the document with the evidence, then the question."""
     document = _evidence(question)
     return _asked(model, document.title, document.text, question)
 
 
 def within_long_text(model: LanguageModel, question: bundled.SampleQuestion, tokens: int) -> Prompt:
-    """A text of so many tokens, then the question: sample articles, as many as there is room for,
-    and among them, anywhere, the document with the evidence."""
+    """Return a text of so many tokens, then the question.
+
+    The text is the document with the evidence, anywhere among as many sample articles as fit.
+    """
     random = Random(question.text)
     document = _evidence(question).text.strip()
-    articles = [load(file).text.strip() for file in sorted(bundled.documents("cloud").iterdir())]
-    others = [article for article in articles if article != document]
+    others = [article for article in _articles() if article != document]
     random.shuffle(others)
     text = [document]
     for article in others:
@@ -82,12 +89,12 @@ def _evidence(question: bundled.SampleQuestion) -> Document:
 
 
 def _asked(model: LanguageModel, title: str, text: str, question: bundled.SampleQuestion) -> Prompt:
-    told = model.prompt.document_text(title, text)
-    return answer_prompt(model, told + model.prompt.question_text((), question.text))
+    document = model.prompt.document_text(title, text)
+    return answer_prompt(model, document + model.prompt.question_text((), question.text))
 
 
 EVALUATED = 5
-"""Where nothing is set apart for evaluation, one part in so many is."""
+"""One part in so many is evaluated, if none is set apart for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ class Corpus:
 
 
 def found_corpus() -> Path:
-    """WikiText-2 in data/ here or in a directory beside this one; else the sample articles."""
+    """Return WikiText-2 in data/ here or in a directory beside this one, or the sample articles."""
     for directory in (Path("data"), *sorted(Path("..").glob("*/data"))):
         if (directory / "wikitext-2").is_dir():
             return directory / "wikitext-2"
@@ -108,7 +115,7 @@ def found_corpus() -> Path:
 
 
 def read_corpus(path: Path) -> Corpus:
-    """A file: its last fifth is evaluated. A directory: its file named test.*, or each fifth file.
+    """Read a file, whose last fifth is evaluated, or a directory: its file test.*, or each fifth.
 
     Raises DragonError if there is nothing to read.
     """
@@ -136,3 +143,33 @@ def _read(path: Path) -> str:
         return load(path).text
     except DocumentError as error:
         raise DragonError(f"{path} {error}") from None
+
+
+# What a generated text has in common with a reference (Lin 2004), in words: runs of letters and
+# digits in lower case.
+
+
+def rouge_n(candidate: str, reference: str, n: int) -> float:
+    """Return ROUGE-n: the F1 score of the common n-grams, 0 if a text has fewer than n words."""
+    ours, theirs = (
+        Counter(zip(*(words[start:] for start in range(n)), strict=False))
+        for words in map(_words, (candidate, reference))
+    )
+    common = (ours & theirs).total()
+    return 2 * common / (ours.total() + theirs.total()) if common else 0.0
+
+
+def rouge_l(candidate: str, reference: str) -> float:
+    """Return ROUGE-L: the F1 score of the longest common subsequence."""
+    ours, theirs = _words(candidate), _words(reference)
+    lengths = [0] * (len(theirs) + 1)  # of the subsequences with each beginning of the reference
+    for word in ours:
+        before = 0
+        for place, other in enumerate(theirs, start=1):
+            longest = before + 1 if word == other else max(lengths[place], lengths[place - 1])
+            before, lengths[place] = lengths[place], longest
+    return 2 * lengths[-1] / (len(ours) + len(theirs)) if lengths[-1] else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())

@@ -6,42 +6,71 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.node.hosts import Hosts
 from dragonrt.side import Side
 from dragonrt.testing import loop
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedModel
+from dragonrt.testing.pair import MakeModel, SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedSaid
 from dragonrt.traces.file import Sink
-from scripts.papers.acceptances import ACCEPTANCE_VOCABULARY, AcceptanceModel, Acceptances
 from scripts.papers.arena import Arena, Given, emulated
 
 
 def scripted(
-    side: Side, script: Script, forward_s: float, sinks: tuple[Sink, ...] = ()
+    side: Side,
+    script: Script,
+    forward_s: float,
+    sinks: tuple[Sink, ...] = (),
+    make_model: MakeModel = ScriptedModel,
 ) -> SimulatedSide:
-    """A side that answers by its script, each forward in so many seconds."""
-    return SimulatedSide(
-        side, lambda _: script, make_context=lambda model, _: _steady(model, forward_s), sinks=sinks
-    )
-
-
-def replaying(side: Side, acceptances: Acceptances, forward_s: float) -> SimulatedSide:
-    """A side whose drafts are accepted as given, at temperature 0 and under a lossless codec."""
-    script = Script(0, vocabulary=ACCEPTANCE_VOCABULARY)
+    """Return a side that answers by its script, each forward in so many seconds."""
     return SimulatedSide(
         side,
         lambda _: script,
-        make_model=lambda side, _: AcceptanceModel(side, acceptances.of(side)),
-        make_context=lambda model, _: _steady(model, forward_s),
+        make_model=make_model,
+        make_context=lambda model, _: SimulatedContext(model, lambda: forward_s),
+        sinks=sinks,
     )
 
 
-def _steady(model: SimulatedModel, forward_s: float) -> SimulatedContext:
-    return SimulatedContext(model, lambda: forward_s)
+@dataclass(frozen=True, slots=True)
+class Acceptances:
+    """Which drafts become target tokens: one entry per step and side."""
+
+    device: tuple[bool, ...]
+    cloud: tuple[bool, ...]
+
+
+VOCABULARY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceModel:
+    """Implements SimulatedModel: a draft is the target if `accepted` says so, else another token.
+
+    Meant for temperature 0 and equal weights. The target after a prefix follows from its hash; a
+    side that is to be rejected gives it 0.4 and another token of its own 0.6, which loses against
+    0.4 twice as it does against 0.4 and 1.
+    """
+
+    side: Side
+    accepted: tuple[bool, ...]
+
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        target = prefix_hash % VOCABULARY
+        p = np.zeros(VOCABULARY, dtype=np.float32)
+        if self.accepted[step]:
+            p[target] = 1.0
+        else:
+            p[target] = 0.4
+            p[(target + (1 if self.side == "device" else 2)) % VOCABULARY] = 0.6
+        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
 
 
 JITTER_PERIOD_S = 20 * math.pi
@@ -64,7 +93,7 @@ class Pace:
 
     @property
     def forward_s(self) -> dict[Side, float]:
-        """Of each side."""
+        """Seconds per draft of each side."""
         return {"device": self.device_s, "cloud": self.cloud_s}
 
     @property
@@ -85,7 +114,7 @@ async def linked(
     link: LinkProfile | None = None,
     link_seed: int = 0,
 ) -> AsyncIterator[Arena]:
-    """`device` with a link of its own to each of `clouds`, in this process, until the context ends.
+    """Yield `device` with a link of its own to each of `clouds`, all in this process.
 
     Links do not fail; without `link` they take no time. `link_seed` draws the jitter and the
     course of the rates; a controller sees the first link's true rate.
@@ -106,7 +135,7 @@ async def linked(
 
 
 def streamed_s(tokens: int, forward_s: float, rtt_s: float) -> float:
-    """Until a device has so many tokens of an answer that the cloud gives alone, and streams.
+    """Return when a device has so many tokens of an answer that the cloud streams alone.
 
     Reading the prompt gives the first one, as wherever answers are simulated.
     """
@@ -122,7 +151,7 @@ def played(
     link_seed: int = 0,
     start_s: float = 0.0,
 ) -> Given:
-    """One answer in virtual time, asked for `start_s` seconds after the sides were connected."""
+    """Return one answer in virtual time, asked for `start_s` after the sides were connected."""
 
     async def answer() -> Given:
         async with linked(device, clouds, link, link_seed) as arena:
@@ -133,11 +162,28 @@ def played(
 
 
 def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int) -> Given:
-    """The answer of as many tokens as there are acceptances, without end tokens or following."""
+    """Return an answer of as many tokens as there are acceptances, with no stop or following."""
+    script = Script(0, vocabulary=VOCABULARY)
+    accepted = {"device": acceptances.device, "cloud": acceptances.cloud}
     return played(
         Question(sampler=GREEDY, max_tokens=len(acceptances.device)),
         DragonSettings(aggregator=aggregator, codec="topp:1", run_ahead=run_ahead, follow=False),
-        *(replaying(side, acceptances, each) for side, each in pace.forward_s.items()),
+        *(
+            scripted(
+                side,
+                script,
+                forward_s,
+                make_model=lambda side, _: AcceptanceModel(side, accepted[side]),
+            )
+            for side, forward_s in pace.forward_s.items()
+        ),
         link=pace.link,
         start_s=pace.start_s,
     )
+
+
+def replayed_ms(
+    acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int
+) -> float:
+    """Return milliseconds per token between the first and the last of such an answer."""
+    return 1e3 * (replayed(acceptances, aggregator, pace, run_ahead).between_s or 0.0)

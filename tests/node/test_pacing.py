@@ -18,7 +18,7 @@ from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
 from dragonrt.wire.frames import PACED, SIZES
 from scripts.campaign.oracle import oracle
-from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
+from scripts.papers.dragon.crossing import Eavesdropper, Seen
 
 QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12, reweight_every=1)
 PADDED = DragonSettings(codec="topp:0.95", disclose=Disclosure.ANSWER)

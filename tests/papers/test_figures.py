@@ -1,13 +1,12 @@
 """Every figure, as small as it can be: it measures, sums up and draws, and draws again."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts.papers import figures, parallel
+from scripts.papers import figures, framework
 from scripts.papers.dragon import disclosure
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
 from scripts.papers.teacher_forced import BothSides
@@ -15,7 +14,7 @@ from scripts.papers.teacher_forced import BothSides
 SMALL: dict[str, dict[str, Any]] = {
     "latency": {"TOKENS": 3, "ROUND_TRIPS_MS": (0, 300), "TEMPERATURES": (0.0,)},
     "ttft": {"DOCUMENTS": (2,)},
-    "perplexity": {"QUICK_WINDOWS": 1, "QUICK_COUNTS": (0, 1), "QUICK_CHUNKS": 20},
+    "perplexity": {"QUICK_WINDOWS": 1, "QUICK_COUNTS": (1,), "QUICK_CHUNKS": 20},
     "scheduling": {
         "EXTRA_MS_QUICK": (0,),
         "SPEEDS_MS": ((30, 30),),
@@ -53,13 +52,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "qs-quality": {"TOKENS": 3, "TEMPERATURES_QUICK": (1.0,), "QUESTIONS_QUICK": 1},
     "qs-throughput": {"TOKENS_QUICK": 4, "TEMPERATURES_QUICK": (0.8,)},
     "uplink": {"TOKENS_QUICK": 4, "RATES_QUICK": (100e3,)},
-    "specfed-bias": {
-        "TEMPERATURES": (0.7,),
-        "KS": (4, 16, 64),
-        "TOKENS_QUICK": 2,
-        "TEXTS_QUICK": 2,
-    },
-    "specfed-acceptance": {
+    "specfed-uploads": {
         "TEMPERATURES": (0.7,),
         "KS": (4, 16, 64),
         "TOKENS_QUICK": 2,
@@ -69,8 +62,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sprinter-roc": {"SAMPLES_QUICK": 400},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
     "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "ROUND_TRIPS_MS": (100,)},
-    "sprinter-examples": {"TOKENS": 5},
-    "disclosure": {"QUICK": disclosure._Size(2, 4, 4, 4, (8.0,)), "TICKS": 40},
+    "disclosure": {"QUICK": disclosure.Size(2, 4, 4, 4, (8.0,)), "TICKS": 40},
 }
 """Constants of a figure's module that make it small."""
 
@@ -81,18 +73,18 @@ def test_a_figure_measures_sums_up_and_draws(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment: Any = figures.experiment(name)
-    module = sys.modules[getattr(experiment, "__name__", type(experiment).__module__)]
     for constant, value in SMALL.get(name, {}).items():
-        monkeypatch.setattr(module, constant, value)
+        monkeypatch.setattr(experiment, constant, value)
     positions = BothSides.positions
     monkeypatch.setattr(BothSides, "positions", lambda self, *_: positions(self, 2, 3, 0))
-    monkeypatch.setattr(parallel, "FEW", 10**6)  # no processes: they would not be as small
+    monkeypatch.setattr(framework, "FEW", 10**6)  # no processes: they would not be as small
     where = files(experiment, tmp_path)
     real = experiment.CLOCKS == ("real",)
-    settings = Settings(True, real, 1, 0, where.directory)
-    seen: list[tuple[int, int]] = []
     models = figures.models_of(experiment, (), one=True)
-    run_experiment(experiment, settings, lambda *now: seen.append(now), models)
+    settings = Settings(True, real, 1, 0, where.directory, models)
+    seen: list[tuple[int, int]] = []
+    by_model = name in figures.BY_MODEL
+    run_experiment(experiment, settings, lambda *now: seen.append(now), by_model=by_model)
     assert seen
     assert all(done <= total for done, total in seen)
     record = json.loads(where.record.read_text(encoding="utf-8"))

@@ -1,9 +1,11 @@
-"""Texts of experiments: the long ones hold the evidence, and no more than there is room for."""
+"""Texts of figures: the long ones hold the evidence, within their room; ROUGE by hand."""
+
+import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from retrieval.documents import load
-from scripts.papers.texts import answerable, with_evidence, within_long_text
+from scripts.papers.texts import answerable, rouge_l, rouge_n, with_evidence, within_long_text
 
 ROOM = 120
 
@@ -28,3 +30,17 @@ def test_without_room_it_is_the_document_alone(model: LanguageModel) -> None:
     question = answerable()[0]
     short = model.decode(with_evidence(model, question).tokens)
     assert model.decode(within_long_text(model, question, 1).tokens).split() == short.split()
+
+
+def test_common_bigrams_count_as_often_as_both_texts_have_them() -> None:
+    # ours: a-b b-a a-b; theirs: a-b b-c: one in common.
+    assert rouge_n("a b a b", "a b c", 2) == pytest.approx(2 * 1 / (3 + 2))
+
+
+def test_the_longest_common_subsequence_may_have_gaps() -> None:
+    # b and d are in both, in this order: of 4 and of 3 words.
+    assert rouge_l("a b c d", "b x d") == pytest.approx(2 * 2 / (4 + 3))
+    assert rouge_l("d b", "b x d") == pytest.approx(2 * 1 / (2 + 3))
+    assert rouge_l("a a b", "a b b") == pytest.approx(2 * 2 / (3 + 3))
+    assert rouge_l("Press green", "press GREEN!") == 1.0
+    assert rouge_l("", "") == 0.0

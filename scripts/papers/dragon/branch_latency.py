@@ -7,7 +7,7 @@ drafted.
 """
 
 import zlib
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,122 +19,105 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script
 from scripts.papers import charts
-from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
-from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
-from scripts.papers.parallel import measure_all
+from scripts.papers.framework import Clock, ExperimentError, Progress, Settings, measure_all
+from scripts.papers.intervals import Row, averages, distinct, grouped, mean
 from scripts.papers.virtual_arena import Pace, played, scripted
 
 NAME = "branches"
 SUMMARY = "ms per token over RTT and the alternatives drafted beside the line (SPEC 1.9; 5 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
-FORWARD_S = 0.05
+FORWARD_S, JITTER = 0.05, 0.2
 RTTS_MS, RTTS_QUICK_MS = (0, 50, 100, 200, 300, 500), (0, 300)
 BRANCHES, BRANCHES_QUICK = ("0", "1", "2", "4", "7"), ("0", "4")
 DISAGREEMENTS, DISAGREEMENTS_QUICK = (0.4, 0.6, 0.8), (0.6,)
-JITTER = 0.2
 TOKENS = 100
 SEEDS, SEEDS_QUICK = 12, 3
 CONNECTED_S = 2.0
 """The round trip is known before the question, as in a chat."""
 
-
-@dataclass(frozen=True, slots=True)
-class BranchCase:
-    """One answer."""
-
-    disagreement: float
-    level: Disclosure
-    rtt_ms: float
-    branches: str
-    seed: int
+BranchCase = tuple[float, Disclosure, int, str, int]
+"""One answer: disagreement, level, round trip in ms, branches, seed."""
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per answer. Raises ExperimentError where what was drafted changed a text."""
-    quick = settings.quick
-    seeds = range(SEEDS_QUICK if quick else SEEDS * settings.repeats)
-    cases = [
-        BranchCase(disagreement, level, rtt_ms, branches, settings.seed + seed)
-        for disagreement in (DISAGREEMENTS_QUICK if quick else DISAGREEMENTS)
-        for level in (Disclosure.DRAFTS, Disclosure.ANSWER)
-        for rtt_ms in (RTTS_QUICK_MS if quick else RTTS_MS)
-        for branches in (BRANCHES_QUICK if quick else BRANCHES)
-        for seed in seeds
-    ]
-    rows = measure_all(measure, cases, progress)
+    """Return a row per answer. Raises ExperimentError if what was drafted changed a text."""
+    cases = product(
+        settings.size(DISAGREEMENTS, DISAGREEMENTS_QUICK),
+        (Disclosure.DRAFTS, Disclosure.ANSWER),
+        settings.size(RTTS_MS, RTTS_QUICK_MS),
+        settings.size(BRANCHES, BRANCHES_QUICK),
+        [
+            settings.seed + each
+            for each in range(settings.size(SEEDS * settings.repeats, SEEDS_QUICK))
+        ],
+    )
+    rows = measure_all(measure, list(cases), progress, processes=True)
     for key, some in grouped(rows, "disagreement", "level", "seed").items():
         if len(distinct(some, "text")) != 1:
             raise ExperimentError(f"what was drafted changed the text of {key}")
     return rows
 
 
-def measure(case: BranchCase) -> Row:
-    """One answer of TOKENS tokens."""
-    script = Script(
-        case.seed, vocabulary=64, sharpness=3.0, disagreement=case.disagreement, stop=0.0
-    )
-    pace = Pace(FORWARD_S, FORWARD_S, case.rtt_ms / 1e3, JITTER)
+def measure(case: BranchCase) -> list[Row]:
+    """Return one answer of TOKENS tokens."""
+    disagreement, level, rtt_ms, branches, seed = case
+    script = Script(seed, vocabulary=64, sharpness=3.0, disagreement=disagreement, stop=0.0)
+    pace = Pace(FORWARD_S, FORWARD_S, rtt_ms / 1e3, JITTER)
     given = played(
-        Question(prompt="q", seed=case.seed, sampler=Sampler(0.8), max_tokens=TOKENS),
-        DragonSettings(codec="race", branches=case.branches, disclose=case.level),
+        Question(prompt="q", seed=seed, sampler=Sampler(0.8), max_tokens=TOKENS),
+        DragonSettings(codec="race", branches=branches, disclose=level),
         *(scripted(side, script, seconds) for side, seconds in pace.forward_s.items()),
         link=pace.link,
         start_s=CONNECTED_S,
     )
-    return {
-        "disagreement": case.disagreement,
-        "level": case.level.value,
-        "rtt_ms": case.rtt_ms,
-        "branches": case.branches,
-        "seed": case.seed,
-        "ms_per_token": 1e3 * (given.between_s or 0.0),
-        "accepted": given.accepted("device"),
-        "bytes_per_token": given.wire_bytes / len(given.tokens),
-        "text": zlib.crc32(np.array(given.tokens, "<u4").tobytes()),
-    }
+    return [
+        {
+            "disagreement": disagreement,
+            "level": level.value,
+            "rtt_ms": rtt_ms,
+            "branches": branches,
+            "seed": seed,
+            "ms_per_token": 1e3 * (given.between_s or 0.0),
+            "accepted": given.accepted("device"),
+            "bytes_per_token": given.wire_bytes / len(given.tokens),
+            "text": zlib.crc32(np.array(given.tokens, "<u4").tobytes()),
+        }
+    ]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Means, and each as a multiple of what it is without latency and without branches."""
+    """Return means, and each as a multiple of that without latency and without branches."""
     summary: dict[str, Any] = {}
-    means = averages(rows, "ms_per_token", "disagreement", "level", "rtt_ms", "branches")
-    for (disagreement, level), group in grouped(rows, "disagreement", "level").items():
-        floor = means[disagreement, level, 0, "0"].value
+    for (_, level), group in grouped(rows, "disagreement", "level").items():
+        means = averages(group, "ms_per_token", "rtt_ms", "branches")
+        sizes = averages(group, "bytes_per_token", "rtt_ms", "branches")
+        found: dict[str, Any] = {}
         accepted = round(mean(group, "accepted"), 3)
-        summary[f"level {level}, {accepted} of the device's drafts accepted"] = {
-            f"RTT {rtt_ms} ms": {
-                branches: {
-                    "ms_per_token": means[disagreement, level, rtt_ms, branches].to_json(),
-                    "times_without_latency": round(
-                        means[disagreement, level, rtt_ms, branches].value / floor, 3
-                    ),
-                    "bytes_per_token": round(mean(some, "bytes_per_token"), 1),
-                }
-                for (branches,), some in grouped(having(group, rtt_ms=rtt_ms), "branches").items()
+        summary[f"level {level}, {accepted} of the device's drafts accepted"] = found
+        for (rtt_ms, branches), each in means.items():
+            found.setdefault(f"RTT {rtt_ms} ms", {})[branches] = {
+                "ms_per_token": each.to_json(),
+                "times_without_latency": round(each.value / means[0, "0"].value, 3),
+                "bytes_per_token": round(sizes[rtt_ms, branches].value, 1),
             }
-            for rtt_ms in distinct(group, "rtt_ms")
-        }
     return summary
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Milliseconds per token over the round trip, a line for every number of branches."""
-    looks = charts.looks(distinct(rows, "branches"))
-    panels = list(grouped(rows, "disagreement", "level").items())
-    levels = distinct(rows, "level")
-    columns = len(panels) // len(levels)
-    with charts.picture(
-        path, rows=len(levels), columns=columns, height_inches=3.2 * len(levels)
-    ) as (_, axes):
-        for (disagreement, level), some in panels:
-            place = distinct(rows, "disagreement").index(disagreement)
-            axis = axes[levels.index(level), place]
-            for branches, look in looks.items():
-                found = averages(having(some, branches=branches), "ms_per_token", "rtt_ms")
-                xs = [rtt_ms for (rtt_ms,) in found]
-                ys = [each.value for each in found.values()]
-                axis.plot(xs, ys, marker="o", color=look.colour, label=branches)
+    """Draw milliseconds per token over the round trip, a line for every number of branches."""
+    looks = charts.looks(distinct(rows, "branches"), marker="o")
+    levels, disagreements = distinct(rows, "level"), distinct(rows, "disagreement")
+    size: dict[str, Any] = {
+        "rows": len(levels),
+        "columns": len(disagreements),
+        "height_inches": 3.2 * len(levels),
+    }
+    with charts.picture(path, **size) as (_, axes):
+        for (disagreement, level), some in grouped(rows, "disagreement", "level").items():
+            axis = axes[levels.index(level), disagreements.index(disagreement)]
+            found = averages(some, "ms_per_token", "branches", "rtt_ms")
+            charts.lines(axis, found, looks, intervals=False)
             axis.set(xlabel="round trip (ms)", ylabel="ms per token")
             axis.set_title(f"{level}, {mean(some, 'accepted'):.2f} accepted", fontsize=9)
         axes[0, 0].legend(title="branches", fontsize=8)

@@ -1,8 +1,7 @@
-"""What crosses from a device to a cloud in one answer, and what somebody may make of it.
+"""What crosses from a device to a cloud in one answer, and two attacks on it (SPEC 1.10).
 
-Two who look: the cloud, which reads every message, and somebody on the wire, who sees sizes and
-times. Notes with canaries, words that stand nowhere else, say what came through. Pure but for
-`overheard`, which has a device ask.
+The cloud reads every message; somebody on the wire sees sizes and times. Notes with canaries, words
+that stand nowhere else, show what came through.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ import random
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +21,8 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder
-from dragonrt.wire.messages import Draft, Message, Open, Target
+from dragonrt.wire.messages import Draft, Message, Target
 from scripts.papers.arena import Arena, Given, emulated
-from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
 
 QUIET_S = 0.1
 """Before a question and after its answer, so that nothing else is seen."""
@@ -33,25 +30,83 @@ EVENTS = 120
 """So many sizes and times, from the question on, are what a question is named by."""
 
 
-class _Listener(Eavesdropper):
-    """Keeps what left the device, too: the cloud reads it."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """So many bytes that left the device (`up`) or came to it, at a time in seconds."""
+
+    time_s: float
+    up: bool
+    size: int
+
+
+class Eavesdropper:
+    """Implements Stream around one end of a stream; `seen` is what passed it, `sent` what left."""
 
     def __init__(self, stream: Stream) -> None:
-        super().__init__(stream)
+        self.seen: list[Seen] = []
         self.sent = bytearray()
+        self._stream = stream
+        self._now = asyncio.get_running_loop().time
+
+    @property
+    def peer_name(self) -> str:
+        return self._stream.peer_name
+
+    async def receive(self) -> bytes:
+        data = await self._stream.receive()
+        self.seen.append(Seen(self._now(), False, len(data)))
+        return data
 
     def write(self, data: bytes) -> None:
         self.sent += data
-        super().write(data)
+        self.seen.append(Seen(self._now(), True, len(data)))
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    async def wait_closed(self) -> None:
+        await self._stream.wait_closed()
 
 
 @dataclass(frozen=True, slots=True)
 class Overheard:
-    """One answer: what the device knows of it, what the cloud was sent, what was seen of both."""
+    """One answer: the device's own, what the cloud was sent, what was seen of both."""
 
     given: Given
     messages: Sequence[Message]
     seen: Sequence[Seen]
+
+    def listed(self, vocabulary: int) -> dict[int, float]:
+        """Return every token that crossed, with its probabilities summed over messages."""
+        question, settings = self.given.answer.question, self.given.answer.settings
+        if not isinstance(settings, DragonSettings):
+            raise ValueError("only mode dragon discloses by levels")
+        code = codec(settings.codec_for(question.sampler), vocabulary)
+        found: dict[int, float] = {}
+        for message in self.messages:
+            match message:
+                case Draft():
+                    p = decode_distribution(code, message.payload, Step(message.step))
+                    pairs = dict(zip(p.ids.tolist(), p.probabilities.tolist(), strict=True))
+                case Target(token=token):
+                    pairs = {token: 1.0}
+                case _:
+                    continue
+            for token, probability in pairs.items():
+                found[token] = found.get(token, 0.0) + probability
+        return found
+
+    @property
+    def drafted(self) -> list[int]:
+        """The tokens of all drafts and decisions that crossed, in their order."""
+        return [each.token for each in self.messages if isinstance(each, Draft | Target)]
 
 
 async def overheard(
@@ -64,10 +119,10 @@ async def overheard(
 ) -> Overheard:
     """Ask the device, the first of the sides, and listen until a cadence has ended."""
     device, cloud = sides
-    listeners: list[_Listener] = []
+    listeners: list[Eavesdropper] = []
 
     def emulate(stream: Stream) -> Stream:
-        listeners.append(_Listener(emulated(link, link_seed)(stream)))
+        listeners.append(Eavesdropper(emulated(link, link_seed)(stream)))
         return listeners[0]
 
     serving = SimulatedCloud(cloud)
@@ -78,53 +133,16 @@ async def overheard(
         given = await Arena(device, linked.connectors).ask(question, settings, marker=marker)
         await linked.connector.settled()
         await asyncio.sleep(QUIET_S)
-        found = Overheard(given, _messages(bytes(listener.sent)), tuple(listener.seen))
+        frames = FrameDecoder()
+        frames.feed(bytes(listener.sent))
+        messages = [decode(body) for body in iter(frames.next_body, None)]
+        found = Overheard(given, messages, tuple(listener.seen))
     await serving.wait_idle()
     return found
 
 
-def _messages(sent: bytes) -> list[Message]:
-    frames = FrameDecoder()
-    frames.feed(sent)
-    return [decode(body) for body in iter(frames.next_body, None)]
-
-
-# What the cloud reads.
-
-
-def listed(heard: Overheard, vocabulary: int) -> dict[int, float]:
-    """Every token that crossed, and the probability that it came with, summed over messages."""
-    question, settings = heard.given.answer.question, heard.given.answer.settings
-    if not isinstance(settings, DragonSettings):
-        raise ValueError("only mode dragon discloses by levels")
-    code = codec(settings.codec_for(question.sampler), vocabulary)
-    found: dict[int, float] = {}
-    for message in heard.messages:
-        match message:
-            case Draft():
-                p = decode_distribution(code, message.payload, Step(message.step))
-                pairs = zip(p.ids.tolist(), p.probabilities.tolist(), strict=True)
-            case Target(token=token):
-                pairs = zip((token,), (1.0,), strict=True)
-            case _:
-                continue
-        for token, probability in pairs:
-            found[token] = found.get(token, 0.0) + probability
-    return found
-
-
-def drafted(heard: Overheard) -> list[int]:
-    """The tokens of all drafts and decisions that crossed, in their order."""
-    return [each.token for each in heard.messages if isinstance(each, Draft | Target)]
-
-
-def resumed(heard: Overheard) -> int:
-    """How often the answer was opened: once, but for losses."""
-    return sum(isinstance(each, Open) for each in heard.messages)
-
-
 def words(text: str) -> set[str]:
-    """The words of a text: letters and digits, at least three, in small letters."""
+    """Return the words of a text: letters and digits, at least three, in small letters."""
     return set(re.findall(r"[^\W_]{3,}", text.lower()))
 
 
@@ -132,7 +150,7 @@ def words(text: str) -> set[str]:
 
 
 def features(seen: Sequence[Seen]) -> NDArray[np.float64]:
-    """Times and signed sizes of the first EVENTS, then how much there was in all."""
+    """Return times and signed sizes of the first EVENTS, then how much there was in all."""
     start_s = seen[0].time_s
     found = np.zeros(2 * EVENTS + 5)
     for place, each in enumerate(seen[:EVENTS]):
@@ -145,7 +163,7 @@ def features(seen: Sequence[Seen]) -> NDArray[np.float64]:
 
 
 def named(observed: Sequence[NDArray[np.float64]], asked: Sequence[int], folds: int) -> list[bool]:
-    """Whether a classifier names the question of each observation, having learned from others.
+    """Return whether a classifier names the question of each observation from the others.
 
     A random forest, cross-validated over `folds`, every question as often in each.
     """
@@ -211,9 +229,9 @@ _DOINGS = ["repair", "clean", "sell", "measure", "move"]
 
 
 def canary_notes(count: int, seed: int) -> list[CanaryNote]:
-    """So many notes of which no two have the same question or canary.
+    """Return so many notes of which no two have the same question or canary.
 
-    Raises ValueError where the forms do not give so many.
+    Raises ValueError if the forms do not give so many.
     """
     draw = random.Random(f"canaries {seed}")
     found: dict[str, CanaryNote] = {}
@@ -221,27 +239,29 @@ def canary_notes(count: int, seed: int) -> list[CanaryNote]:
         if len(found) == count:
             return list(found.values())
         question, text = draw.choice(_FORMS)
-        thing, another = draw.sample(_THINGS, 2)
+        thing, other = draw.sample(_THINGS, 2)
         canary = "".join(draw.choices("bcdfghjklmnprstvz", k=3)) + str(draw.randrange(100, 1000))
-        fill = partial(
-            str.format,
-            name=draw.choice(_NAMES),
-            thing=thing,
-            other=another,
-            place=draw.choice(_PLACES),
-            day=draw.choice(_DAYS),
-            do=draw.choice(_DOINGS),
-            hour=draw.randrange(2, 20),
-            minute=draw.choice(("00", "15", "30", "45")),
-            canary=canary,
-        )
-        note = CanaryNote(fill(text), fill(question), canary)
+        fields = {
+            "name": draw.choice(_NAMES),
+            "thing": thing,
+            "other": other,
+            "place": draw.choice(_PLACES),
+            "day": draw.choice(_DAYS),
+            "do": draw.choice(_DOINGS),
+            "hour": draw.randrange(2, 20),
+            "minute": draw.choice(("00", "15", "30", "45")),
+            "canary": canary,
+        }
+        note = CanaryNote(text.format(**fields), question.format(**fields), canary)
         found.setdefault(note.question, note)
     raise ValueError(f"there are no {count} different notes of these forms")
 
 
+# What the cloud makes of the messages.
+
+
 def membership(crossed: dict[int, float], tokens: Iterable[int], known: set[int]) -> float:
-    """How much of a document crossed: the probability that its tokens came with.
+    """Return how much of a document crossed: the summed probability of its tokens.
 
     `known` tokens, such as those of the question, say nothing.
     """
@@ -249,13 +269,13 @@ def membership(crossed: dict[int, float], tokens: Iterable[int], known: set[int]
 
 
 def auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """The chance that a document of the store scores higher than one that is not in it."""
+    """Return the chance that a document of the store scores higher than one that is not in it."""
     ours, theirs = np.asarray(members)[:, None], np.asarray(others)[None, :]
     return float(np.mean((ours > theirs) + 0.5 * (ours == theirs)))
 
 
 def auc_interval(members: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Its bootstrap 95 % interval over trials, each with a document of either kind."""
+    """Return its bootstrap 95 % interval over trials, each with a document of either kind."""
     draw, count = np.random.default_rng(0), len(members)
     both = np.asarray(members), np.asarray(others)
     values = []

@@ -7,16 +7,15 @@ those rates. It drafts ahead through a wait, which the formula does not know: th
 
 import random
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
 from scripts.papers import charts
-from scripts.papers.acceptances import Acceptances
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, exactly, grouped, mean
-from scripts.papers.parallel import measure_all
-from scripts.papers.virtual_arena import Pace, replayed
+from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
 NAME = "delta-z"
 SUMMARY = "What handing over saves per token, by delays and acceptance (DRAGON Fig. 3; 3 minutes)"
@@ -38,12 +37,12 @@ class HandOverCase:
 
     acceptance: tuple[float, float]
     device_ms: float
-    tokens: int
-    sample: int
+    sample: int | None = None
+    tokens: int = 0
 
 
 def expected_ms(acceptance: tuple[float, float], device_ms: float) -> float:
-    """ΔZ of the device, in milliseconds per token."""
+    """Return ΔZ of the device, in milliseconds per token."""
     device, cloud = acceptance
     estimate = Estimate(
         {"device": device_ms / 1e3, "cloud": CLOUD_MS / 1e3},
@@ -54,81 +53,66 @@ def expected_ms(acceptance: tuple[float, float], device_ms: float) -> float:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per pair of rates, delay and sample; without a sample, of the formula alone."""
-    rows: list[Row] = [
-        _row(rates, device_ms, None, None) for rates in ACCEPTANCES for device_ms in DEVICE_MS
+    """Return a row per pair of rates, delay and sample; without a sample, of the formula alone."""
+    tokens = settings.size(TOKENS, TOKENS_QUICK)
+    samples = range(settings.seed, settings.seed + settings.repeats)
+    cases = [HandOverCase(*point) for point in product(ACCEPTANCES, DEVICE_MS)]
+    cases += [HandOverCase(*point, tokens) for point in product(ACCEPTANCES, MEASURED_MS, samples)]
+    return measure_all(measure, cases, progress, processes=True)
+
+
+def measure(case: HandOverCase) -> list[Row]:
+    """Return the difference of both placements' milliseconds per token, on the same drafts."""
+    measured = None
+    if case.sample is not None:
+        chance = random.Random(f"{case.sample} {case.acceptance}")
+        drawn = Acceptances(
+            *(tuple(chance.random() < rate for _ in range(case.tokens)) for rate in case.acceptance)
+        )
+        pace = Pace(case.device_ms / 1e3, CLOUD_MS / 1e3, RTT_MS / 1e3)
+        measured = replayed_ms(drawn, Aggregator.DEVICE, pace, RUN_AHEAD)
+        measured -= replayed_ms(drawn, Aggregator.CLOUD, pace, RUN_AHEAD)
+    device, cloud = case.acceptance
+    return [
+        {
+            "device_acceptance": device,
+            "cloud_acceptance": cloud,
+            "device_ms": case.device_ms,
+            "sample": case.sample,
+            "expected_ms": expected_ms(case.acceptance, case.device_ms),
+            "measured_ms": measured,
+        }
     ]
-    tokens = TOKENS_QUICK if settings.quick else TOKENS
-    cases = [
-        HandOverCase(rates, device_ms, tokens, settings.seed + sample)
-        for rates in ACCEPTANCES
-        for device_ms in MEASURED_MS
-        for sample in range(settings.repeats)
-    ]
-    return rows + list(measure_all(measure, cases, progress))
-
-
-def measure(case: HandOverCase) -> Row:
-    """The difference of the two placements' milliseconds per token, on the same drafts."""
-    chance = random.Random(f"{case.sample} {case.acceptance}")
-    drawn = [tuple(chance.random() < rate for _ in range(case.tokens)) for rate in case.acceptance]
-    pace = Pace(case.device_ms / 1e3, CLOUD_MS / 1e3, RTT_MS / 1e3)
-    device_ms, cloud_ms = (
-        1e3 * (replayed(Acceptances(*drawn), placement, pace, RUN_AHEAD).between_s or 0.0)
-        for placement in (Aggregator.DEVICE, Aggregator.CLOUD)
-    )
-    return _row(case.acceptance, case.device_ms, case.sample, device_ms - cloud_ms)
-
-
-def _row(
-    acceptance: tuple[float, float], device_ms: float, sample: int | None, measured: float | None
-) -> Row:
-    return {
-        "device_acceptance": acceptance[0],
-        "cloud_acceptance": acceptance[1],
-        "device_ms": device_ms,
-        "sample": sample,
-        "expected_ms": expected_ms(acceptance, device_ms),
-        "measured_ms": measured,
-    }
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """At each point what was measured and expected, and whether both choose the same side."""
+    """Return what was measured and expected, and whether both choose the same side."""
     found: dict[str, Any] = {}
     keys = ("device_acceptance", "cloud_acceptance", "device_ms")
-    measured = [row for row in rows if row["measured_ms"] is not None]
-    means = averages(measured, "measured_ms", *keys)
-    for key, group in grouped(measured, *keys).items():
-        expected = mean(group, "expected_ms")
-        found[f"acceptance {key[0]:g}/{key[1]:g}, device {key[2]:g} ms"] = {
+    groups = grouped(rows, *keys)
+    for key, measured in averages(rows, "measured_ms", *keys).items():
+        expected = mean(groups[key], "expected_ms")
+        found["acceptance {:g}/{:g}, device {:g} ms".format(*key)] = {
             "expected_ms": round(expected, 3),
-            "measured_ms": means[key].to_json(),
-            "same_side": (means[key].value > 0) is (expected > 0),
+            "measured_ms": measured.to_json(),
+            "same_side": (measured.value > 0) is (expected > 0),
         }
     same = sum(each["same_side"] for each in found.values())
     return {"points": len(found), "same_side": same, **found}
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """ΔZ over the device's delay: lines of Eq. 8, points of the runtime."""
+    """Draw ΔZ over the device's delay: lines of Eq. 8, points of the runtime."""
     named = [row | {"rates": (row["device_acceptance"], row["cloud_acceptance"])} for row in rows]
-    looks = charts.looks(ACCEPTANCES)
-    curves = {
-        (row["rates"], row["device_ms"]): exactly(row["expected_ms"])
-        for row in named
-        if row["sample"] is None
-    }
-    measured = [row for row in named if row["sample"] is not None]
-    points = averages(measured, "measured_ms", "rates", "device_ms")
+    curves = {(row["rates"], row["device_ms"]): exactly(row["expected_ms"]) for row in named}
+    points = averages(named, "measured_ms", "rates", "device_ms")
     with charts.picture(path, height_inches=4.2) as (_, axes):
         axis = axes[0, 0]
-        for (device, cloud), look in looks.items():
-            label = f"α device {device:g}, cloud {cloud:g}"
-            line = charts.Look(look.colour, label=label)
-            charts.lines(axis, curves, {(device, cloud): line})
+        for rates, look in charts.looks(ACCEPTANCES).items():
+            label = "α device {:g}, cloud {:g}".format(*rates)
+            charts.lines(axis, curves, {rates: charts.Look(look.colour, label=label)})
             dots = charts.Look(look.colour, look.marker, "", label="_measured")
-            charts.lines(axis, points, {(device, cloud): dots})
+            charts.lines(axis, points, {rates: dots})
         axis.axhline(0.0, color=charts.GREY, linewidth=0.8)
         axis.axvline(CLOUD_MS, color=charts.GREY, linewidth=0.8, linestyle=":")
         axis.set(

@@ -3,39 +3,37 @@
 γ is how often it is the device's; DRAGON's is ½. By the theorem a side's drafts are accepted the
 more often the more often its own is taken: α, a line between Σ p_s p_t and 1 - η_other δ (Eq. 5),
 which is level only where both sides are certain. Both sides' real distributions at every token of
-the sample questions' answers (see `teacher_forced`) go through the runtime's codec and rule. What
-was accepted is then replayed by the runtime in virtual time: who aggregates waits for the other
-side's rejections (Eq. 7).
+the sample questions' answers (`teacher_forced`) go through the runtime's codec and rule. What was
+accepted is then replayed by the runtime in virtual time: the aggregator waits for the other side's
+rejections (Eq. 7).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
-from dragonrt.distributions import Distribution, codec
-from dragonrt.sampling.aggregation import Algorithm1, Candidate, expected_acceptance_algorithm1
+from dragonrt.distributions import codec
+from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
+from dragonrt.traces.timeline import SIDES
 from scripts.papers import charts
-from scripts.papers.acceptances import Acceptances
-from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, averages, exactly, having, mean
-from scripts.papers.parallel import measure_all
-from scripts.papers.teacher_forced import AnswerPosition, BothSides
-from scripts.papers.virtual_arena import Pace, replayed
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
+from scripts.papers.intervals import Row, averages, exactly, having, mean, significant
+from scripts.papers.teacher_forced import AnswerPosition, BothSides, SentPosition
+from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
 NAME = "gamma"
 SUMMARY = "Acceptance and ms per token by whose draft is taken (DRAGON Theorem 4.2; 5 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 GAMMAS = (0.0, 0.25, 0.5, 0.75, 1.0)
-TEMPERATURE = 0.8
-CODEC = "topp:0.8"
+SAMPLER, CODEC = Sampler(0.8), "topp:0.8"
 QUESTIONS, QUESTIONS_QUICK, TOKENS = 16, 4, 32
 SEQUENCES = 4
 """Draws of all positions, for every repeat."""
@@ -43,105 +41,76 @@ PACE = Pace(0.05, 0.05, 0.3)
 RUN_AHEAD = 32
 FIXED = (Aggregator.DEVICE, Aggregator.CLOUD)
 AGGREGATORS = (*FIXED, Aggregator.GREEDY)
-SIDES: tuple[Side, ...] = ("device", "cloud")
-
-
-@dataclass(frozen=True, slots=True)
-class DraftedPosition:
-    """Both sides' distributions of one position, as they cross, and η, the device's first."""
-
-    p: dict[Side, Distribution]
-    weights: tuple[float, float]
-
-    def expected(self, side: Side, gamma: float) -> float:
-        """α of that side (Eq. 5), where `gamma` is how often its own draft is taken."""
-        own, other = SIDES.index(side), SIDES[1 - SIDES.index(side)]
-        return expected_acceptance_algorithm1(self.p[side], self.p[other], self.weights[own], gamma)
-
-    def accepted(self, rule: Algorithm1, step: int) -> tuple[bool, ...]:
-        """Whether the device's and the cloud's draft of that step became the target."""
-        device, cloud = (Candidate(rule.draft(side, step, p), p) for side, p in self.p.items())
-        target = rule.target(step, device, cloud, self.weights)
-        return device.token == target, cloud.token == target
-
-
-@dataclass(frozen=True, slots=True)
-class GammaCase:
-    """One answer of the runtime: columns of its own, and what it replays."""
-
-    columns: Row
-    acceptances: Acceptances
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per γ, draw of all positions and aggregator."""
-
-    questions = QUESTIONS_QUICK if settings.quick else QUESTIONS
+    """Return a row per γ, draw of all positions and aggregator."""
+    questions = settings.size(QUESTIONS, QUESTIONS_QUICK)
     found = BothSides.load(settings.model).positions(questions, TOKENS, settings.seed)
     positions = list(map(received, found))
     seeds = range(settings.seed, settings.seed + SEQUENCES * settings.repeats)
     cases = [
-        GammaCase(columns | {"aggregator": aggregator.value}, acceptances)
+        (columns | {"aggregator": aggregator.value}, acceptances)
         for gamma in GAMMAS
         for columns, acceptances in draws(positions, gamma, seeds)
         for aggregator in AGGREGATORS
     ]
-    return measure_all(measure, cases, progress)
+    return measure_all(_replay, cases, progress, processes=True)
 
 
-def received(position: AnswerPosition) -> DraftedPosition:
-    """What the rule is given: each side's distribution after sampler and codec."""
-    rule, code = Algorithm1(Noise(0), Sampler(TEMPERATURE)), codec(CODEC, position.device.size)
-    said = {"device": position.device, "cloud": position.cloud}
-    p = {side: code.quantize(rule.shape(said[side])).distribution for side in SIDES}
-    return DraftedPosition(p, position.weights)
+def received(position: AnswerPosition) -> SentPosition:
+    """Return what the rule is given."""
+    return position.sent(Algorithm1(Noise(0), SAMPLER), codec(CODEC, position.device.size))
 
 
 def draws(
-    positions: Sequence[DraftedPosition], gamma: float, seeds: Sequence[int]
+    positions: Sequence[SentPosition], gamma: float, seeds: Sequence[int]
 ) -> list[tuple[Row, Acceptances]]:
-    """Of every seed all positions' outcomes, and the means of what they were expected to be."""
-    of = {"device": gamma, "cloud": 1 - gamma}
+    """Return of every seed all positions' outcomes, and the means of their expectations."""
     same: Row = {"gamma": gamma, "positions": len(positions)}
-    for side in SIDES:
-        for column, taken in (("expected", of[side]), ("least", 0.0), ("most", 1.0)):
-            alphas = [position.expected(side, taken) for position in positions]
-            same[f"{column}_{side}"] = float(np.mean(alphas))
-        gains = (each.expected(side, 1.0) - each.expected(side, 0.0) for each in positions)
-        same[f"smallest_gain_{side}"] = min(gains)
+    for side, taken in zip(SIDES, (gamma, 1 - gamma), strict=True):
+        expected, least, most = (
+            [each.expected_algorithm1(side, often) for each in positions]
+            for often in (taken, 0.0, 1.0)
+        )
+        same |= {f"expected_{side}": float(np.mean(expected))}
+        same |= {f"least_{side}": float(np.mean(least)), f"most_{side}": float(np.mean(most))}
+        same[f"smallest_gain_{side}"] = min(np.subtract(most, least).tolist())
     found = []
     for seed in seeds:
-        rule = Algorithm1(Noise(seed), Sampler(TEMPERATURE), gamma)
+        rule = Algorithm1(Noise(seed), SAMPLER, gamma)
         drawn = [position.accepted(rule, step) for step, position in enumerate(positions)]
-        device, cloud = map(tuple, zip(*drawn, strict=True))
-        accepted = {"accepted_device": sum(device), "accepted_cloud": sum(cloud)}
-        shares = {name: count / len(positions) for name, count in accepted.items()}
+        device, cloud = zip(*drawn, strict=True)
+        shares = {
+            "accepted_device": float(np.mean(device)),
+            "accepted_cloud": float(np.mean(cloud)),
+        }
         found.append((same | {"draw": seed} | shares, Acceptances(device, cloud)))
     return found
 
 
-def measure(case: GammaCase) -> Row:
-    """The row of one case: milliseconds between the first token and the last, per token."""
-    aggregator = Aggregator(case.columns["aggregator"])
-    between_s = replayed(case.acceptances, aggregator, PACE, RUN_AHEAD).between_s
-    return case.columns | {"ms_per_token": 1000 * (between_s or 0.0)}
+def _replay(case: tuple[Row, Acceptances]) -> list[Row]:
+    """Return the row with its milliseconds per token between the first token and the last."""
+    row, acceptances = case
+    aggregator = Aggregator(row["aggregator"])
+    return [row | {"ms_per_token": replayed_ms(acceptances, aggregator, PACE, RUN_AHEAD)}]
 
 
 def expected_ms(row: Row, side: Side) -> float:
-    """Z of Eq. 7, in milliseconds: what that side is expected to take per token as aggregator."""
+    """Return Z of Eq. 7: the expected milliseconds per token with that side as aggregator."""
     acceptance = {each: row[f"expected_{each}"] for each in SIDES}
     return 1000 * expected_latency(side, Estimate(PACE.forward_s, acceptance, PACE.rtt_s))
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """By γ: acceptance of both sides, measured and expected, and ms per token by aggregator."""
+    """Return by γ: acceptance of both sides, measured and expected, and ms per token."""
     once = having(rows, aggregator=AGGREGATORS[0].value)
     measured = {side: averages(once, f"accepted_{side}", "gamma") for side in SIDES}
     times = averages(rows, "ms_per_token", "gamma", "aggregator")
     found: dict[str, Any] = {
         "positions": rows[0]["positions"],
         "smallest gain from γ = 0 to 1 at any position": {
-            side: float(f"{rows[0][f'smallest_gain_{side}']:.4g}") for side in SIDES
+            side: significant(rows[0][f"smallest_gain_{side}"], 4) for side in SIDES
         },
     }
     for (gamma,) in measured["device"]:
@@ -163,7 +132,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Acceptance over γ between its bounds, and ms per token of each aggregator beside Eq. 7."""
+    """Draw acceptance over γ between its bounds, and ms per token beside Eq. 7."""
     once = having(rows, aggregator=FIXED[0].value)
     by_gamma = {row["gamma"]: row for row in once}
     with charts.picture(path, columns=2, height_inches=4.8) as (_, axes):
@@ -190,7 +159,9 @@ def plot(rows: list[Row], path: Path) -> None:
             charts.lines(right, z, {each: charts.Look(look.colour, label=f"{each.value}, Eq. 7")})
         rtt_ms, forward_ms = 1000 * PACE.rtt_s, 1000 * PACE.device_s
         bounds = "$1-\\eta\\,\\delta$ dashed, $\\sum p_s p_t$ dotted"
-        left.set(title=f"temperature {TEMPERATURE:g}; {bounds}", ylabel="accepted (mean, 95 %)")
+        left.set(
+            title=f"temperature {SAMPLER.temperature:g}; {bounds}", ylabel="accepted (mean, 95 %)"
+        )
         right.set(
             title=f"round trip {rtt_ms:g} ms, {forward_ms:g} ms per draft",
             ylabel="ms per token (mean, 95 %)",

@@ -39,14 +39,19 @@ WINDOW = 256
 QUERY = WINDOW // 8
 CHUNK_WORDS = 64
 RELEVANCE_TEMPERATURE = 0.05
-COUNTS = (0, 1, 2, 4, 8, 16)
-QUICK_COUNTS, QUICK_WINDOWS, QUICK_CHUNKS = (0, 1, 2, 4), 6, 250
+COUNTS = (1, 2, 4, 8, 16)
+QUICK_COUNTS, QUICK_WINDOWS, QUICK_CHUNKS = (1, 2, 4), 6, 250
 WINDOWS_PER_REPEAT = 4
 ROWS = 8
 """Of one forward: bounds its memory."""
 
 NONE, DRAGON = "no retrieval", "DRAGON"
-METHODS = ("CRCG/cloud", "CRCG/device", "DRCG", DRAGON)
+LOOKS = {
+    "CRCG/cloud": charts.Look(charts.GREEN, "o"),
+    "CRCG/device": charts.Look(charts.GREY, "s"),
+    "DRCG": charts.Look(charts.SKY, "^"),
+    DRAGON: charts.Look(charts.ORANGE, "D"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,10 @@ class Window:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per window, number of documents and method: the nats its scored tokens took."""
-
+    """Return a row per window, number of documents and method: nats per scored token."""
     model = LanguageModel.load(settings.model)
-    counts = QUICK_COUNTS if settings.quick else COUNTS
-    windows = QUICK_WINDOWS if settings.quick else WINDOWS_PER_REPEAT * settings.repeats
+    counts = settings.size(COUNTS, QUICK_COUNTS)
+    windows = settings.size(WINDOWS_PER_REPEAT * settings.repeats, QUICK_WINDOWS)
     rows: list[Row] = []
     for number, (name, window) in enumerate(_windows(model, settings, windows, 2 * counts[-1])):
         for documents, method, nats, read in _predict(model, window, counts):
@@ -85,8 +89,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _windows(
     model: LanguageModel, settings: Settings, count: int, documents: int
 ) -> Iterator[tuple[str, Window]]:
-    """So many windows, spread evenly over the evaluated text from a place that the seed gives."""
-
+    """Yield so many windows, spread evenly over the text from a place that the seed gives."""
     corpus = read_corpus(settings.corpus or found_corpus())
     random = np.random.Generator(np.random.Philox(settings.seed))
     chunks = [
@@ -112,24 +115,22 @@ def _windows(
 def _predict(
     model: LanguageModel, window: Window, counts: Sequence[int]
 ) -> Iterator[tuple[int, str, float, int]]:
-    """(documents a side, method, nats, documents read) of every method."""
+    """Yield documents a side, method, nats and documents read of every method."""
     room = model.context_length - len(window.tokens)
-    each = _log_likelihoods(model, window.documents, window.tokens)
+    each = log_likelihoods(model, window.documents, window.tokens)
     relevances = window.scores.astype(np.float64) / RELEVANCE_TEMPERATURE
-    yield 0, NONE, -float(_log_likelihoods(model, [[]], window.tokens).sum()), 0
+    yield 0, NONE, -float(log_likelihoods(model, [[]], window.tokens).sum()), 0
     for k in counts:
-        if k == 0:
-            continue
         halves = {"CRCG/cloud": (0, k), "CRCG/device": (k, 2 * k), "DRCG": (0, 2 * k)}
-        read = [_context(window.documents[low:high], room) for low, high in halves.values()]
-        together = _log_likelihoods(model, [context for context, _ in read], window.tokens)
+        read = [fitting(window.documents[low:high], room) for low, high in halves.values()]
+        together = log_likelihoods(model, [context for context, _ in read], window.tokens)
         for method, (_, fitted), log_p in zip(halves, read, together, strict=True):
             yield k, method, -float(log_p.sum()), fitted
         yield k, DRAGON, -float(mixed(each[: 2 * k], relevances[: 2 * k]).sum()), 2 * k
 
 
 def mixed(log_p: NDArray[np.float64], relevances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log p_t of each token, [tokens], of log p per document [documents, tokens].
+    """Return log p_t of each token, [tokens], of log p per document [documents, tokens].
 
     Both sides' mixtures, weighed by η, are one mixture over all documents: ω̃_s(d) η_s is the
     softmax of all relevances (SPEC 1).
@@ -139,8 +140,8 @@ def mixed(log_p: NDArray[np.float64], relevances: NDArray[np.float64]) -> NDArra
     return found
 
 
-def _context(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]:
-    """The documents one behind another, best last, and how many of them fitted."""
+def fitting(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]:
+    """Return the documents one behind another, best last, and how many of them fit."""
     chosen: list[list[int]] = []
     for document in documents:
         room -= len(document)
@@ -150,10 +151,10 @@ def _context(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]
     return [token for document in reversed(chosen) for token in document], len(chosen)
 
 
-def _log_likelihoods(
+def log_likelihoods(
     model: LanguageModel, documents: Sequence[list[int]], tokens: list[int]
 ) -> NDArray[np.float64]:
-    """Log-probability of each scored token behind each document: [documents, WINDOW - QUERY]."""
+    """Return log p of each scored token behind each document: [documents, WINDOW - QUERY]."""
     scored = tokens[QUERY:]
     parts = []
     for first in range(0, len(documents), ROWS):
@@ -165,20 +166,19 @@ def _log_likelihoods(
 
 
 def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], Interval]:
-    """exp of the mean nats per token by documents and method, with its 95 % interval."""
+    """Return exp of the mean nats per token by documents and method, with its interval."""
     means = averages(rows, "nats_per_token", "documents", "method")
     return {key: each.map(math.exp) for key, each in means.items()}
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Perplexities, and DRAGON's gain over no retrieval against that of the second best."""
+    """Return perplexities, and DRAGON's gain over no retrieval against that of the second best."""
     found = perplexities(rows)
     counts = sorted({row["documents"] for row in rows} - {0})
-    without = found[0, NONE].value
     gains = {}
     for k in counts:
-        others = max(without - found[k, method].value for method in METHODS if method != DRAGON)
-        gain = without - found[k, DRAGON].value
+        by_method = {method: found[0, NONE].value - found[k, method].value for method in LOOKS}
+        gain, others = by_method.pop(DRAGON), max(by_method.values())
         gains[f"{k}"] = {
             "DRAGON": round(gain, 4),
             "best other": round(others, 4),
@@ -190,7 +190,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         "scored tokens": sum(row["tokens"] for row in having(rows, method=NONE)),
         "perplexity": {
             NONE: _rounded(found[0, NONE]),
-            **{method: {f"{k}": _rounded(found[k, method]) for k in counts} for method in METHODS},
+            **{method: {f"{k}": _rounded(found[k, method]) for k in counts} for method in LOOKS},
         },
         "gain over no retrieval, by documents a side": gains,
         "ratio of gains DRAGON reports": [1.9, 1.4],
@@ -203,23 +203,18 @@ def _rounded(found: Interval) -> dict[str, float]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """A line per method over the documents of each side; no retrieval is where all begin."""
+    """Draw a line per method over the documents of each side; all begin at no retrieval."""
     found = perplexities(rows)
     counts = sorted(distinct(rows, "documents"))
     points = {
         (method, place): found[k, method if k else NONE]
         for place, k in enumerate(counts)
-        for method in METHODS
+        for method in LOOKS
     }
-    colours = (charts.GREEN, charts.GREY, charts.SKY, charts.ORANGE)
-    looks = {
-        method: charts.Look(colour, marker)
-        for method, colour, marker in zip(METHODS, colours, charts.MARKERS, strict=False)
-    }
-    with charts.picture(path, legend=1 + len(METHODS)) as (_, axes):
+    with charts.picture(path, legend=1 + len(LOOKS)) as (_, axes):
         axis = axes[0, 0]
         axis.axhline(found[0, NONE].value, color=charts.BLACK, linestyle=":", label=NONE)
-        charts.lines(axis, points, looks, apart=0.06)
+        charts.lines(axis, points, LOOKS, apart=0.06)
         axis.set_xticks(range(len(counts)), [f"{k}" for k in counts])
         axis.set(
             xlabel="documents on each side",

@@ -2,14 +2,14 @@
 
 The link is that figure's: 500 ms of round trip, a sinusoidal jitter of a fifth of it with a period
 of 20π seconds. In virtual time the device decodes in 100 ms, the cloud in 80 ms; in real time both
-are as fast as the bundled model is here, and the latency is emulated on the device's end. With a
-cloud that already runs elsewhere nothing is emulated, and only the device's side is seen: where
-that cloud was started with --trace, `dragonrt trace` draws both.
+are as fast as the model is here, and the latency is emulated on the device's end. With a cloud that
+already runs elsewhere nothing is emulated, and only the device's side is seen: if that cloud was
+started with --trace, `dragonrt trace` draws both.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,6 @@ from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import SIDES
-from dragonrt.testing import loop
-from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
@@ -29,7 +26,7 @@ from dragonrt.traces.timeline import Timeline, aligned, timeline
 from scripts.papers.arena import emulated
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 from scripts.papers.intervals import Row, grouped
-from scripts.papers.virtual_arena import Pace, linked, scripted
+from scripts.papers.virtual_arena import Pace, played, scripted
 
 NAME = "pipeline"
 SUMMARY = "A snapshot of both sides' pipelines, RTT, ΔZ and acceptance (DRAGON Fig. 9; a minute)"
@@ -39,41 +36,30 @@ PACE = Pace(device_s=0.1, cloud_s=0.08, rtt_s=0.5, jitter=0.2)
 TOKENS, TOKENS_QUICK = 60, 30
 SCRIPT = Script(0, vocabulary=64, sharpness=3.0, disagreement=0.8, stop=0.0)
 """Sides that disagree as far as the sample documents do; its seed is the run's."""
+WAYS = {
+    "algorithm1, greedy": DragonSettings(
+        rule="algorithm1", aggregator=Aggregator.GREEDY, follow=False
+    ),
+    "coupled, leaderless": DragonSettings(rule="coupled", aggregator=Aggregator.BOTH, follow=False),
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way of answering and the name of its picture, appended to the experiment's."""
-
-    name: str
-    picture: str
-    rule: str
-    aggregator: Aggregator
-
-    @property
-    def settings(self) -> DragonSettings:
-        return DragonSettings(rule=self.rule, aggregator=self.aggregator, follow=False)
-
-
-WAYS = (
-    Way("algorithm1, greedy", "", "algorithm1", Aggregator.GREEDY),
-    Way("coupled, leaderless", "-leaderless", "coupled", Aggregator.BOTH),
-)
+Traces = list[list[Record]]
+"""Of both sides, or the device's alone if the cloud runs elsewhere."""
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row for every event of both sides' traces (`dragonrt.traces.events` lists them)."""
+    """Return a row for every event of both sides' traces (`dragonrt.traces.events` lists them)."""
     question = Question(
         prompt="a question",
         seed=settings.seed,
         sampler=Sampler(0.8),
-        max_tokens=TOKENS_QUICK if settings.quick else TOKENS,
+        max_tokens=settings.size(TOKENS, TOKENS_QUICK),
     )
-    record = _record_real(question, settings) if settings.real else _record_virtual(question)
+    recorded = _record_real(question, settings) if settings.real else _record_virtual(question)
     found: list[Row] = []
-    for done, (way, traces) in enumerate(zip(WAYS, record, strict=True), start=1):
+    for done, (way, traces) in enumerate(zip(WAYS, recorded, strict=True), start=1):
         found += (
-            {"way": way.name, **to_object(each)}
+            {"way": way, **to_object(each)}
             for trace in traces
             for each in trace
             if not isinstance(each.event, Drafted)
@@ -83,58 +69,46 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return [{column: row.get(column) for column in columns} for row in found]
 
 
-def _record_virtual(question: Question) -> Iterator[list[list[Record]]]:
-    """Both sides' traces of one simulated answer in each way, on the virtual clock."""
-    for way in WAYS:
+def _record_virtual(question: Question) -> Iterator[Traces]:
+    """Yield the traces of one simulated answer in each way, on the virtual clock."""
+    for settings in WAYS.values():
         started = TraceStarted(SCHEMA, "", "simulated", "virtual")
         traces = {side: [Record(0.0, side, 0, started)] for side in SIDES}
+        script = replace(SCRIPT, seed=question.seed)
         sides = [
-            scripted(side, replace(SCRIPT, seed=question.seed), PACE.forward_s[side], (sink,))
-            for side, sink in ((side, traces[side].append) for side in SIDES)
+            scripted(side, script, PACE.forward_s[side], (trace.append,))
+            for side, trace in traces.items()
         ]
-        loop.run(_answer(question, way, sides))
+        # The round trip is known before the question, as in a chat.
+        played(question, settings, *sides, link=PACE.link, start_s=2.0)
         yield list(traces.values())
 
 
-async def _answer(question: Question, way: Way, sides: Sequence[SimulatedSide]) -> None:
-    async with linked(sides[0], sides[1:], PACE.link) as arena:
-        await asyncio.sleep(2.0)  # the round trip is known before the question, as in a chat
-        await arena.ask(question, way.settings)
-
-
-def _record_real(question: Question, settings: Settings) -> Iterator[list[list[Record]]]:
-    """The traces of an answer in each way, over one connection; kept beside the results.
-
-    Of both sides, or the device's alone where the cloud runs elsewhere.
-    """
+def _record_real(question: Question, settings: Settings) -> Iterator[Traces]:
+    """Yield the traces of an answer in each way, over one connection; keep them in the results."""
     from dragonrt import bundled
-    from dragonrt.experiments.cloud_process import cloud_process
     from dragonrt.node.endpoints import Address
-    from dragonrt.node.process import complete_library
     from scripts.papers.model_sides import run
-    from scripts.papers.sample_sides import LoadedSide, sample_settings
+    from scripts.papers.sample_sides import LoadedSide, sample_pair, sample_settings
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)
-    side_settings = replace(sample_settings("device", settings.model), trace=paths["device"])
 
     async def ask(device: LoadedSide, address: Address) -> None:
-        async with device.connected_to(address) as arena:
+        traced = replace(device, settings=replace(device.settings, trace=paths["device"]))
+        async with traced.connected_to(address) as arena:
             await asyncio.sleep(1.0)  # the round trip is known before the question
-            for way in WAYS:
-                await arena.ask(question, way.settings)
+            for way in WAYS.values():
+                await arena.ask(question, way)
 
     if settings.cloud is not None:
         del paths["cloud"]
-        run(ask(LoadedSide.load(side_settings), settings.cloud), virtual=False)
+        device = LoadedSide.load(sample_settings("device", settings.model))
+        run(ask(device, settings.cloud), virtual=False)
     else:
-        documents = ("--documents", str(bundled.documents("cloud")))
         trace = ("--trace", str(paths["cloud"]))
-        device = LoadedSide.load(side_settings)
-        complete_library(sample_settings("cloud", settings.model), device.model)
-        with cloud_process(*documents, *trace, model=settings.model) as cloud:
-            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulated(PACE.link))
-            run(ask(device, address), virtual=False)
+        with sample_pair(settings.model, "auto", *trace) as (device, port):
+            run(ask(device, Address("127.0.0.1", port, emulate=emulated(PACE.link))), virtual=False)
     traces = [read_trace(path) for path in paths.values()]
     asked = [each.session for each in traces[0] if isinstance(each.event, AnswerOpened)]
     if len(asked) != len(WAYS):
@@ -144,9 +118,9 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """What the pictures show, in numbers, by way of answering."""
+    """Return what the pictures show, in numbers, by way of answering."""
     summary = {}
-    for way, line in _timelines(rows).items():
+    for way, line in timelines(rows).items():
         decisions = line.decisions
         between_s = decisions[-1].time_s - decisions[0].time_s
         compared = [each.event for each in decisions if None not in map(each.event.accepted, SIDES)]
@@ -165,22 +139,19 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """A picture for each way: the first at `path`, the others beside it."""
-    lines = _timelines(rows)
-    for way in WAYS:
-        draw_pipeline(lines[way.name], path.with_stem(path.stem + way.picture))
+    """Draw a picture for each way: the first at `path`, the other beside it."""
+    for line, suffix in zip(timelines(rows).values(), ("", "-leaderless"), strict=True):
+        draw_pipeline(line, path.with_stem(path.stem + suffix))
 
 
-def _timelines(rows: list[Row]) -> dict[str, Timeline]:
-    """The timelines of the ways, from the events that the rows are."""
+def timelines(rows: list[Row]) -> dict[str, Timeline]:
+    """Return the timelines of the ways, from the events that the rows are."""
     lines = {}
     for (way,), group in grouped(rows, "way").items():
-        records = [
-            from_object(
-                {key: each for key, each in row.items() if each is not None and key != "way"}
-            )
-            for row in group
-        ]
-        traces = [[each for each in records if each.side == side] for side in SIDES]
-        lines[way] = timeline(aligned([trace for trace in traces if trace]))
+        traces: dict[str, list[Record]] = {side: [] for side in SIDES}
+        for row in group:
+            event = {key: each for key, each in row.items() if each is not None and key != "way"}
+            record = from_object(event)
+            traces[record.side].append(record)
+        lines[way] = timeline(aligned([trace for trace in traces.values() if trace]))
     return lines

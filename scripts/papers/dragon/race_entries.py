@@ -1,8 +1,8 @@
 """`race`: entries, bytes and requests of the race codec (SPEC 1.8), against top-p and everything.
 
-Real pairs of distributions are the bundled model's on the sample questions. Those of a larger
-vocabulary are synthetic: a law that both sides share and one of each side's own (`wire_bytes.zipf`,
-over other ids each), mixed so that entropy and distance are those of a real pair.
+Real pairs of distributions are the model's on the sample questions. Those of a larger vocabulary
+are synthetic: a law that both sides share and one of each side's own (`wire_bytes.zipf`, over other
+ids each), mixed so that entropy and distance are those of a real pair.
 
 CONCORD (arXiv 2606.15179) certifies the greedy token: compare it with temperature 0 here.
 """
@@ -35,7 +35,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
 from scripts.papers.teacher_forced import BothSides
 
@@ -66,36 +66,30 @@ class Pair:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row for every place, temperature, codec and seed: the mean bytes and entries of a draft,
-    whether a side had to ask, whether what was proved is the winner of the full mixture, and
-    whether that is the token of dense:fp32."""
+    """Return a row for every place, temperature, codec and seed.
 
-    questions, seeds = (3, 1) if settings.quick else (16, settings.repeats)
-    both = BothSides.load(settings.model)
+    It has the mean bytes and entries of a draft, whether a side had to ask, whether what was proved
+    is the winner of the full mixture, and whether that is the token of dense:fp32.
+    """
+    questions, seeds = settings.size((16, settings.repeats), (3, 1))
     real = [
         Pair(each.question, (each.device, each.cloud), each.weights)
-        for each in both.positions(questions, 32, settings.seed)
+        for each in BothSides.load(settings.model).positions(questions, 32, settings.seed)
     ]
     random = np.random.Generator(np.random.Philox(settings.seed))
-    count = min(len(real), 20 if settings.quick else 200)
-    chosen = [real[place] for place in random.choice(len(real), count, replace=False)]
-    rows: list[Row] = []
-    total = (len(real) * seeds + len(chosen)) * len(TEMPERATURES)
-    done = 0
-    for source, pairs, repeats in (
-        (settings.model, real, seeds),
-        ("synthetic", [enlarged(pair, LARGE, random) for pair in chosen], 1),
-    ):
-        for seed in range(repeats):
-            for temperature in TEMPERATURES:
-                rows += measured(source, pairs, temperature, settings.seed + seed)
-                done += len(pairs)
-                progress(done, total)
-    return rows
+    chosen = random.choice(len(real), min(len(real), settings.size(200, 20)), replace=False)
+    large = [enlarged(real[place], LARGE, random) for place in chosen]
+    cases = [
+        (source, pairs, temperature, settings.seed + seed)
+        for source, pairs, repeats in ((settings.model, real, seeds), ("synthetic", large, 1))
+        for seed in range(repeats)
+        for temperature in TEMPERATURES
+    ]
+    return measure_all(lambda case: rows_of(*case), cases, progress)
 
 
 def enlarged(pair: Pair, vocabulary: int, random: np.random.Generator) -> Pair:
-    """A pair over a larger vocabulary with about the entropies and the distance of this one."""
+    """Return a pair over a larger vocabulary with about these entropies and this distance."""
     own = [Distribution.from_dense(p / p.sum()) for p in pair.p]
     apart = min(0.999, total_variation(*own))
     choice = -sum(x * math.log(x) for x in (apart, 1 - apart) if x > 0)
@@ -111,8 +105,8 @@ def _law(vocabulary: int, nats: float) -> NDArray[np.float64]:
     return zipf(vocabulary, max(nats, 0.01), np.random.default_rng(0))
 
 
-def measured(source: str, pairs: Sequence[Pair], temperature: float, seed: int) -> Iterator[Row]:
-    """All codecs at all places."""
+def rows_of(source: str, pairs: Sequence[Pair], temperature: float, seed: int) -> Iterator[Row]:
+    """Yield the rows of all codecs at all places."""
     by = Coupled(Noise(seed), Sampler(temperature))
     vocabulary = pairs[0].p[0].size
     codes = [codec(name, vocabulary) for name in CODECS]
@@ -140,29 +134,46 @@ def measured(source: str, pairs: Sequence[Pair], temperature: float, seed: int) 
                     taus = [
                         raised(lowered(t) if a else t) for t, a in zip(taus, asked, strict=True)
                     ]
-                row["as_fp32"] = row.pop("token") == reference
+                row["as_fp32"] = row["as_fp32"] == reference
             else:
-                row = _whole(code, pair)
+                quantized = [code.quantize(p) for p in pair.p]
+                payloads = [encode_distribution(code, each) for each in quantized]
+                row = _row(payloads, [each.distribution for each in quantized])
             yield {**common, "codec": code.name, **row}
 
 
+def _row(payloads: Sequence[bytes], sent: Sequence[Distribution]) -> Row:
+    return {
+        "bytes": sum(map(len, payloads)) / 2,
+        "entries": sum(map(len, sent)) / 2,
+        "asks": False,
+        "asked_tokens": 0,
+        "wrong": 0,
+        "as_fp32": None,
+    }
+
+
 def _winner(by: Coupled, step: int, q: Sequence[Distribution], weights: tuple[float, float]) -> int:
-    """The winner of the full mixture by its definition."""
+    """Return the winner of the full mixture by its definition."""
     device, cloud = (Candidate(0, each) for each in q)
     return by.target(step, device, cloud, weights)
 
 
 def raced(
     by: Coupled, step: int, code: Codec, pair: Pair, taus: Sequence[float]
-) -> tuple[Row, tuple[bool, bool]]:
-    """A step with the race codec, and for each side whether the other one asks it for entries."""
+) -> tuple[Row, list[bool]]:
+    """Return a step with the race codec, and for each side whether the other one asks it.
+
+    `as_fp32` is the winning token.
+    """
     quantized = [
         code.quantize(p, by.listing(step, p, tau)) for p, tau in zip(pair.p, taus, strict=True)
     ]
     payloads = [encode_distribution(code, each) for each in quantized]
     own = [each.distribution for each in quantized]
     read = [decode_distribution(code, payload, Step(step)) for payload in payloads]
-    winner = _winner(by, step, [_plain(each) for each in own], pair.weights)
+    plain = [Distribution(p.ids, p.probabilities, p.rest, p.vocabulary) for p in own]
+    winner = _winner(by, step, plain, pair.weights)
     asked, wrong, tokens = [False, False], 0, 0
     for side, weights in ((0, pair.weights), (1, (pair.weights[1], pair.weights[0]))):
         mine, theirs = own[side], read[1 - side]
@@ -172,72 +183,42 @@ def raced(
         asked[1 - side] = proof.winner is None
         tokens += proof.missing.size
         wrong += proof.winner not in (None, winner)
-    return {
-        "bytes": sum(map(len, payloads)) / 2,
-        "entries": sum(len(each) for each in read) / 2,
-        "asks": any(asked),
-        "asked_tokens": tokens,
-        "wrong": wrong,
-        "token": winner,
-    }, (asked[0], asked[1])
-
-
-def _plain(p: Distribution) -> Distribution:
-    return Distribution(p.ids, p.probabilities, p.rest, p.vocabulary)
-
-
-def _whole(code: Codec, pair: Pair) -> Row:
-    quantized = [code.quantize(p) for p in pair.p]
-    sizes = [len(encode_distribution(code, each)) for each in quantized]
-    return {
-        "bytes": sum(sizes) / 2,
-        "entries": sum(len(each.distribution) for each in quantized) / 2,
-        "asks": False,
-        "asked_tokens": 0,
-        "wrong": 0,
-        "as_fp32": None,
-    }
+    found = {"asks": any(asked), "asked_tokens": tokens, "wrong": wrong, "as_fp32": winner}
+    return _row(payloads, read) | found, asked
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Bytes, entries and requests by source, temperature and codec, and the ratios to top-p."""
+    """Return bytes, entries and requests by source, temperature and codec, and ratios to top-p."""
     summary: dict[str, Any] = {"reported_by_concord": REPORTED}
-    sizes = averages(rows, "bytes", "source", "temperature", "codec")
     for (source, temperature), group in grouped(rows, "source", "temperature").items():
-        top_p, dense = (
-            mean(having(group, codec=name), "bytes") for name in ("topp:0.8", "dense:fp32")
-        )
+        sizes = averages(group, "bytes", "codec")
+        top_p, dense = sizes["topp:0.8",].value, sizes["dense:fp32",].value
+        codecs = {}
+        for (name,), some in grouped(group, "codec").items():
+            size = sizes[name,]
+            known = [row for row in some if row["as_fp32"] is not None]
+            codecs[name] = {
+                "bytes": size.to_json(),
+                "part_of_topp": round(size.value / top_p, 4),
+                "times_smaller_than_dense": round(dense / size.value, 1),
+                "entries": round(mean(some, "entries"), 3),
+                "steps_that_ask": round(mean(some, "asks"), 5),
+                "tokens_of_dense_fp32": round(mean(known, "as_fp32"), 6) if known else None,
+            }
         summary[f"{source}, V = {group[0]['vocabulary']:,}, temperature {temperature:g}"] = {
             "mean_entropy_nats": round(mean(group, "entropy"), 3),
-            "codecs": {
-                name: {
-                    "bytes": sizes[source, temperature, name].to_json(),
-                    "part_of_topp": round(mean(some, "bytes") / top_p, 4),
-                    "times_smaller_than_dense": round(dense / mean(some, "bytes"), 1),
-                    "entries": round(mean(some, "entries"), 3),
-                    "steps_that_ask": round(mean(some, "asks"), 5),
-                    "tokens_of_dense_fp32": _share(some),
-                }
-                for name in CODECS
-                for some in (having(group, codec=name),)
-            },
+            "codecs": codecs,
         }
     summary["wrong_winners"] = int(sum(row["wrong"] for row in rows))
     return summary
 
 
-def _share(rows: list[Row]) -> float | None:
-    told = [row["as_fp32"] for row in rows if row["as_fp32"] is not None]
-    return round(sum(told) / len(told), 6) if told else None
-
-
 def plot(rows: list[Row], path: Path) -> None:
-    """Bytes and requests over the threshold; top-p beside them."""
+    """Draw bytes and requests over the threshold; top-p beside them."""
     looks = charts.looks(TEMPERATURES)
     sources = distinct(rows, "source")
     with charts.picture(path, rows=2, columns=len(sources), height_inches=7.0) as (_, axes):
-        for place, source in enumerate(sources):
-            upper, lower = axes[:, place]
+        for (upper, lower), source in zip(axes.T, sources, strict=True):
             for temperature in TEMPERATURES:
                 some = having(rows, source=source, temperature=temperature)
                 fixed = [having(some, codec=f"race:{tau:g}") for tau in TAUS]
@@ -247,11 +228,10 @@ def plot(rows: list[Row], path: Path) -> None:
                 )
                 upper.plot(TAUS, sizes, label=f"temperature {temperature:g}", **style)
                 lower.plot(TAUS, [100 * each for each in asking], **style)
-            top_p = mean(having(rows, source=source, codec="topp:0.8"), "bytes")
+            own = having(rows, source=source, codec="topp:0.8")
+            top_p, title = mean(own, "bytes"), f"{source}, V = {own[0]['vocabulary']:,}"
             upper.axhline(top_p, color=charts.BLACK, linestyle="--", linewidth=1, label="topp:0.8")
-            vocabulary = having(rows, source=source)[0]["vocabulary"]
-            upper.set(xscale="log", yscale="log", title=f"{source}, V = {vocabulary:,}")
-            upper.set_ylabel("bytes per draft")
+            upper.set(xscale="log", yscale="log", title=title, ylabel="bytes per draft")
             lower.set(xscale="log", xlabel="τ", ylabel="steps that ask (%)")
             upper.legend(fontsize=8)
             for axis in (upper, lower):

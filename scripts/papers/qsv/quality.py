@@ -1,14 +1,12 @@
 """`qs-quality`: how far each way's text is from the cloud's own, over temperature (QSV Fig. 3).
 
-Q-S samples from the quantized distribution, S-Q from the exact one and quantizes afterwards, which
-is what the cloud then verifies with. Texts are sampled: answers to the sample questions, behind the
-document with the evidence (`answers`), or behind a long text that has it somewhere (`long`). The
-law of a block's first token follows without sampling from q, q̂ and p, at every prefix of the
-cloud's own texts.
+Q-S samples from the quantized distribution, S-Q from the exact one and quantizes afterwards for the
+cloud to verify with. Texts are sampled: answers to the sample questions, behind the document with
+the evidence (`answers`), or behind a long text that has it somewhere (`long`). The law of a block's
+first token follows without sampling from q, q̂ and p, at every prefix of the cloud's own texts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,11 +19,10 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.papers import charts
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages
-from scripts.papers.rouge import rouge_n
 from scripts.papers.speculation import Speculation, alone, model_pair
-from scripts.papers.texts import answerable, with_evidence, within_long_text
+from scripts.papers.texts import answerable, rouge_n, with_evidence, within_long_text
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 from scripts.train.controllers.prompt import Prompt
 
@@ -33,8 +30,7 @@ NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
-TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-TEMPERATURES_QUICK = (0.2, 0.6, 1.0)
+TEMPERATURES, TEMPERATURES_QUICK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.2, 0.6, 1.0)
 QUESTIONS_QUICK = 3
 CLOUD = "cloud only"
 WAYS: dict[str, tuple[str, str]] = {
@@ -48,106 +44,94 @@ TOKENS, LENGTH = 24, 4
 LONG = 6
 """A long text has so great a part of the target's context: of 1,024 tokens 170. Of so much the
 bundled models, which learned from some 96, still find the answer to about half of the questions."""
-METRICS = ("tv", "rouge2", "entropy")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairPosition:
-    """Both models' distributions before a token of the cloud's own text, float64 [V]."""
-
-    q: NDArray[np.float64]
-    p: NDArray[np.float64]
+METRICS = {
+    "tv": "TV to the cloud's law",
+    "rouge2": "ROUGE-2 of the answers",
+    "entropy": "entropy of a token (nats)",
+}
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per kind of text, way, temperature, question and repeat: the law's means over the
-    text's positions (TV to p, entropy in nats), ROUGE-2 of the sampled answer, and the answer."""
+    """Return a row per kind of text, way, temperature, question and repeat.
 
-    pair = model_pair(settings.draft, settings.target)
-    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
-    asked = answerable()[: QUESTIONS_QUICK if settings.quick else None]
+    It has the law's means over the text's positions (TV to p, entropy in nats), and the sampled
+    answer with its ROUGE-2.
+    """
+    pair = model_pair(*settings.pair)
+    asked = answerable()[: settings.size(None, QUESTIONS_QUICK)]
     room = pair.target.context_length // LONG
     prompts = {
         "answers": [with_evidence(pair.draft, question) for question in asked],
         "long": [within_long_text(pair.draft, question, room) for question in asked],
     }
-    cases = list(product(prompts, range(settings.repeats), range(len(asked)), heats))
-    rows: list[Row] = []
-    for done, (kind, repeat, number, heat) in enumerate(cases):
+
+    def measure(case: tuple[str, int, int, float]) -> Iterator[Row]:
+        kind, repeat, number, heat = case
         prompt, expected = prompts[kind][number], " ".join(asked[number].expected)
         noise = Noise((settings.seed * settings.repeats + repeat) * len(asked) + number)
         common = {"kind": kind, "temperature": heat, "question": number, "repeat": repeat}
         for row in _answers(pair, prompt, expected, Sampler(heat), noise):
-            rows.append(common | {"prompt_tokens": len(prompt.tokens)} | row)
-        progress(done + 1, len(cases))
-    return rows
+            yield common | {"prompt_tokens": len(prompt.tokens)} | row
+
+    heats = settings.size(TEMPERATURES, TEMPERATURES_QUICK)
+    cases = list(product(prompts, range(settings.repeats), range(len(asked)), heats))
+    return measure_all(measure, cases, progress)
 
 
 def _answers(
     pair: ModelPair, prompt: Prompt, expected: str, sampler: Sampler, noise: Noise
 ) -> Iterator[Row]:
-    """The rows of all ways to answer one question with the same noise."""
-
-    text, positions = _cloud_text(pair, prompt, sampler, noise)
+    """Yield the rows of all ways to answer one question with the same noise."""
+    coupled = speculative_rule("coupled", noise, sampler)
+    text = alone(pair.target, prompt, coupled, TOKENS)
+    q, p = (
+        [coupled.shape(each) for each in reader.after(text[:-1], 0)]
+        for reader in (
+            AnswerReader(model, prompt.tokens, len(text)) for model in (pair.draft, pair.target)
+        )
+    )
     for way, (name, coded) in WAYS.items():
         rule = speculative_rule(name, noise, sampler)
         coder = codec(coded, pair.draft.vocabulary)
-        blocks = Speculation(pair, coder, length=LENGTH).blocks(prompt, rule, TOKENS)
+        blocks = Speculation(pair=pair, codec=coder, length=LENGTH).blocks(prompt, rule, TOKENS)
         tokens = [token for block in blocks for token in block.tokens]
-        said = _until(tokens, prompt.stops, pair)
         laws = []
-        for each in positions:
-            sent = coder.quantize(each.q).distribution
-            exact = Distribution.from_dense(each.q)
-            drawn_from = sent if rule.drafts_from_quantized else exact
-            laws.append(first_token_law(drawn_from, sent, each.p))
-        yield {"way": way} | _row(laws, positions, said, expected)
-    laws = [each.p for each in positions]
-    yield {"way": CLOUD} | _row(laws, positions, _until(text, prompt.stops, pair), expected)
-
-
-def _cloud_text(
-    pair: ModelPair, prompt: Prompt, sampler: Sampler, noise: Noise
-) -> tuple[list[int], list[PairPosition]]:
-    """What the target alone says, token by token, and what both models say on the way."""
-
-    rule = speculative_rule("coupled", noise, sampler)
-    text = alone(pair.target, prompt, rule, TOKENS)
-    q, p = (
-        map(rule.shape, AnswerReader(model, prompt.tokens, len(text)).after(text[:-1], 0))
-        for model in (pair.draft, pair.target)
-    )
-    return text, list(map(PairPosition, q, p))
+        for drafted, target in zip(q, p, strict=True):
+            sent = coder.quantize(drafted).distribution
+            exact = Distribution.from_dense(drafted)
+            laws.append(
+                first_token_law(sent if rule.drafts_from_quantized else exact, sent, target)
+            )
+        yield {"way": way} | _row(laws, p, _until(tokens, prompt.stops, pair), expected)
+    yield {"way": CLOUD} | _row(p, p, _until(text, prompt.stops, pair), expected)
 
 
 def _until(tokens: list[int], stops: tuple[int, ...], pair: ModelPair) -> str:
-    """The text before the first stop."""
+    """Return the text before the first stop."""
     ends = [place for place, token in enumerate(tokens) if token in stops]
     return pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()
 
 
 def _row(
-    laws: list[NDArray[np.float64]], positions: list[PairPosition], said: str, expected: str
+    laws: list[NDArray[np.float64]], p: list[NDArray[np.float64]], text: str, expected: str
 ) -> Row:
-    first = [Distribution.from_dense(law) for law in laws]
-    exact = [Distribution.from_dense(each.p) for each in positions]
-    apart = [total_variation(law, p) for law, p in zip(first, exact, strict=True)]
+    first, exact = ([Distribution.from_dense(each) for each in some] for some in (laws, p))
     return {
         "positions": len(laws),
-        "tv": float(np.mean(apart)),
+        "tv": float(np.mean(list(map(total_variation, first, exact)))),
         "entropy": float(np.mean([entropy(law) for law in first])),
-        "rouge2": rouge_n(said, expected, 2),
-        "text": said,
+        "rouge2": rouge_n(text, expected, 2),
+        "text": text,
     }
 
 
 def first_token_law(
     drawn_from: Distribution, sent: Distribution, p: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The law of a block's first token, float64 [V], from all that can happen to it.
+    """Return the law of a block's first token, float64 [V], from all that can happen to it.
 
-    A draft from `drawn_from` stands with the chance min(1, p/`sent`), else the residual of `p` and
-    `sent` is sampled. That is `p` itself where drafts come from what is sent (QSV Eq. 1, 2).
+    A draft from `drawn_from` is accepted with the chance min(1, p/`sent`), else the residual of `p`
+    and `sent` is sampled. That is `p` itself if drafts come from what is sent (QSV Eq. 1, 2).
     """
     q, verified = drawn_from.to_dense(), sent.to_dense()
     law: NDArray[np.float64] = q * np.minimum(
@@ -161,25 +145,21 @@ def first_token_law(
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Means with their intervals over texts, and how far each way is from the cloud alone."""
-    found = {metric: averages(rows, metric, "way", "temperature") for metric in METRICS}
+    """Return means over texts, and how far each way is from the cloud alone."""
     summary: dict[str, Any] = {
-        "largest_tv_of_q_s": max(row["tv"] for row in rows if row["way"].startswith("Q-S")),
-        "largest_tv_of_s_q": max(row["tv"] for row in rows if row["way"].startswith("S-Q")),
+        f"largest_tv_of_{name.lower().replace('-', '_')}": max(
+            row["tv"] for row in rows if row["way"].startswith(name)
+        )
+        for name in ("Q-S", "S-Q")
     }
-    for way, heat in found["tv"]:
-        summary.setdefault(way, {})[str(heat)] = {
-            metric: found[metric][way, heat].to_json() for metric in METRICS
-        }
+    for metric in METRICS:
+        for (way, heat), each in averages(rows, metric, "way", "temperature").items():
+            summary.setdefault(way, {}).setdefault(str(heat), {})[metric] = each.to_json()
     return summary
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """TV to the cloud's law, ROUGE-2 and entropy over temperature.
-
-    Hollow and dashed where the law is the cloud's.
-    """
-    labels = ("TV to the cloud's law", "ROUGE-2 of the answers", "entropy of a token (nats)")
+    """Draw a panel per metric over temperature; hollow and dashed if the law is the cloud's."""
     looks = {CLOUD: charts.Look(charts.BLACK, "o", "--", filled=False)}
     for number, way in enumerate(WAYS):
         biased = way.startswith("S-Q")
@@ -187,8 +167,7 @@ def plot(rows: list[Row], path: Path) -> None:
             charts.COLOURS[number], charts.MARKERS[number + 1], "-" if biased else "--", biased
         )
     with charts.picture(path, columns=3, height_inches=3.6, legend=5) as (_, axes):
-        for axis, metric, label in zip(axes[0], METRICS, labels, strict=True):
-            found = averages(rows, metric, "way", "temperature")
-            charts.lines(axis, found, looks, apart=0.012)
+        for axis, (metric, label) in zip(axes[0], METRICS.items(), strict=True):
+            charts.lines(axis, averages(rows, metric, "way", "temperature"), looks, apart=0.012)
             axis.set(xlabel="temperature", ylabel=label)
             axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])

@@ -2,9 +2,9 @@
 
 Over a Markov uplink (the link the bundled controller was trained for): the cloud alone, S-Q and Q-S
 with the best fixed action, the heuristic, Double DQN. Twice:
-- on recorded texts, in the law of speculative decoding (see `training.recording`): many episodes,
-  so that a grid over all fixed actions can be searched, on every other text, and small differences
-  be seen on the rest;
+- on recorded texts, in the law of speculative decoding (see `scripts.train.controllers.recording`):
+  many episodes, so that a grid over all fixed actions can be searched, on every other text, and
+  small differences be seen on the rest;
 - by the runtime, real models and messages in virtual time, with the actions that the grid chose.
 """
 
@@ -18,10 +18,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from scripts.papers import charts
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Interval, Row, grouped, having, paired
 from scripts.papers.model_sides import BlockPace, RecalledAnswers
-from scripts.papers.parallel import measure_all
 from scripts.papers.speculation import model_pair
 from scripts.train.controllers.controller_plan import ControllerPlan
 from scripts.train.controllers.evaluation import best, evaluate, grid
@@ -33,8 +32,7 @@ NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
-TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-TEMPERATURES_QUICK = (0.2, 0.8)
+TEMPERATURES, TEMPERATURES_QUICK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.2, 0.8)
 CLOUD, S_Q, STATIC, HEURISTIC, LEARNED = "cloud only", "S-Q", "Q-S static", "heuristic", "DDQN"
 RECORDED, RUNTIME = "recorded", "runtime"
 TOKENS, TOKENS_QUICK = 64, 24
@@ -56,21 +54,29 @@ class Texts:
     temperature: float
 
     def load(self) -> ModelPair:
-        """The models."""
-
+        """Return the models."""
         return model_pair(*self.pair)
 
     def plan(self) -> ControllerPlan:
-        """What the bundled controller was trained for, at this temperature."""
-
+        """Return what the bundled controller was trained for, at this temperature."""
         return ControllerPlan(temperatures=(self.temperature,), max_tokens=self.tokens)
 
     def tasks(self) -> Tasks:
-        """The prompts."""
-
+        """Return the prompts."""
         target, corpus = self.load().target, self.corpus
         prompts = bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
         return self.plan().tasks(prompts)
+
+    def row(self, source: str, way: str, episode: int, action: Action | None) -> Row:
+        """Return the columns that say what was measured; a controller has no fixed action."""
+        return {
+            "source": source,
+            "temperature": self.temperature,
+            "way": way,
+            "episode": episode,
+            "length": action and action.length,
+            "resolution": action and action.resolution,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,43 +97,35 @@ class RuntimeCase:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per source, temperature, way and episode or answer.
+    """Return a row per source, temperature, way and episode or answer.
 
-    `length` and `resolution` are the fixed action's, None where a controller chooses.
+    `length` and `resolution` are the fixed action's, None if a controller chooses.
     """
-
-    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
-    tokens = TOKENS_QUICK if settings.quick else TOKENS
-    texts = settings.repeats * (3 if settings.quick else TEXTS)
-    answers = settings.repeats * (1 if settings.quick else ANSWERS)
+    heats = settings.size(TEMPERATURES, TEMPERATURES_QUICK)
+    tokens = settings.size(TOKENS, TOKENS_QUICK)
+    texts = settings.repeats * settings.size(TEXTS, 3)
+    answers = settings.repeats * settings.size(ANSWERS, 1)
     first = _HELD_OUT + settings.seed * texts
-    pair = (settings.draft, settings.target)
-    of = {heat: Texts(pair, settings.corpus, tokens, heat) for heat in heats}
-    recorded = [RecordedCase(of[heat], range(first, first + texts)) for heat in heats]
+    of = {heat: Texts(settings.pair, settings.corpus, tokens, heat) for heat in heats}
+    recorded = [RecordedCase(each, range(first, first + texts)) for each in of.values()]
     total = len(recorded) + len(heats) * answers
-    rows = [
-        row
-        for some in measure_all(_record, recorded, lambda done, _: progress(done, total))
-        for row in some
-    ]
+    rows = measure_all(_record, recorded, lambda done, _: progress(done, total), processes=True)
     chosen = {
         row["temperature"]: Action(row["length"], row["resolution"])
-        for row in rows
-        if row["way"] == STATIC
+        for row in having(rows, way=STATIC)
     }
     cases = [
-        RuntimeCase(of[heat], seed, chosen[heat])
-        for heat in heats
+        RuntimeCase(each, seed, chosen[heat])
+        for heat, each in of.items()
         for seed in range(first, first + answers)
     ]
-    for some in measure_all(_answer, cases, lambda done, _: progress(len(recorded) + done, total)):
-        rows += some
-    return rows
+    return rows + measure_all(
+        _answer, cases, lambda done, _: progress(len(recorded) + done, total), processes=True
+    )
 
 
 def _record(case: RecordedCase) -> list[Row]:
-    """The controllers on every other text; on the rest the grid finds the best fixed action."""
-
+    """Run the controllers on every other text; on the rest the grid finds the best fixed action."""
     texts, plan = case.texts, case.texts.plan()
     recording = texts.load().record(
         texts.tasks(), plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
@@ -140,13 +138,13 @@ def _record(case: RecordedCase) -> list[Row]:
     count = EPISODES * len(recording.texts) // 2
     episodes = range(case.seeds.start, case.seeds.start + count)
     action = best(grid(searched, plan.lengths, plan.resolutions, episodes))
-    common = {"source": RECORDED, "temperature": texts.temperature}
-    fixed: Row = {"length": action.length, "resolution": action.resolution}
-    free: Row = {"length": None, "resolution": None}
-    unsent: Row = {"bits": None, "bytes": None}
-    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s}
-    alone |= {"calls": texts.tokens} | unsent
-    rows = [{**common, "way": CLOUD, "episode": episodes.start} | free | alone]
+
+    def row(way: str, episode: int, tokens: int, seconds: float, calls: int) -> Row:
+        fixed = action if way == STATIC else None
+        costs = {"tokens": tokens, "seconds": seconds, "calls": calls, "bits": None, "bytes": None}
+        return texts.row(RECORDED, way, episode, fixed) | costs
+
+    rows = [row(CLOUD, episodes.start, texts.tokens, texts.tokens * costs.target_s, texts.tokens)]
     for way, control in (
         (STATIC, Static(action)),
         (HEURISTIC, Heuristic(action.resolution)),
@@ -154,48 +152,23 @@ def _record(case: RecordedCase) -> list[Row]:
     ):
         for episode in episodes:
             score = evaluate(control, environment, [episode])
-            rows.append(
-                {**common, "way": way, "episode": episode}
-                | (fixed if way == STATIC else free)
-                | {"tokens": score.tokens, "seconds": score.seconds, "calls": score.iterations}
-                | unsent
-            )
+            rows.append(row(way, episode, score.tokens, score.seconds, score.iterations))
     return rows
 
 
 def _answer(case: RuntimeCase) -> list[Row]:
-    """One answer of the runtime in every way; the cloud's alone needs no uplink."""
-
-    planned, pair = case.texts.plan(), case.texts.load()
-    prompt, sampler, _ = case.texts.tasks().choose(case.seed)
+    """Return one answer of the runtime in every way; the cloud's alone needs no uplink."""
+    texts, action = case.texts, case.action
+    planned, pair = texts.plan(), texts.load()
+    prompt, sampler, _ = texts.tasks().choose(case.seed)
     costs = planned.costs(pair.target.vocabulary)
-    link = LinkProfile.load(planned.link)
-    pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
+    pace = BlockPace(costs.draft_s, costs.target_s, LinkProfile.load(planned.link), case.seed)
     answers = RecalledAnswers(pair.draft, pair.target, prompt.tokens, case.seed)
-    action = case.action
     question = Question(
-        seed=case.seed,
-        sampler=sampler,
-        max_tokens=case.texts.tokens,
-        stop_tokens=prompt.stops,
+        seed=case.seed, sampler=sampler, max_tokens=texts.tokens, stop_tokens=prompt.stops
     )
     static = f"static:{action.length}:{action.resolution}"
-    alone = answers.alone(question)
-    rows: list[Row] = [
-        {
-            "source": RUNTIME,
-            "temperature": case.texts.temperature,
-            "way": CLOUD,
-            "episode": case.seed,
-            "length": None,
-            "resolution": None,
-            "tokens": alone,
-            "seconds": pace.streamed_s(alone),
-            "calls": alone,
-            "bits": None,
-            "bytes": None,
-        }
-    ]
+    found = [texts.row(RUNTIME, CLOUD, case.seed, None) | answers.streamed(question, pace)]
     for way, rule, control in (
         (S_Q, "sample-quantize", static),
         (STATIC, "rejection", static),
@@ -205,33 +178,26 @@ def _answer(case: RuntimeCase) -> list[Row]:
         settings = SpeculativeSettings(
             rule=rule, codec=planned.codec, controller=control, pipelined=False
         )
-        answer = answers.answer(question, settings, pace)
-        fixed = way in (S_Q, STATIC)
-        rows.append(
-            {
-                "source": RUNTIME,
-                "temperature": case.texts.temperature,
-                "way": way,
-                "episode": case.seed,
-                "length": action.length if fixed else None,
-                "resolution": action.resolution if fixed else None,
-                "tokens": len(answer.tokens),
-                "seconds": answer.seconds,
-                "calls": answer.counts.verified,
-                "bits": answer.counts.bits,
-                "bytes": answer.answer.bytes_sent,
-            }
+        fixed = action if control == static else None
+        found.append(
+            texts.row(RUNTIME, way, case.seed, fixed) | answers.costs(question, settings, pace)
         )
-    return rows
+    return [{name: row[name] for name in COLUMNS} for row in found]
+
+
+COLUMNS = (
+    *("source", "temperature", "way", "episode", "length", "resolution"),
+    *("tokens", "seconds", "calls", "bits", "bytes"),
+)
 
 
 def throughput(rows: list[Row]) -> Interval:
-    """Tokens per second over all episodes."""
+    """Return tokens per second over all episodes."""
     return paired(_per_second, *_columns(rows))
 
 
 def gain(rows: list[Row], over: list[Row]) -> Interval:
-    """How many tokens per second more `rows` have than the same episodes of another way."""
+    """Return how many tokens per second more `rows` have than the same episodes of another way."""
     theirs = {(row["temperature"], row["episode"]): row for row in over}
     same = [theirs[row["temperature"], row["episode"]] for row in rows]
 
@@ -254,44 +220,43 @@ def _rounded(speed: Interval) -> dict[str, float]:
     return {name: round(number, 3) for name, number in numbers.items()}
 
 
-def _per_call(rows: list[Row]) -> dict[str, float]:
-    """Tokens per forward of the target: what a way is worth to a cloud that many share."""
-    tokens, calls = (sum(row[name] for row in rows) for name in ("tokens", "calls"))
-    return {"tokens_per_call": round(tokens / calls, 3)}
-
-
-def _sizes(rows: list[Row]) -> dict[str, float]:
-    """What a token takes on the uplink: its share of the blocks, and of everything that is sent."""
-    if rows[0]["bits"] is None:
-        return {}
-    tokens = sum(row["tokens"] for row in rows)
-    return {
-        "block_bits_per_token": round(sum(row["bits"] for row in rows) / tokens, 1),
-        "sent_bits_per_token": round(8 * sum(row["bytes"] for row in rows) / tokens, 1),
-    }
+def _shares(rows: list[Row]) -> dict[str, float]:
+    """Return tokens per forward of the target, and bits per token of blocks and of all messages."""
+    sent = rows[0]["bits"] is not None
+    tokens, calls, bits, size = (
+        sum(row[name] or 0 for row in rows) for name in ("tokens", "calls", "bits", "bytes")
+    )
+    found = {"tokens_per_call": round(tokens / calls, 3)}
+    if sent:
+        found["block_bits_per_token"] = round(bits / tokens, 1)
+        found["sent_bits_per_token"] = round(8 * size / tokens, 1)
+    return found
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Throughputs with their intervals; at how many temperatures DDQN is at least the best static,
-    and the heuristic below it; all temperatures together at last."""
+    """Return throughputs by source, and at how many temperatures which way is ahead.
+
+    DDQN and the heuristic are compared with the best static action; `all` has all temperatures
+    together.
+    """
     summary: dict[str, Any] = {}
-    for source, some in grouped(rows, "source").items():
+    for (source,), some in grouped(rows, "source").items():
         found: dict[str, Any] = {}
         for (heat,), at in grouped(some, "temperature").items():
             ways = {way: _rounded(throughput(own)) for (way,), own in grouped(at, "way").items()}
-            static = next(row for row in at if row["way"] == STATIC)
+            static = having(at, way=STATIC)[0]
             ways[STATIC] |= {"length": static["length"], "resolution": static["resolution"]}
             found[str(heat)] = ways
         speeds = [
             {way: each["tokens_per_s"] for way, each in ways.items()} for ways in found.values()
         ]
-        summary[source[0]] = {
+        summary[source] = {
             "temperatures": len(speeds),
             "ddqn_at_least_best_static": sum(each[LEARNED] >= each[STATIC] for each in speeds),
             "heuristic_below_best_static": sum(each[HEURISTIC] < each[STATIC] for each in speeds),
             "heuristic_below_ddqn": sum(each[HEURISTIC] < each[LEARNED] for each in speeds),
             "all": {
-                way: _rounded(throughput(own)) | _per_call(own) | _sizes(own)
+                way: _rounded(throughput(own)) | _shares(own)
                 for (way,), own in grouped(some, "way").items()
             },
             "ddqn_over_static": gain(having(some, way=LEARNED), having(some, way=STATIC)).to_json(),
@@ -301,7 +266,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """One panel per source."""
+    """Draw one panel per source."""
     looks = {
         CLOUD: charts.Look(charts.GREY, "o"),
         S_Q: charts.Look(charts.BLUE, "s", "--"),

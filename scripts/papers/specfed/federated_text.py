@@ -1,10 +1,7 @@
-"""What workers and a draft model say at every token of a text that they wrote together (SPEC 3).
+"""Distributions of workers and draft model at every token of a federated text (SPEC 3).
 
-As in SPECFED, section V: federated inference without compression, workers weighing alike and each
-one's logits divided by the temperature, gives the text and, at each of its tokens, the
-distributions that compression is then measured on, whatever the weights. All models run in this
-process, in lockstep. The texts go on from sample questions behind their document and from the
-beginnings of articles, in turn.
+As in SPECFED, section V, the text is that of inference without compression, with equal weights and
+each worker's logits divided by the temperature. All models run in this process, in lockstep.
 """
 
 from collections.abc import Iterator
@@ -44,9 +41,9 @@ class Federation:
 
     @classmethod
     def load(cls, settings: Settings) -> "Federation":
-        """The experiment's models. Raises DragonError where their tokens do not mean the same."""
+        """Load the figure's models. Raises DragonError where their tokens do not mean the same."""
         found = cls(
-            tuple(map(LanguageModel.load, settings.workers)), LanguageModel.load(settings.draft)
+            tuple(map(LanguageModel.load, settings.models)), LanguageModel.load(settings.draft)
         )
         for worker in found.workers:
             ModelPair(found.draft, worker)
@@ -54,7 +51,7 @@ class Federation:
 
     @property
     def weightings(self) -> dict[str, list[float]]:
-        """Weights of the workers and what they are called: all alike, then each heavy in turn."""
+        """The workers' weights by name: all alike, then each heavy in turn."""
         names = [model.name for model in self.workers]
         places = range(len(names))
         found = [[1 / len(names)] * len(names)]
@@ -67,7 +64,7 @@ class Federation:
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
     ) -> Iterator[FederatedPosition]:
-        """Every position of so many texts at this temperature, `tokens` each at most."""
+        """Yield every position of so many texts at this temperature, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         sampler = Sampler(temperature)
         for number, prompt in enumerate(prompts(self.draft, texts)):

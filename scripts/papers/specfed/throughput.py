@@ -1,6 +1,6 @@
 """`specfed-throughput`: tokens per second and bytes per token of federated inference (SPECFED).
 
-Drafted blocks against autoregressive decoding, where the workers are asked for every token. The
+Drafted blocks against autoregressive decoding, which asks the workers for every token. The
 runtime's own coordinator and messages, real models, in virtual time: every worker has its own link,
 and a forward takes as long whatever it reads. Under the coupled rule all ways give one text.
 """
@@ -8,18 +8,17 @@ and a forward takes as long whatever it reads. Under the coupled rule all ways g
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.link.profile import LinkProfile
-from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, distinct, grouped, having
-from scripts.papers.model_sides import text_side
+from scripts.papers.model_sides import question_of, text_side
 from scripts.papers.specfed.federated_text import Federation
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played
@@ -38,7 +37,7 @@ RATES: tuple[float, ...] = (100e3, 300e3, 1e6, 10e6)
 RATES_QUICK: tuple[float, ...] = (100e3, 1e6)
 WORKERS, WORKERS_QUICK = (1, 2, 3, 4), (1, 2)
 MIDDLE_RATE, MIDDLE_WORKERS = 1e6, 2
-"""What is held where the other one varies in the picture."""
+"""The fixed value of each in the picture where the other one varies."""
 TOKENS, TOKENS_QUICK = 32, 12
 
 
@@ -51,36 +50,27 @@ class FederatedCase:
     workers: int
     rate: float
 
-    @property
-    def method(self) -> str:
-        way = f"blocks of {self.block_tokens}" if self.block_tokens else "autoregressive"
-        return f"{way}, {self.codec}"
-
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per case and text."""
-
+    """Return a row per case and text."""
     federation = Federation.load(settings)
-    rates, workers = (RATES_QUICK, WORKERS_QUICK) if settings.quick else (RATES, WORKERS)
+    rates, workers = settings.size((RATES, WORKERS), (RATES_QUICK, WORKERS_QUICK))
     cases = [
-        FederatedCase(codec, block_tokens, count, rate)
-        for codec in CODECS
-        for block_tokens in LENGTHS
-        for count in workers
-        for rate in rates
-        if settings.quick or rate == MIDDLE_RATE or count == MIDDLE_WORKERS
+        FederatedCase(*case)
+        for case in product(CODECS, LENGTHS, workers, rates)
+        if settings.quick or case[3] == MIDDLE_RATE or case[2] == MIDDLE_WORKERS
     ]
-    texts = prompts(federation.draft, 2 * settings.repeats, settings.corpus)
-    tokens = TOKENS_QUICK if settings.quick else TOKENS
-    rows: list[Row] = []
-    for number, text in enumerate(texts):
-        for case in cases:
-            rows.append(_measure(federation.draft, federation.workers, text, number, case, tokens))
-            progress(len(rows), len(texts) * len(cases))
-    return rows
+    texts = enumerate(prompts(federation.draft, 2 * settings.repeats, settings.corpus))
+    tokens = settings.size(TOKENS, TOKENS_QUICK)
+
+    def measure(one: tuple[tuple[int, Prompt], FederatedCase]) -> list[Row]:
+        (number, text), case = one
+        return [row_of(federation.draft, federation.workers, text, number, case, tokens)]
+
+    return measure_all(measure, list(product(texts, cases)), progress)
 
 
-def _measure(
+def row_of(
     draft: LanguageModel,
     models: Sequence[LanguageModel],
     prompt: Prompt,
@@ -88,56 +78,46 @@ def _measure(
     case: FederatedCase,
     tokens: int,
 ) -> Row:
-
+    """Return the row of one answer behind the prompt."""
     workers = [models[each % len(models)] for each in range(case.workers)]
     given = played(
-        Question(
-            seed=number,
-            sampler=Sampler(TEMPERATURE),
-            max_tokens=tokens,
-            stop_tokens=prompt.stops,
-        ),
+        question_of(prompt, number, TEMPERATURE, tokens),
         FederatedSettings(codec=case.codec, block_tokens=case.block_tokens, require_all=True),
         text_side("device", draft, prompt.tokens, number, DRAFT_S),
         *(text_side("cloud", model, prompt.tokens, number, WORKER_S) for model in workers),
         link=LinkProfile(latency_s=LATENCY_S, up=case.rate, down=case.rate),
     )
-    counts = given.counts
+    counts, length = given.counts, len(given.tokens)
+    way = f"blocks of {case.block_tokens}" if case.block_tokens else "autoregressive"
     return {
         "kind": prompt.kind,
-        "method": case.method,
+        "method": f"{way}, {case.codec}",
+        "way": way,
         "codec": case.codec,
         "block_tokens": case.block_tokens,
         "workers": case.workers,
         "rate": case.rate,
         "text": number,
-        "tokens": len(given.tokens),
-        "tokens_per_s": len(given.tokens) / given.seconds,
-        "bytes_per_token": given.wire_bytes / len(given.tokens),
-        "tokens_per_round": len(given.tokens) / counts.verified,
+        "tokens": length,
+        "tokens_per_s": length / given.seconds,
+        "bytes_per_token": given.wire_bytes / length,
+        "tokens_per_round": length / counts.verified,
         "acceptance": counts.stood / counts.judged if counts.judged else None,
         "digest": zlib.crc32(repr(given.tokens).encode()),
     }
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Throughput and bytes by method, workers and rate, and what blocks gain."""
-    keys = ("codec", "workers", "rate")
-    speeds = averages(rows, "tokens_per_s", "block_tokens", *keys)
-    sizes = averages(rows, "bytes_per_token", "block_tokens", *keys)
-    gains = averages(_gains(rows), "speedup", "block_tokens", *keys)
+    """Return throughput and bytes by method, workers and rate, and what blocks gain."""
+    points: dict[str, Any] = {}
+    gains = _gains(rows)
+    for column in ("tokens_per_s", "speedup", "bytes_per_token"):
+        for key, each in averages(gains, column, "codec", "workers", "rate", "way").items():
+            codec, workers, rate, way = key
+            point = points.setdefault(f"{codec}, {workers} workers, {rate / 1e3:g} kbit/s", {})
+            number = round(each.value, 1) if column == "bytes_per_token" else each.to_json()
+            point.setdefault(way, {})[column] = number
     texts = grouped(rows, "codec", "workers", "text")
-    points = {}
-    for point in grouped(rows, *keys):
-        codec, workers, rate = point
-        points[f"{codec}, {workers} workers, {rate / 1e3:g} kbit/s"] = {
-            f"blocks of {length}" if length else "autoregressive": {
-                "tokens_per_s": speeds[length, *point].to_json(),
-                "speedup": gains[length, *point].to_json(),
-                "bytes_per_token": round(sizes[length, *point].value, 1),
-            }
-            for length in LENGTHS
-        }
     acceptance = averages(rows, "acceptance", "workers", "block_tokens")
     return {
         "same_text": all(len({row["digest"] for row in group}) == 1 for group in texts.values()),
@@ -150,16 +130,17 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def _gains(rows: list[Row]) -> list[Row]:
-    """The rows with how much faster they are than autoregressive decoding of the same text."""
+    """Return the rows with their speed-up over autoregressive decoding of the same text."""
     found = []
     for group in grouped(rows, "codec", "workers", "rate", "text").values():
-        single = next(row["tokens_per_s"] for row in group if not row["block_tokens"])
-        found += [row | {"speedup": row["tokens_per_s"] / single} for row in group]
+        (single,) = having(group, block_tokens=0)
+        speed = single["tokens_per_s"]
+        found += [row | {"speedup": row["tokens_per_s"] / speed} for row in group]
     return found
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Throughput over the rate, throughput and bytes over the number of workers."""
+    """Draw throughput over the rate, throughput and bytes over the number of workers."""
     looks = {
         method: charts.Look(
             charts.COLOURS[number % len(LENGTHS)],
@@ -178,8 +159,7 @@ def plot(rows: list[Row], path: Path) -> None:
             (speed, speed, size),
             strict=True,
         ):
-            found = averages(some, column, "method", over)
-            charts.lines(axis, found, looks)
+            charts.lines(axis, averages(some, column, "method", over), looks)
             axis.set(ylabel=label, xlabel=f"workers, {MIDDLE_RATE / 1e6:g} Mbit/s each")
         left, middle, right = axes[0]
         left.set(

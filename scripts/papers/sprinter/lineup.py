@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dragonrt.backends.backend import Preemption
@@ -21,7 +22,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.papers.arena import Given
-from scripts.papers.model_sides import ReadingSide, engine, reading_side, run, text_reader
+from scripts.papers.model_sides import ReadingSide, engine, reading_side, text_reader
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked
 from scripts.train.controllers.model_pair import ModelPair
@@ -29,11 +30,12 @@ from scripts.train.controllers.prompt import Prompt
 
 SPECULATIVE, SPECDEC, ADAEDL = "speculative", "SpecDec++", "AdaEDL"
 PIPELINED, DECODING = "coupled, pipelined", "coupled, the cloud decodes"
-SPRINTERS = {"SPRINTER": 0.5, "SPRINTER, τ = 0.3": 0.3}
+SPRINTER = "SPRINTER"
+SPRINTERS = {SPRINTER: 0.5, "SPRINTER, τ = 0.3": 0.3}
 """Thresholds; the first is the paper's."""
 METHODS = (SPECULATIVE, SPECDEC, ADAEDL, *SPRINTERS, PIPELINED, DECODING)
-"""The paper's, and the speculative mode as it comes: coupled noise, blocks drafted ahead, and the
-cloud decodes by itself while none waits; without that, too."""
+"""The paper's, and the speculative mode by default: coupled noise, blocks drafted ahead, and a
+cloud that decodes while no block waits; and without that."""
 
 LENGTH, LONGEST = 4, 16
 """Tokens of a block of fixed length, and of one that a stopping rule ends."""
@@ -61,40 +63,19 @@ class SprinterLineup:
 
     @classmethod
     def load(cls, draft: str, target: str) -> "SprinterLineup":
-        """The pair of these names; ControlError if there are no heads for it."""
+        """Load the pair of these names; raises ControlError if there are no heads for it."""
         pair = model_pair(draft, target)
         names = (pair.draft.fingerprint, pair.target.fingerprint)
         sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
         return cls(pair, sprinter, specdec)
 
-    @property
-    def name(self) -> str:
-        """What the pair is called in tables."""
-        return f"{self.pair.draft.name}, {self.pair.target.name}"
-
-    def settings(self, method: str) -> tuple[Settings, dict[str, Any]]:
-        """How a method makes an answer, and what it has learned for that."""
+    def head(self, method: str) -> Verifier | None:
+        """Return the head that judges each drafted token, if the method has one."""
         if method in SPRINTERS:
-            return SprinterSettings(threshold=SPRINTERS[method]), {"verifier": self.sprinter}
-        if method in (PIPELINED, DECODING):
-            return SpeculativeSettings(cloud_decodes=method == DECODING), {}
-        stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
-        settings = SpeculativeSettings(
-            rule="rejection",
-            codec=SprinterSettings().codec,
-            block_tokens=LONGEST if method in stopping else LENGTH,
-            stopping=stopping.get(method),
-            pipelined=False,
-        )
-        return settings, {"verifier": self.specdec} if method == SPECDEC else {}
+            return self.sprinter
+        return self.specdec if method == SPECDEC else None
 
-    def head_flop(self, method: str) -> int:
-        """Of the head that judges each drafted token, if the method has one."""
-        if method in SPRINTERS:
-            return 2 * self.sprinter.weight.size
-        return 2 * self.specdec.weight.size if method == SPECDEC else 0
-
-    def answer(
+    async def answer(
         self,
         method: str,
         question: Question,
@@ -102,29 +83,19 @@ class SprinterLineup:
         rtt_s: float,
         forward_s: dict[Side, float] | None,
     ) -> tuple[Given, dict[Side, int]]:
-        """One answer behind the prompt, and how many tokens behind it each model was fed.
+        """Return an answer behind the prompt, and how many tokens behind it each model was fed.
 
         A forward takes `forward_s` virtual seconds, or (None) what it takes on the real clock.
         """
-        answer = self._answer(method, question, prompt, rtt_s, forward_s)
-        return run(answer, virtual=forward_s is not None)
-
-    async def _answer(
-        self,
-        method: str,
-        question: Question,
-        prompt: Sequence[int],
-        rtt_s: float,
-        forward_s: dict[Side, float] | None,
-    ) -> tuple[Given, dict[Side, int]]:
         models: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
-        settings, heads = self.settings(method)
+        head = self.head(method)
+        trained: dict[str, Any] = {} if head is None else {"verifier": head}
         readers: dict[Side, CountingReader] = {}
         sides: list[ReadingSide] = []
         async with AsyncExitStack() as stack:
             for name, model in models.items():
                 reader = readers[name] = text_reader(model, prompt, question.seed, CountingReader)
-                side = reading_side(name, model, reader)
+                side = reading_side(name, model, partial(_given, reader))
                 if forward_s is not None:
                     side.decode_s = forward_s[name]
                 else:
@@ -132,12 +103,32 @@ class SprinterLineup:
                 sides.append(side)
             link = LinkProfile(latency_s=rtt_s / 2)
             arena = await stack.enter_async_context(linked(sides[0], sides[1:], link))
-            given = await arena.ask(question, settings, **heads)
+            given = await arena.ask(question, settings_of(method), **trained)
         return given, {side: reader.fed for side, reader in readers.items()}
 
     def target_text(self, question: Question, prompt: Prompt) -> tuple[list[int], float]:
-        """What the target alone says behind the prompt, and the real seconds that it took."""
+        """Return the target's own text behind the prompt, and the real seconds that it took."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         start_s = time.perf_counter()
         text = alone(self.pair.target, prompt, rule, question.max_tokens)
         return text, time.perf_counter() - start_s
+
+
+def _given(reader: Reader, question: Question) -> Reader:
+    return reader
+
+
+def settings_of(method: str) -> Settings:
+    """Return how a method makes an answer."""
+    if method in SPRINTERS:
+        return SprinterSettings(threshold=SPRINTERS[method])
+    if method in (PIPELINED, DECODING):
+        return SpeculativeSettings(cloud_decodes=method == DECODING)
+    stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
+    return SpeculativeSettings(
+        rule="rejection",
+        codec=SprinterSettings().codec,
+        block_tokens=LONGEST if method in stopping else LENGTH,
+        stopping=stopping.get(method),
+        pipelined=False,
+    )

@@ -1,4 +1,4 @@
-"""`sprinter-roc`: how well a linear verifier foretells the target's refusals (SPRINTER Fig. 3, 9).
+"""`sprinter-roc`: how well linear verifiers foretell rejections (SPRINTER Fig. 3, 9).
 
 Verifiers are trained here as `scripts/train/run verifier` does, on answers to the sample questions
 or on the corpus given, by each λ and for both sorts of features, and scored on held-out questions.
@@ -20,7 +20,7 @@ from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
 from scripts.train.verifiers.models import BatchedModel, BatchedPair
-from scripts.train.verifiers.texts import Passage, Texts, answered, read_texts, split
+from scripts.train.verifiers.texts import Passage, answered, read_texts, split
 from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
 NAME = "sprinter-roc"
@@ -37,17 +37,19 @@ BUNDLED = "bundled"
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
+    """Return a row per threshold of each verifier's curve.
 
-    pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.target))
+    A repeat has its own split and drafts.
+    """
+    pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.model))
     rows: list[Row] = []
     with suppress(ControlError):  # of other models there may be none
         shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
         rows += _rows(shipped, BUNDLED, 0)
-    samples = SAMPLES_QUICK if settings.quick else SAMPLES
+    samples = settings.size(SAMPLES, SAMPLES_QUICK)
     for repeat in range(settings.repeats):
         seed = settings.seed * settings.repeats + repeat
-        done = {"training": 0, "validation": 0, "test": 0}
+        done: dict[str, int] = {}
 
         def report(
             part: str, number: int, _: int, done: dict[str, int] = done, repeat: int = repeat
@@ -55,7 +57,10 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             done[part] = number
             progress(repeat * samples + sum(done.values()), settings.repeats * samples)
 
-        texts = _texts(pair, settings.corpus, seed)
+        if settings.corpus is not None:
+            texts = read_texts(settings.corpus, pair.draft, seed)
+        else:
+            texts = split(_sample_prompts(pair.draft, seed), seed)
         parts = collect_parts(pair, texts, samples, seed, report)
         for features in FEATURES:
             for ratio in RATIOS:
@@ -64,29 +69,20 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def _texts(pair: BatchedPair, corpus: Path | None, seed: int) -> Texts:
-    """The passages of the corpus; without one the sample questions behind sample documents."""
-
-    if corpus is not None:
-        return read_texts(corpus, pair.draft, seed)
-    return split(_sample_prompts(pair.draft, seed), seed)
-
-
 def _sample_prompts(model: BatchedModel, seed: int) -> list[list[Passage]]:
-    """For each sample question, prompts with its documents and with others."""
-
+    """Return for each sample question prompts with its documents and with others."""
     random = np.random.default_rng(seed)
-    told = {
+    texts = {
         (side, file.name): model.prompt.document_text("", load(file).text)
         for side in get_args(Side)
         for file in sorted(bundled.documents(side).iterdir())
     }
-    others = random.choice(list(told), (len(bundled.questions()), DISTRACTORS))
+    others = random.choice(list(texts), (len(bundled.questions()), DISTRACTORS))
     return [
         [
             answered(
                 model,
-                told[side, name] + model.prompt.question_text((), question.text),
+                texts[side, name] + model.prompt.question_text((), question.text),
                 " " + ", ".join(question.expected),
             )
             for side, name in [*question.evidence, *map(tuple, some)]
@@ -97,40 +93,34 @@ def _sample_prompts(model: BatchedModel, seed: int) -> list[list[Passage]]:
 
 def _rows(verifier: Verifier, name: str, repeat: int) -> list[Row]:
     test = verifier.trained_on["test"]
+    same = {each: test[each] for each in ("ratio", "auc", "acceptable", "samples")}
     return [
-        {
-            "verifier": name,
-            "ratio": test["ratio"],
-            "repeat": repeat,
-            "threshold": threshold,
-            "eta_tp": eta_tp,
-            "eta_fp": eta_fp,
-            "auc": test["auc"],
-            "acceptable": test["acceptable"],
-            "samples": test["samples"],
-        }
+        {"verifier": name, "repeat": repeat, "threshold": threshold}
+        | {"eta_tp": eta_tp, "eta_fp": eta_fp, **same}
         for threshold, eta_tp, eta_fp in verifier.trained_on["roc"]
     ]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """AUC with its interval over repeats, and the rates at threshold 0.5, by features and λ."""
+    """Return AUCs over repeats, and the rates at threshold 0.5, by features and λ."""
     summary: dict[str, Any] = {}
-    for (name, ratio), group in grouped(rows, "verifier", "ratio").items():
-        middle = having(group, threshold=0.5)
+    for (name, ratio), middle in grouped(having(rows, threshold=0.5), "verifier", "ratio").items():
         summary[f"{name}, λ = {ratio:g}"] = {
             "auc": estimate([row["auc"] for row in middle], "mean").to_json(),
-            "eta_tp": round(mean(middle, "eta_tp"), 4),
-            "eta_fp": round(mean(middle, "eta_fp"), 4),
-            "acceptable": round(mean(middle, "acceptable"), 4),
+            **{
+                column: round(mean(middle, column), 4)
+                for column in ("eta_tp", "eta_fp", "acceptable")
+            },
             "held_out_tokens": sum(row["samples"] for row in middle),
         }
     return summary
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """A panel for each sort of features with the curves of each λ; the bundled verifier's is with
-    those that read the most, as it does."""
+    """Draw a panel for each sort of features with the curves of each λ.
+
+    The bundled verifier's is with those that read the most, as it does.
+    """
     names = [name for name in distinct(rows, "verifier") if name != BUNDLED]
     shipped = having(rows, verifier=BUNDLED)
     with charts.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):
@@ -148,7 +138,7 @@ def plot(rows: list[Row], path: Path) -> None:
 
 
 def _curve(axis: Any, rows: list[Row], label: str, colour: str, linestyle: str = "-") -> None:
-    """The mean curve over repeats, at equal thresholds; threshold 0.5 is marked."""
+    """Draw the mean curve over repeats, at equal thresholds; threshold 0.5 is marked."""
     points = {
         threshold: (mean(group, "eta_fp"), mean(group, "eta_tp"))
         for (threshold,), group in grouped(rows, "threshold").items()

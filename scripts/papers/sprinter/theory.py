@@ -2,11 +2,13 @@
 
 The mode's own drafting and verifying, with verifiers of known rates on known distributions: the
 distance of the output's law from the target's (Theorem 1), the share of drafted tokens that stand
-(Theorem 7), and, where `ACCEPTABLE` tokens in a row are acceptable and no more, how many pass until
-the verifier refuses one (Theorem 2), and how long that takes (Theorem 3).
+(Theorem 7), and, if `ACCEPTABLE` tokens in a row are acceptable and no more, how many pass until
+the verifier rejects one (Theorem 2), and how long that takes (Theorem 3).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,8 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
-from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, having
-from scripts.papers.parallel import measure_all
 from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 from scripts.papers.theory import (
     expected_acceptance_sprinter,
@@ -38,26 +39,57 @@ SUMMARY = "Verifiers of known rates against SPRINTER's Theorems 1, 2, 3 and 7 (F
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 VOCABULARY = 16
-LAW_TP = (0.5, 0.9)
-LAW_FP = (0.0, 0.1, 0.25, 0.5, 0.75, 0.95)
-ACCEPTABLE = 5
-RUN_TP = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
-RUN_FP = (0.1, 0.5)
-DRAFT_S = 0.1
-"""r, η_FP and t_d of the paper's figures."""
+LAW_TP, LAW_FP = (0.5, 0.9), (0.0, 0.1, 0.25, 0.5, 0.75, 0.95)
+RUN_TP, RUN_FP = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0), (0.1, 0.5)
+ACCEPTABLE, DRAFT_S = 5, 0.1
+"""r and t_d of the paper's figures."""
 
 BATCHES, BATCHES_QUICK = 10, 6
-TOKENS = 250
-RUNS = 50
+TOKENS, RUNS = 250, 50
 """Tokens, or runs, of one batch, whose mean is one sample."""
+SETTINGS = SprinterSettings(codec="dense:fp32", run_length=MAX_BLOCK)
 
-TITLES = {
-    1: ("false positives η_FP", "TV of output and target"),
-    7: ("false positives η_FP", "drafted tokens that stand"),
-    2: ("true positives η_TP", "tokens that pass"),
-    3: ("true positives η_TP", "seconds until a token is refused"),
+
+def _pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    random = np.random.Generator(np.random.Philox(0))
+    p, q = random.dirichlet(np.full(VOCABULARY, 0.7), 2).astype(np.float32)
+    return p, q
+
+
+P, Q = _pair()
+"""Of every text, float32 [V]."""
+TV = total_variation(
+    *(
+        Distribution.from_dense(each.astype(np.float64) / each.sum(dtype=np.float64))
+        for each in (P, Q)
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Theorem:
+    """A formula of η_TP and η_FP, which of them its panel is drawn over, and the panel's label."""
+
+    expected: Callable[[float, float], float]
+    over: str
+    label: str
+
+
+THEOREMS = {
+    1: Theorem(lambda tp, fp: mixture_tv(fp, TV), "eta_fp", "TV of output and target"),
+    7: Theorem(
+        lambda tp, fp: expected_acceptance_sprinter(fp, TV), "eta_fp", "drafted tokens that stand"
+    ),
+    2: Theorem(
+        lambda tp, fp: expected_run_length(tp, fp, ACCEPTABLE), "eta_tp", "tokens that pass"
+    ),
+    3: Theorem(
+        lambda tp, fp: stopping_time(DRAFT_S, tp, fp, ACCEPTABLE),
+        "eta_tp",
+        "seconds until a token is rejected",
+    ),
 }
-"""What each theorem's panel shows, in their order."""
+NAMES = {"eta_fp": "false positives η_FP", "eta_tp": "true positives η_TP"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +101,26 @@ class SprinterCase:
     eta_fp: float
     seed: int
 
+    @property
+    def verifier(self) -> KnownRates:
+        """A verifier of these rates."""
+        return KnownRates(self.eta_tp, self.eta_fp, self.seed)
+
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Two rows per batch: Theorems 1 and 7 of one text, or Theorems 2 and 3 of the same runs."""
-    batches = (BATCHES_QUICK if settings.quick else BATCHES) * settings.repeats
-    points = [(False, tp, fp) for tp in LAW_TP for fp in LAW_FP]
-    points += [(True, tp, fp) for tp in RUN_TP for fp in RUN_FP]
+    """Return two rows per batch: Theorems 1 and 7 of a text, or Theorems 2 and 3 of its runs."""
+    points = [*product([False], LAW_TP, LAW_FP), *product([True], RUN_TP, RUN_FP)]
     cases = [
         SprinterCase(*point, settings.seed + batch * len(points) + number)
-        for batch in range(batches)
+        for batch in range(settings.size(BATCHES, BATCHES_QUICK) * settings.repeats)
         for number, point in enumerate(points)
     ]
-    return [row for rows in measure_all(measure, cases, progress) for row in rows]
+    return measure_all(measure, cases, progress, processes=True)
 
 
 def measure(case: SprinterCase) -> list[Row]:
-    """The rows of one batch."""
-    rates = (case.eta_tp, case.eta_fp)
-    if case.runs:
-        length = _mean_run(case)
-        found = {
-            2: (length, expected_run_length(*rates, ACCEPTABLE)),
-            3: (DRAFT_S * (1 + length), stopping_time(DRAFT_S, *rates, ACCEPTABLE)),
-        }
-    else:
-        distance, acceptance, tv = _text(case)
-        found = {
-            1: (distance, mixture_tv(case.eta_fp, tv)),
-            7: (acceptance, expected_acceptance_sprinter(case.eta_fp, tv)),
-        }
+    """Return the rows of one batch."""
+    found = _runs(case) if case.runs else _text(case)
     return [
         {
             "theorem": theorem,
@@ -105,77 +128,53 @@ def measure(case: SprinterCase) -> list[Row]:
             "eta_fp": case.eta_fp,
             "seed": case.seed,
             "measured": measured,
-            "expected": expected,
+            "expected": THEOREMS[theorem].expected(case.eta_tp, case.eta_fp),
         }
-        for theorem, (measured, expected) in found.items()
+        for theorem, measured in found.items()
     ]
-
-
-def pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """p and q of every text, float32 [V]."""
-    random = np.random.Generator(np.random.Philox(0))
-    p, q = random.dirichlet(np.full(VOCABULARY, 0.7), 2).astype(np.float32)
-    return p, q
-
-
-SETTINGS = SprinterSettings(codec="dense:fp32", run_length=MAX_BLOCK)
 
 
 def _question(seed: int, tokens: int) -> Question:
     return Question(seed=seed, sampler=Sampler(1.0), max_tokens=tokens)
 
 
-def _text(case: SprinterCase) -> tuple[float, float, float]:
-    """How far the output is from p, how often drafts stand, and TV(p, q).
+def _text(case: SprinterCase) -> dict[int, float]:
+    """Return how far the output is from p, and how often drafts stand.
 
     By Theorem 1 the output's excess over p on the tokens with q > p is η_FP · TV(p, q) itself, so
     it is measured without the bias that the TV of a sample has.
     """
-    p, q = pair()
-    verifier = KnownRates(case.eta_tp, case.eta_fp, case.seed)
-    text = Lockstep(_question(case.seed, TOKENS), SETTINGS, VOCABULARY, verifier)
-    said = [text.next(p, q) for _ in range(TOKENS)]
-    frequencies = np.bincount([each.token for each in said], minlength=VOCABULARY) / TOKENS
-    distance = float((frequencies - p)[q > p].sum())
-    acceptance = sum(each.stands for each in said) / TOKENS
-    tv = total_variation(Distribution.from_dense(_summed(p)), Distribution.from_dense(_summed(q)))
-    return distance, acceptance, tv
+    text = Lockstep(_question(case.seed, TOKENS), SETTINGS, VOCABULARY, case.verifier)
+    tokens = [text.next(P, Q) for _ in range(TOKENS)]
+    frequencies = np.bincount([each.token for each in tokens], minlength=VOCABULARY) / TOKENS
+    return {
+        1: float((frequencies - P)[Q > P].sum()),
+        7: sum(each.stands for each in tokens) / TOKENS,
+    }
 
 
-def _summed(p: NDArray[np.float32]) -> NDArray[np.float64]:
-    wide: NDArray[np.float64] = p.astype(np.float64)
-    wide /= wide.sum()
-    return wide
-
-
-def _mean_run(case: SprinterCase) -> float:
-    """The mean number of tokens that pass before one is refused."""
-    _, alike = pair()
+def _runs(case: SprinterCase) -> dict[int, float]:
+    """Return how many tokens pass before one is rejected, and how long that takes."""
     certain = np.eye(VOCABULARY, dtype=np.float32)[0]
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
-    verifier = KnownRates(case.eta_tp, case.eta_fp, case.seed)
-    resources = Resources(vocabulary=VOCABULARY, verifier=verifier)
-    passed = 0
+    resources, passed = Resources(vocabulary=VOCABULARY, verifier=case.verifier), 0
     for number in range(RUNS):
         question = _question(RUNS * case.seed + number, MAX_BLOCK)
         drafting = SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
-            acceptable = drafting.decided < ACCEPTABLE
-            q, p = (alike, alike) if acceptable else (certain, doubted)
-            drafted = drafting.head(float("inf"))([SimulatedSaid(q, 0.0, p)])
-            drafting.take_draft(drafted)
+            q, p = (Q, Q) if drafting.decided < ACCEPTABLE else (certain, doubted)
+            drafting.take_draft(drafting.head(float("inf"))([SimulatedSaid(q, 0.0, p)]))
         passed += drafting.decided
-    return passed / RUNS
+    return {2: passed / RUNS, 3: DRAFT_S * (1 + passed / RUNS)}
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """For each theorem: the points whose interval holds the formula, and the largest distance."""
+    """Return the points of each theorem whose interval holds the formula, and the largest error."""
     apart = [{**row, "apart": row["measured"] - row["expected"]} for row in rows]
-    found = averages(apart, "apart", "theorem", "eta_tp", "eta_fp")
     summary = {}
-    for theorem in TITLES:
-        points = [each for key, each in found.items() if key[0] == theorem]
+    for theorem in THEOREMS:
+        points = averages(having(apart, theorem=theorem), "apart", "eta_tp", "eta_fp").values()
         summary[f"theorem {theorem}"] = {
             "points": len(points),
             "within": sum(each.low <= 0 <= each.high for each in points),
@@ -185,37 +184,21 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """A panel per theorem: the formula's curves and the simulated points."""
-    p, q = (Distribution.from_dense(_summed(each)) for each in pair())
-    tv = total_variation(p, q)
+    """Draw a panel per theorem: the formula's curves and the simulated points."""
     with charts.picture(path, rows=2, columns=2, height_inches=6.4) as (_, axes):
-        for axis, (theorem, (x_label, y_label)) in zip(axes.flat, TITLES.items(), strict=True):
-            over, fixed, values = (
-                ("eta_fp", "eta_tp", LAW_TP) if theorem in (1, 7) else ("eta_tp", "eta_fp", RUN_FP)
-            )
-            named = {"eta_fp": "η_FP", "eta_tp": "η_TP"}[fixed]
-            some = having(rows, theorem=theorem)
+        for axis, (number, theorem) in zip(axes.flat, THEOREMS.items(), strict=True):
+            law = theorem.over == "eta_fp"
+            fixed, values = ("eta_tp", LAW_TP) if law else ("eta_fp", RUN_FP)
             looks = {
-                value: replace(look, line="", label=f"{named} = {value:g}")
+                value: replace(look, line="", label=f"{NAMES[fixed][-4:]} = {value:g}")
                 for value, look in charts.looks(values).items()
             }
-            found = averages(some, "measured", fixed, over)
+            found = averages(having(rows, theorem=number), "measured", fixed, theorem.over)
             charts.lines(axis, found, looks)
-            xs = np.linspace(0, 1, 101)
+            xs = np.linspace(0, 1, 101).tolist()
             for value, look in looks.items():
-                curve = [_formula(theorem, float(x), value, tv) for x in xs]
-                colour = charts.BLACK if theorem in (1, 7) else look.colour
-                axis.plot(xs, curve, color=colour)
-            axis.set(xlabel=x_label, ylabel=y_label, title=f"Theorem {theorem}")
+                curve = [theorem.expected(*((value, x) if law else (x, value))) for x in xs]
+                axis.plot(xs, curve, color=charts.BLACK if law else look.colour)
+            title = f"Theorem {number}"
+            axis.set(xlabel=NAMES[theorem.over], ylabel=theorem.label, title=title)
             axis.legend()
-
-
-def _formula(theorem: int, x: float, fixed: float, tv: float) -> float:
-    """The theorem's curve: over η_FP (1, 7), or over η_TP at a fixed η_FP (2, 3)."""
-    if theorem == 1:
-        return mixture_tv(x, tv)
-    if theorem == 7:
-        return expected_acceptance_sprinter(x, tv)
-    if theorem == 2:
-        return expected_run_length(x, fixed, ACCEPTABLE)
-    return stopping_time(DRAFT_S, x, fixed, ACCEPTABLE)

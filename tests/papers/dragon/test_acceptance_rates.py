@@ -25,7 +25,7 @@ def position(step: int, sharpness: float = 3.0) -> AnswerPosition:
 @pytest.mark.parametrize("name", acceptance_rates.RULES)
 def test_what_is_measured_is_what_is_expected(name: str) -> None:
     noises = [Noise(seed) for seed in range(600)]
-    for row in acceptance_rates._measure(position(1), 1, name, Sampler(0.8), noises):
+    for row in acceptance_rates.rows_of(position(1), 1, name, Sampler(0.8), noises):
         error = 3.5 * (row["expected"] * (1 - row["expected"]) / 600) ** 0.5
         assert 0.2 < row["expected"] < 1
         assert row["accepted"] == pytest.approx(row["expected"], abs=error)
@@ -34,7 +34,7 @@ def test_what_is_measured_is_what_is_expected(name: str) -> None:
 def test_without_temperature_nothing_is_left_to_chance() -> None:
     noises = [Noise(seed) for seed in range(5)]
     for name in acceptance_rates.RULES:
-        for row in acceptance_rates._measure(position(2), 2, name, Sampler(0.0), noises):
+        for row in acceptance_rates.rows_of(position(2), 2, name, Sampler(0.0), noises):
             assert row["draws"] == 1
             assert row["accepted"] in (0, 1)
             assert row["expected"] is None

@@ -1,14 +1,16 @@
-"""The latency experiment: what its rows say of the methods, and its real models in virtual time."""
+"""The latency figure: what its rows say of the methods, in virtual time and in real processes."""
 
 from pathlib import Path
 
 import pytest
 
+from dragonrt.node import main as programs
 from dragonrt.testing import loop
 from scripts.papers.dragon import latency as latency_figure
-from scripts.papers.dragon.baselines.device import BASELINES, Asked
+from scripts.papers.dragon.baselines.device import BASELINES
+from scripts.papers.dragon.baselines.reading import Asked
 from scripts.papers.framework import Settings
-from scripts.papers.lineup import ALL, METHODS, PacedModels
+from scripts.papers.lineup import ALL, METHODS, paced_models, real_processes
 
 QUESTION = "What do you need to make lemon cake?"
 
@@ -18,7 +20,6 @@ def test_every_method_answers_in_virtual_time_and_waits_as_it_must(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(latency_figure, "TOKENS", 6)
-    monkeypatch.setattr(latency_figure, "ROUND_TRIPS_MS", (0, 300))
     monkeypatch.setattr(latency_figure, "TEMPERATURES", (0.0,))
     settings = Settings(quick=True, real=False, repeats=1, seed=0, results=tmp_path)
     seen: list[tuple[int, int]] = []
@@ -36,10 +37,10 @@ def test_every_method_answers_in_virtual_time_and_waits_as_it_must(
 
 @pytest.mark.slow
 def test_paced_real_models_give_the_oracles_text_over_any_link() -> None:
-    paced = PacedModels("dragon-small", 0.05)
+    connect = paced_models("dragon-small", 0.05)
 
     async def texts(round_trip_s: float) -> list[list[int]]:
-        async with paced.lineup(round_trip_s, 1) as lineup:
+        async with connect(round_trip_s, 1) as lineup:
             asked = Asked(QUESTION, 2, 7, 0.8, 8)
             ways = [METHODS[name] for name in ("DRDG/TW", "coupled, greedy", "coupled, leaderless")]
             return [(await lineup.aggregate(way, asked)).tokens for way in ways]
@@ -47,3 +48,19 @@ def test_paced_real_models_give_the_oracles_text_over_any_link() -> None:
     oracle, *others = [*loop.run(texts(0.0)), *loop.run(texts(0.3))]
     assert len(oracle) == 8
     assert all(text == oracle for text in others)
+
+
+@pytest.mark.slow
+def test_real_processes_answer_by_every_method() -> None:
+    with real_processes("dragon-small") as processes:
+
+        async def ask() -> dict[str, float]:
+            asked = Asked(QUESTION, 2, 1, 0.8, 3)
+            async with processes(0.02, 1) as lineup:
+                samples = {name: await lineup.ask(name, asked) for name in ALL}
+            return {name: sample.total_ms for name, sample in samples.items()}
+
+        total_ms = programs.run(ask())
+    assert list(total_ms) == list(ALL)
+    remote = [name for name in ALL if name != "CRCG/device"]
+    assert all(total_ms[name] > 10 for name in remote)  # half of the round trip, jitter and all

@@ -14,7 +14,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 
 def test_its_messages_take_what_the_link_takes(measured: list[Row]) -> None:
-    for line in pipeline._timelines(measured).values():
+    for line in pipeline.timelines(measured).values():
         needed = [each.arrived.t - each.sent.t for each in line.flights if each.arrived]
         shortest = pipeline.PACE.rtt_s / 2
         longest = shortest * (1 + pipeline.PACE.jitter)

@@ -23,18 +23,18 @@ def test_the_theorem_and_eq7_agree(acceptance: float, pace: Pace, expected: floa
 @pytest.mark.slow
 @pytest.mark.parametrize(("device_ms", "acceptance"), [(10, 0.95), (50, 0.5), (150, 0.95)])
 def test_the_runtime_is_on_the_curve(device_ms: int, acceptance: float) -> None:
-    row = measure(SpeedupCase((0.0, acceptance), Pace(device_ms / 1e3, 0.03, 0.1), 80, 1))
+    (row,) = measure(SpeedupCase((0.0, acceptance), Pace(device_ms / 1e3, 0.03, 0.1), 80, 1))
     assert row["speedup"] == pytest.approx(row["theorem"], rel=0.05)
 
 
 @pytest.mark.slow
 def test_a_device_that_drafts_ahead_beats_the_curve_in_the_middle_regime() -> None:
-    row = measure(SpeedupCase((0.85, 0.5), Pace(0.05, 0.03, 0.3), 100, 1))
+    (row,) = measure(SpeedupCase((0.85, 0.5), Pace(0.05, 0.03, 0.3), 100, 1))
     assert row["speedup"] > 1.02 * row["theorem"]
 
 
 @pytest.mark.slow
 def test_algorithm1_follows_eq7_at_comparable_delays() -> None:
-    row = measure(SpeedupCase(None, Pace(0.05, 0.05, 0.15), 100, 1))
+    (row,) = measure(SpeedupCase(None, Pace(0.05, 0.05, 0.15), 100, 1))
     assert row["ms_per_token"] == pytest.approx(row["eq7_ms_per_token"], rel=0.1)
     assert 0.3 < row["acceptance"] < 0.8

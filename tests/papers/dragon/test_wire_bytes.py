@@ -20,7 +20,7 @@ def rows() -> list[Row]:
     random = np.random.default_rng(0)
     found: list[Row] = []
     for number, nats in enumerate((0.1, 2.0, 3.0)):
-        found += wire_bytes._sizes("synthetic", number, wire_bytes.zipf(3000, nats, random))
+        found += wire_bytes.sizes("synthetic", number, wire_bytes.zipf(3000, nats, random))
     return found
 
 
@@ -34,7 +34,7 @@ def test_a_lattice_point_takes_the_bits_of_the_formula(name: str) -> None:
     codes = {"qs:100": 13, "ksqs:2:100": 2 + 7, "csqs:0.25:100": 2 + 2 + 7}
     for coded, bits in codes.items():
         code = codec(coded, 3)
-        assert wire_bytes._lattice_bits(code, code.quantize(three)) == {
+        assert wire_bytes.lattice_bits(code, code.quantize(three)) == {
             "bits": bits,
             "formula_bits": bits,
         }

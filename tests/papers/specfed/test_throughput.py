@@ -3,7 +3,7 @@
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from scripts.papers.specfed.throughput import DRAFT_S, LATENCY_S, WORKER_S, FederatedCase, _measure
+from scripts.papers.specfed.throughput import DRAFT_S, LATENCY_S, WORKER_S, FederatedCase, row_of
 from scripts.train.controllers.prompt import prose_prompt
 
 FAST = 1e9
@@ -20,7 +20,7 @@ def test_a_round_takes_what_its_parts_take(draft: LanguageModel) -> None:
     round_s = 2 * LATENCY_S + WORKER_S
     cases = {length: FederatedCase("dense:fp32", length, 2, FAST) for length in (4, 0)}
     rows = {
-        length: _measure(draft, [draft], prose_prompt(draft, "The sea"), 0, case, tokens=10)
+        length: row_of(draft, [draft], prose_prompt(draft, "The sea"), 0, case, tokens=10)
         for length, case in cases.items()
     }
     single, blocks = rows[0], rows[4]

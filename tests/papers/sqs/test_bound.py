@@ -5,18 +5,18 @@ import pytest
 
 from dragonrt.distributions import codec
 from dragonrt.sampling.verification import VerifyResult
-from scripts.papers.speculation import DraftedStep, JudgedBlock
+from scripts.papers.speculation import DraftedStep, VerifiedBlock
 from scripts.papers.sqs import bound as sqs_bound
 
 Q = np.array((0.5, 0.25, 0.15, 0.1))
 P = np.array((0.25, 0.5, 0.15, 0.1))
 
 
-def block(accepted: int) -> JudgedBlock:
+def block(accepted: int) -> VerifiedBlock:
     """Two drafts from the two likeliest tokens of Q, in sixths: 4/6 and 2/6."""
     quantized = codec("ksqs:2:6", 4).quantize(Q)
     drafted = [DraftedStep(0, Q, quantized), DraftedStep(0, Q, quantized)]
-    return JudgedBlock(drafted, [P, P, P], VerifyResult(accepted, 1))
+    return VerifiedBlock(drafted, [P, P, P], VerifyResult(accepted, 1))
 
 
 def test_the_terms_are_summed_over_the_tokens_that_were_judged() -> None:

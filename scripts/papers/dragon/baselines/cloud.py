@@ -1,20 +1,34 @@
-"""The cloud's side of the baselines: it gives away documents, KV, tokens or whole sequences."""
+"""The cloud's side of the baselines: it gives away documents, KV, tokens or whole sequences.
 
+Run as a process of its own, its arguments are a directory of documents and a model's name. It
+serves everybody who connects, so it listens on loopback only and says what it is.
+"""
+
+import asyncio
+import signal
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save
 
-from dragonrt.errors import LinkError
-from dragonrt.link.stream import Stream
-from scripts.papers.dragon.baselines.device import Asked
+from dragonrt.errors import DragonError, LinkError
+from dragonrt.link.stream import Stream, listen
+from dragonrt.node import main as programs
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.process import complete_library, load_model, local_side
+from dragonrt.node.side_settings import SideSettings
 from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import (
+    Asked,
     BaselineSide,
     Probabilities,
     RetrievedText,
     log_probability,
 )
+
+HOST = "127.0.0.1"
 
 
 async def serve_baselines(stream: Stream, side: BaselineSide) -> None:
@@ -23,16 +37,16 @@ async def serve_baselines(stream: Stream, side: BaselineSide) -> None:
     try:
         await channel.greet(side.model.document_fingerprint)
         while True:
-            what, *asked = await channel.receive("BaselineRequest")
+            _, what, *asked = await channel.receive("BaselineRequest")
             await _answer(channel, side, what, Asked(*asked))
     except (BaselineError, LinkError):
-        pass  # the device has left, or was no baseline's device: there is nobody to tell
+        pass  # the device has left, or was no baseline's device
     finally:
         await channel.close()
 
 
-async def _answer(channel: Channel, side: BaselineSide, what: str, request: Asked) -> None:
-    hits = await side.find(request.question, request.documents)
+async def _answer(channel: Channel, side: BaselineSide, what: str, asked: Asked) -> None:
+    hits = await side.find(asked.question, asked.documents)
     match what:
         case "texts":
             for hit in hits:
@@ -44,27 +58,50 @@ async def _answer(channel: Channel, side: BaselineSide, what: str, request: Aske
             await channel.send("End")
         case "answer":
             found = [RetrievedText.of(hit) for hit in hits]
-            reader = await side.read_context(found, request.question, request.tokens)
-            decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
-            async for token, _ in decoded:
+            reader = await side.read_context(found, asked.question, asked.tokens)
+            async for token, _ in side.decode(reader, asked):
                 await channel.send("Token", token)
-        case "scores" | "distributions":
-            scores = [hit.score for hit in hits]
-            reader = await side.read_rows(
-                await side.kv(hits), scores, request.question, request.tokens
-            )
-            decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
-            drawn = [each async for each in decoded]
+        case _:  # scores or distributions
+            reader = await side.read_rows(await side.kv(hits), [hit.score for hit in hits], asked)
+            drawn = [each async for each in side.decode(reader, asked)]
             tokens, p = zip(*drawn, strict=True)
-            said = _said(what, tokens, p)
-            await channel.send("Drawn", pack(tokens), reader.relevance, said)
-            theirs = unpack(*await channel.receive("Score"))
+            await channel.send("Drawn", pack(tokens), reader.relevance, _said(what, tokens, p))
+            _, packed = await channel.receive("Score")
+            theirs = unpack(packed)
             along = await side.distributions(reader, theirs)
             await channel.send("Scored", _said(what, theirs, along))
-        case _:
-            raise BaselineError(f"no baseline asks for {what!r}")
 
 
 def _said(what: str, tokens: Sequence[int], p: Sequence[Probabilities]) -> bytes:
     score = np.float64(log_probability(tokens, p))
     return score.tobytes() if what == "scores" else np.concatenate(p).tobytes()
+
+
+def baseline_side(side: LocalSide) -> BaselineSide:
+    """Return the same model, documents and threads; DragonError without documents."""
+    if side.library is None:
+        raise DragonError("a baseline needs documents to retrieve from")
+    # A baseline does one thing after another, and has one user: one thread is enough.
+    return BaselineSide(side.side, side.model, side.library, side.librarian, side.librarian)
+
+
+async def serve(settings: SideSettings) -> None:
+    """Serve until SIGINT or SIGTERM; the port is the end of a line on stderr."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    model = load_model(settings)
+    async with local_side(settings, model, complete_library(settings, model)) as local:
+        side = baseline_side(local)
+        async with await listen(HOST, 0, lambda stream: serve_baselines(stream, side)) as server:
+            print("an experiment: this process gives its documents away", file=sys.stderr)
+            print(f"baselines listens on {HOST}:{server.port}", file=sys.stderr, flush=True)
+            await stopped.wait()
+
+
+if __name__ == "__main__":
+    documents, name = sys.argv[1:]
+    try:
+        programs.run(serve(SideSettings("cloud", model=name, documents=(Path(documents),))))
+    except DragonError as error:
+        sys.exit(str(error))

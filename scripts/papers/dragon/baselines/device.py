@@ -6,37 +6,27 @@ aggregator "sync".
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.torch_.document import DocumentKV
-from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
-from scripts.papers.dragon.baselines.reading import BaselineSide, RetrievedText, log_probability
+from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
+from scripts.papers.dragon.baselines.reading import (
+    Asked,
+    BaselineSide,
+    RetrievedText,
+    log_probability,
+)
 
 NOTICE = (
     "baselines: DRCG/Text and DRCG/KV send the cloud's documents and their KV to the device, over "
     "loopback and for this experiment only; dragonrt itself never does"
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One question and how it is to be answered: exactly `tokens` tokens."""
-
-    question: str
-    documents: int
-    seed: int
-    temperature: float
-    tokens: int
-
-    def request(self, what: str) -> tuple[str, str, int, int, float, int]:
-        """Return the fields of a request to the cloud for `what`."""
-        temperature = float(self.temperature)
-        return what, self.question, self.documents, self.seed, temperature, self.tokens
+Show = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -58,8 +48,7 @@ class BaselineDevice:
 
     async def ask(self, baseline: str, asked: Asked) -> Timed:
         """Answer by the baseline of that name, one of `BASELINES`."""
-        channel, clock = self.channel, asyncio.get_running_loop().time
-        before = channel.bytes_sent + channel.bytes_received
+        clock, before = asyncio.get_running_loop().time, self.channel.wire_bytes
         answer = Timed(clock())
 
         def show(token: int) -> None:
@@ -67,87 +56,86 @@ class BaselineDevice:
             answer.times_s.append(clock())
 
         await BASELINES[baseline](self, asked, show)
-        answer.wire_bytes = channel.bytes_sent + channel.bytes_received - before
+        answer.wire_bytes = self.channel.wire_bytes - before
         return answer
 
-    async def crcg_device(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """The device alone, its own documents in the context."""
+    async def _request(self, what: str, asked: Asked) -> None:
+        await self.channel.send("BaselineRequest", what, *astuple(asked))
+
+    async def crcg_device(self, asked: Asked, show: Show) -> None:
+        """Answer on the device alone, its own documents in the context."""
         await self._decode(await self._read([], asked), asked, show)
 
-    async def crcg_cloud(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """The cloud alone, its own documents in the context; the device shows its tokens."""
-        await self.channel.send("BaselineRequest", *asked.request("answer"))
+    async def crcg_cloud(self, asked: Asked, show: Show) -> None:
+        """Answer on the cloud alone, its own documents in the context."""
+        await self._request("answer", asked)
         for _ in range(asked.tokens):
-            show(*await self.channel.receive("Token"))
+            show((await self.channel.receive("Token"))[1])
 
-    async def drcg_text(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """The device alone, with both sides' documents in the context: it fetches the texts."""
-        await self.channel.send("BaselineRequest", *asked.request("texts"))
+    async def drcg_text(self, asked: Asked, show: Show) -> None:
+        """Fetch the cloud's texts and answer on the device with all documents in the context."""
+        await self._request("texts", asked)
         texts = await self.channel.receive_until_end("Text")
         fetched = [RetrievedText(*each) for each in texts]
         await self._decode(await self._read(fetched, asked), asked, show)
 
-    async def drcg_kv(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """The device alone, with a row per document of both sides: it fetches the stored KV.
+    async def drcg_kv(self, asked: Asked, show: Show) -> None:
+        """Fetch the cloud's stored KV and answer on the device, a row per document of both sides.
 
         KV of separate documents cannot be put one behind another without computing it anew, so the
         outputs are aggregated; nothing but the question is prefilled.
         """
-        await self.channel.send("BaselineRequest", *asked.request("kv"))
+        await self._request("kv", asked)
         hits = await self.side.find(asked.question, asked.documents)
         stored, scores = await self.side.kv(hits), [hit.score for hit in hits]
         for data, score in await self.channel.receive_until_end("StoredKv"):
-            stored.append(_document(data))
+            stored.append(DocumentKV.from_arrays(load(data)))
             scores.append(score)
-        reader = await self.side.read_rows(stored, scores, asked.question, asked.tokens)
-        await self._decode(reader, asked, show)
+        await self._decode(await self.side.read_rows(stored, scores, asked), asked, show)
 
-    async def drdg_sw(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """Both sides draw a whole sequence each; the likelier one of the mixture is the answer.
+    async def drdg_sw(self, asked: Asked, show: Show) -> None:
+        """Draw a whole sequence on both sides; the likelier one of the mixture is the answer.
 
         The cloud sends the distributions of all tokens in one transmission (DRAGON section 7.2),
         of its own sequence and then of the device's. No token is there before the last one is.
         """
         await self._sequence("distributions", asked, show)
 
-    async def drdg_sw_scores(self, asked: Asked, show: Callable[[int], None]) -> None:
-        """The same answer where the cloud sends what a sequence comes to instead (ours)."""
+    async def drdg_sw_scores(self, asked: Asked, show: Show) -> None:
+        """Give the same answer; the cloud sends log-probabilities of sequences instead (ours)."""
         await self._sequence("scores", asked, show)
 
-    async def _sequence(self, what: str, asked: Asked, show: Callable[[int], None]) -> None:
-        """Of both sequences y the likelier one: η_l p_l(y) + η_r p_r(y), REPLUG's weights."""
+    async def _sequence(self, what: str, asked: Asked, show: Show) -> None:
+        """Show the likelier sequence y by η_l p_l(y) + η_r p_r(y), REPLUG's weights."""
         side, channel = self.side, self.channel
-        await channel.send("BaselineRequest", *asked.request(what))
+        await self._request(what, asked)
         hits = await side.find(asked.question, asked.documents)
-        scores = [hit.score for hit in hits]
-        reader = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
-        decoded = side.decode(reader, asked.seed, asked.temperature, asked.tokens)
-        own, p = zip(*[each async for each in decoded], strict=True)
+        reader = await side.read_rows(await side.kv(hits), [hit.score for hit in hits], asked)
+        own, p = zip(*[each async for each in side.decode(reader, asked)], strict=True)
         await channel.send("Score", pack(own))
-        tokens, relevance, along = await channel.receive("Drawn")
-        theirs = unpack(tokens)
+        _, packed, relevance, along = await channel.receive("Drawn")
+        theirs = unpack(packed)
         theirs_here = log_probability(theirs, await side.distributions(reader, theirs))
-        own_there = _log_probability(what, (await channel.receive("Scored"))[0], own)
+        _, along_own = await channel.receive("Scored")
         h = reader.relevance, relevance
+        own_there, theirs_there = _scored(what, along_own, own), _scored(what, along, theirs)
         own_score = np.logaddexp(h[0] + log_probability(own, p), h[1] + own_there)
-        theirs_there = _log_probability(what, along, theirs)
         theirs_score = np.logaddexp(h[0] + theirs_here, h[1] + theirs_there)
         for token in own if own_score >= theirs_score else theirs:
             show(token)
 
     async def _read(self, fetched: list[RetrievedText], asked: Asked) -> Reader:
-        """Own and fetched documents and the question, in one context."""
+        """Read own and fetched documents and the question, in one context."""
         own = await self.side.find(asked.question, asked.documents)
         found = [*(RetrievedText.of(hit) for hit in own), *fetched]
         return await self.side.read_context(found, asked.question, asked.tokens)
 
-    async def _decode(self, reader: Reader, asked: Asked, show: Callable[[int], None]) -> None:
-        decoded = self.side.decode(reader, asked.seed, asked.temperature, asked.tokens)
-        async for token, _ in decoded:
+    async def _decode(self, reader: Reader, asked: Asked, show: Show) -> None:
+        async for token, _ in self.side.decode(reader, asked):
             show(token)
 
 
-BASELINES: dict[str, Callable[[BaselineDevice, Asked, Callable[[int], None]], Awaitable[None]]] = {
+BASELINES: dict[str, Callable[[BaselineDevice, Asked, Show], Awaitable[None]]] = {
     "CRCG/device": BaselineDevice.crcg_device,
     "CRCG/cloud": BaselineDevice.crcg_cloud,
     "DRCG/Text": BaselineDevice.drcg_text,
@@ -157,19 +145,8 @@ BASELINES: dict[str, Callable[[BaselineDevice, Asked, Callable[[int], None]], Aw
 }
 
 
-def _document(data: bytes) -> DocumentKV:
-    try:
-        return DocumentKV.from_arrays(load(data))
-    except SafetensorError as error:
-        raise BaselineError(f"the KV that came cannot be read: {error}") from None
-
-
-def _log_probability(what: str, said: bytes, tokens: Sequence[int]) -> float:
-    """Of these tokens, from what the cloud says along them. Raises BaselineError."""
-    try:
-        if what == "scores":
-            return float(np.frombuffer(said, np.float64).item())
-        p = np.frombuffer(said, np.float32).reshape(len(tokens), -1)
-        return log_probability(tokens, list(p))
-    except (ValueError, IndexError):
-        raise BaselineError("the distributions that came are not those of the sequence") from None
+def _scored(what: str, along: bytes, tokens: Sequence[int]) -> float:
+    """Return the log-probability of the tokens from what the cloud says along them."""
+    if what == "scores":
+        return float(np.frombuffer(along, np.float64).item())
+    return log_probability(tokens, list(np.frombuffer(along, np.float32).reshape(len(tokens), -1)))

@@ -1,8 +1,8 @@
 """One side of a baseline: its model reads documents and a question, then decodes by itself.
 
 Context aggregation writes all documents one behind another in front of the question, each in the
-form the model knows (`Document: ...` for the bundled models, which saw one at a time in training),
-the most relevant one last, next to the question. Output aggregation gives each document a row.
+form the model knows, the most relevant one last, next to the question. Output aggregation gives
+each document a row.
 """
 
 import math
@@ -42,7 +42,7 @@ class Runner(Protocol):
     """Runs a job off the loop, or charges virtual time for it."""
 
     async def run(self, job: Callable[[], T]) -> T:
-        """The result of `job()`."""
+        """Return the result of `job()`."""
         ...
 
 
@@ -55,6 +55,17 @@ class KnownDocuments(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """One question and how it is to be answered: exactly `tokens` tokens."""
+
+    question: str
+    documents: int
+    seed: int
+    temperature: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievedText:
     """A retrieved document: its text and its score."""
 
@@ -64,7 +75,7 @@ class RetrievedText:
 
     @classmethod
     def of(cls, hit: Hit) -> "RetrievedText":
-        """What the index found."""
+        """Return what the index found."""
         return cls(hit.chunk.title, hit.chunk.text, hit.score)
 
 
@@ -79,11 +90,11 @@ class BaselineSide:
     librarian: Runner
 
     async def find(self, question: str, documents: int) -> list[Hit]:
-        """The most relevant documents of this side, the best first."""
+        """Return the most relevant documents of this side, the best first."""
         return await self.librarian.run(lambda: self.library.find(question, documents))
 
     async def kv(self, hits: Sequence[Hit]) -> list[Document]:
-        """The stored KV of each document."""
+        """Return the stored KV of each document."""
         return await self.librarian.run(
             lambda: [self.library.document_kv(hit.chunk) for hit in hits]
         )
@@ -107,62 +118,62 @@ class BaselineSide:
         return await self.worker.run(read)
 
     async def read_rows(
-        self, stored: Sequence[Document], scores: Sequence[float], question: str, tokens: int
+        self, stored: Sequence[Document], scores: Sequence[float], asked: Asked
     ) -> Reader:
-        """Prefill the question once behind each document's KV, with room for `tokens` more."""
+        """Prefill the question once behind each document's KV, with room for its answer."""
 
         def read() -> Reader:
             model = self.model
             longest = max(document.length for document in stored)
-            asked = fitting_prompt(model, question, (), model.context_length - longest - tokens)
-            sequence = model.sequence(stored, len(asked) + tokens)
+            room = model.context_length - longest - asked.tokens
+            prompt = fitting_prompt(model, asked.question, (), room)
+            sequence = model.sequence(stored, len(prompt) + asked.tokens)
             weighing = Weighing(np.array(scores) / RELEVANCE_TEMPERATURE)
-            return Reader.behind(sequence, asked, START, weighing)
+            return Reader.behind(sequence, prompt, START, weighing)
 
         return await self.worker.run(read)
 
     async def decode(
-        self, reader: Reader, seed: int, temperature: float, tokens: int
+        self, reader: Reader, asked: Asked
     ) -> AsyncIterator[tuple[int, Probabilities]]:
-        """So many tokens, whatever they are, each with the distribution [V] it was drawn from.
+        """Yield the answer's tokens, each with the distribution [V] it was drawn from.
 
         That is the one before the temperature. A side's noise is its own: sequences of two sides
         are independent (Algorithm 1's drafts).
         """
-        rule = Algorithm1(Noise(seed), Sampler(temperature))
-
-        line = TokenPrefix(START)
+        rule = Algorithm1(Noise(asked.seed), Sampler(asked.temperature))
+        prefix = TokenPrefix(START)
 
         def draw() -> tuple[int, Probabilities]:
-            step = len(line)
-            p = reader.read(line.tokens, line.hashes, step, Preemption())[0].p
+            step = len(prefix)
+            p = reader.read(prefix.tokens, prefix.hashes, step, Preemption())[0].p
             token = rule.draft(self.side, step, Distribution.from_dense(rule.shape(p)))
-            line.append(token)
+            prefix.append(token)
             return token, p
 
         yield draw()  # what follows the question is known
-        for _ in range(1, tokens):
+        for _ in range(1, asked.tokens):
             yield await self.worker.run(draw)
 
     async def distributions(self, reader: Reader, tokens: Sequence[int]) -> list[Probabilities]:
-        """The distribution [V] that precedes each of these tokens, in one forward."""
+        """Return the distribution [V] before each of these tokens, in one forward."""
 
         def run() -> list[Probabilities]:
-            line = TokenPrefix(START, tokens)
-            after = reader.read(line.tokens, line.hashes, 0, Preemption())
-            return [said.p for said in after[: len(tokens)]]
+            prefix = TokenPrefix(START, tokens)
+            after = reader.read(prefix.tokens, prefix.hashes, 0, Preemption())
+            return [each.p for each in after[: len(tokens)]]
 
         return await self.worker.run(run)
 
 
 def log_probability(tokens: Sequence[int], p: Sequence[Probabilities]) -> float:
-    """Of a sequence, from the distribution before each of its tokens."""
+    """Return that of a sequence, from the distribution before each of its tokens."""
     given = zip(tokens, p, strict=True)
     return sum(math.log(max(float(each[token]), SMALLEST)) for token, each in given)
 
 
 def concatenated(model: LanguageModel, found: Sequence[RetrievedText], room: int) -> list[int]:
-    """The tokens of as many documents as fit into `room`, the most relevant ones, best last."""
+    """Return the tokens of as many documents as fit into `room`, the best one last."""
     chosen: list[list[int]] = []
     for each in sorted(found, key=lambda one: -one.score):
         tokens = model.encode(model.prompt.document_text(each.title, each.text))

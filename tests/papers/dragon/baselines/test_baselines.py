@@ -1,9 +1,9 @@
 """The baselines on a real model in virtual time: what each computes, waits for and sends."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 
 from dragonrt.backends.backend import Document
@@ -11,13 +11,19 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import Stream
 from dragonrt.side import Side
 from dragonrt.testing import loop
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from dragonrt.wire.reasons import HandshakeError, RemoteProtocolError
 from retrieval import Chunk, Hit
 from scripts.papers.dragon.baselines.cloud import serve_baselines
-from scripts.papers.dragon.baselines.device import BASELINES, Asked, BaselineDevice, Timed
-from scripts.papers.dragon.baselines.exchange import Channel
+from scripts.papers.dragon.baselines.device import BASELINES, BaselineDevice, Timed
+from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import (
+    Asked,
     BaselineSide,
     RetrievedText,
     concatenated,
@@ -49,8 +55,12 @@ class Notes:
         ]
 
     def document_kv(self, chunk: Chunk) -> Document:
-        text = self.model.prompt.document_text(chunk.title, chunk.text)
-        return self.model.document_kv(self.model.encode(text))
+        return stored(self.model, [chunk.text])[0]
+
+
+def stored(model: LanguageModel, notes: list[str]) -> list[Document]:
+    texts = [model.prompt.document_text("", note) for note in notes]
+    return [model.document_kv(model.encode(text)) for text in texts]
 
 
 def side_of(name: Side, model: LanguageModel) -> BaselineSide:
@@ -77,22 +87,16 @@ def asked_each(model: LanguageModel, asked: Asked, *names: str) -> dict[str, Tim
 
 def test_each_baseline_waits_for_what_it_fetches_and_decodes(model: LanguageModel) -> None:
     round_trip = 2 * LATENCY_S
+    reading, last = DECODE_S, DECODE_S * ASKED.tokens  # reading the question, then 5 forwards
+    fetched = (round_trip + reading, round_trip + last)
+    expected = dict.fromkeys(BASELINES, fetched) | {"CRCG/device": (reading, last)}
+    # both draw at once; the request is half a round trip, the sequence and its score the other
+    # half, and each side reads the other's sequence once
+    expected |= dict.fromkeys(("DRDG/SW", "DRDG/SW, scores"), (round_trip + last + DECODE_S,) * 2)
     for name, answer in asked_each(model, ASKED).items():
         times = [time - answer.asked_s for time in answer.times_s]
-        reading, last = DECODE_S, DECODE_S * ASKED.tokens  # reading the question, then 5 forwards
-        first_s, last_s = {
-            "CRCG/device": (reading, last),
-            "CRCG/cloud": (round_trip + reading, round_trip + last),
-            "DRCG/Text": (round_trip + reading, round_trip + last),
-            "DRCG/KV": (round_trip + reading, round_trip + last),
-            # both draw at once; the request is half a round trip, the sequence and its score the
-            # other half, and each side reads the other's sequence once
-            "DRDG/SW": (round_trip + last + DECODE_S,) * 2,
-            "DRDG/SW, scores": (round_trip + last + DECODE_S,) * 2,
-        }[name]
         assert len(answer.tokens) == ASKED.tokens
-        assert times[0] == pytest.approx(first_s), name
-        assert times[-1] == pytest.approx(last_s), name
+        assert (times[0], times[-1]) == pytest.approx(expected[name]), name
 
 
 def test_only_fetched_documents_travel(model: LanguageModel) -> None:
@@ -127,31 +131,23 @@ def test_a_seed_repeats_an_answer_and_another_changes_it(model: LanguageModel) -
 def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(model: LanguageModel) -> None:
     fetched = asked_each(model, ASKED, "DRCG/KV")["DRCG/KV"]
     side = side_of("device", model)
-    notes = [*NOTES["device"], *NOTES["cloud"]]
-    stored = [
-        model.document_kv(model.encode(model.prompt.document_text("", note))) for note in notes
-    ]
 
     async def together() -> list[int]:
-        reading = await side.read_rows(stored, [0.9, 0.7, 0.9, 0.7], QUESTION, ASKED.tokens)
-        return [token async for token, _ in side.decode(reading, 1, 0.0, ASKED.tokens)]
+        notes = stored(model, [*NOTES["device"], *NOTES["cloud"]])
+        reading = await side.read_rows(notes, [0.9, 0.7, 0.9, 0.7], ASKED)
+        return [token async for token, _ in side.decode(reading, ASKED)]
 
     assert fetched.tokens == loop.run(together())
 
 
 def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
-    side = side_of("device", model)
+    side, warm = side_of("device", model), replace(ASKED, seed=3, temperature=1.0)
 
     async def draw_and_score() -> tuple[float, float]:
-        stored = [
-            model.document_kv(model.encode(model.prompt.document_text("", note)))
-            for note in NOTES["device"]
-        ]
-        reader = await side.read_rows(stored, [0.9, 0.7], QUESTION, 6)
-        drawn = [each async for each in side.decode(reader, 3, 1.0, 6)]
-        tokens = [token for token, _ in drawn]
+        reader = await side.read_rows(stored(model, NOTES["device"]), [0.9, 0.7], warm)
+        tokens, p = zip(*[each async for each in side.decode(reader, warm)], strict=True)
         again = log_probability(tokens, await side.distributions(reader, tokens))
-        return log_probability(tokens, [p for _, p in drawn]), again
+        return log_probability(tokens, p), again
 
     drawn, scored = loop.run(draw_and_score())
     assert scored == pytest.approx(drawn, abs=1e-3)
@@ -167,4 +163,66 @@ def test_the_best_documents_stand_last_and_the_worst_are_left_out(model: Languag
         *("Document:", "e", "f"),
         *("Document:", "c", "d"),
     ]
-    assert np.size(concatenated(model, found, one - 1)) == 0
+    assert concatenated(model, found, one - 1) == []
+
+
+def test_tokens_are_packed_in_four_bytes_each() -> None:
+    tokens = [0, 1, 2**32 - 1]
+    assert unpack(pack(tokens)) == tokens
+    assert len(pack(tokens)) == 12
+
+
+async def other_model(one: Channel, other: Channel) -> None:
+    await asyncio.gather(one.greet("a"), other.greet("b"))
+
+
+async def out_of_turn(one: Channel, other: Channel) -> None:
+    await one.send("Token", 1)
+    await other.receive_until_end("Text")
+
+
+async def hung_up(one: Channel, other: Channel) -> None:
+    await one.close()
+    await other.receive("Text")
+
+
+@pytest.mark.parametrize("talk", [other_model, out_of_turn, hung_up])
+def test_sides_that_do_not_fit_part(talk: Callable[[Channel, Channel], Awaitable[None]]) -> None:
+    async def meet() -> None:
+        await talk(*map(Channel, memory_streams()))
+
+    with pytest.raises(BaselineError):
+        loop.run(meet())
+
+
+def connection(side: Side) -> Connection:
+    return Connection(side, Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), side, "t", 8, "m", "s"))
+
+
+def test_a_normal_device_is_hung_up_on(model: LanguageModel) -> None:
+    async def dial() -> bytes:
+        ours, theirs = memory_streams()
+        serving = asyncio.create_task(serve_baselines(theirs, side_of("cloud", model)))
+        ours.write(connection("device").data_to_send())
+        received = await _all(ours)
+        await serving
+        return received
+
+    assert b"Greeting" in loop.run(dial())
+
+
+def test_a_normal_cloud_understands_none_of_it() -> None:
+    async def greeting() -> bytes:
+        ours, theirs = memory_streams()
+        await Channel(ours).send("Greeting", "p", "m")
+        return await theirs.receive()
+
+    with pytest.raises((HandshakeError, RemoteProtocolError)):
+        connection("cloud").receive_data(loop.run(greeting()))
+
+
+async def _all(stream: Stream) -> bytes:
+    received = b""
+    while data := await stream.receive():
+        received += data
+    return received
