@@ -2,19 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from rich.table import Table
+
+from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
+from scripts.train.artefact import save_controller
+from scripts.train.controllers.controller_plan import Comparison, ControllerPlan
+from scripts.train.controllers.model_pair import ModelPair
+from scripts.train.controllers.recording import PairRecording
+from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
-
-if TYPE_CHECKING:
-    from scripts.train.controllers.controller import Comparison
-    from scripts.train.controllers.controller_plan import ControllerPlan
-    from scripts.train.controllers.model_pair import ModelPair, Tasks
-    from scripts.train.controllers.recording import PairRecording
 
 
 def controller(
@@ -44,9 +46,6 @@ def controller(
         Path | None,
         option("Recorded answers, which are made if it is missing, else used.", kind="FILE"),
     ] = None,
-    live: Annotated[
-        bool, option("Learn with the models themselves, not from recorded answers.")
-    ] = False,
     steps: Annotated[int, option("Blocks that are tried.", default="300000", low=1)] = 300_000,
     seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
 ) -> None:
@@ -54,51 +53,29 @@ def controller(
 
     The comparison is on held-out answers and courses of the uplink.
     """
-    from scripts.train.artefact import save_controller
-    from scripts.train.controllers.controller_plan import ControllerPlan
-    from scripts.train.controllers.recording import PairRecording
-
     plan = ControllerPlan(codec=codec, link=link, texts=texts, steps=steps, seed=seed)
     if temperature:
         plan = replace(plan, temperatures=temperature)
     if trace is not None and trace.exists():
         recording = PairRecording.load(trace)
-        models = _load(plan, draft, target, corpus) if live else None
     else:
-        models = _load(plan, draft, target, corpus)
-        recording = _record(plan, *models)
+        with messages.status("loading the models"):
+            pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
+        model = pair.target
+        prompts = bundled_prompts(model) if corpus is None else corpus_prompts(model, corpus)
+        with counting("recording") as progress:
+            recording = plan.record(pair, plan.tasks(prompts), progress)
         if trace is not None:
             recording.save(trace)
     with counting("learning") as progress:
-        learned, compared = plan.train(recording, models if live else None, progress)
+        learned, compared = plan.train(recording, progress)
     saved = save_controller(learned, out)
     _print(compared)
     say("saved as {} and {}".format(*saved))
 
 
-def _load(
-    plan: "ControllerPlan", draft: str, target: str, corpus: Path | None
-) -> "tuple[ModelPair, Tasks]":
-    from dragonrt.backends.model import LanguageModel
-    from scripts.train.controllers.model_pair import ModelPair
-    from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
-
-    with messages.status("loading the models"):
-        pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
-    if corpus is None:
-        return pair, plan.tasks(bundled_prompts(pair.target))
-    return pair, plan.tasks(corpus_prompts(pair.target, corpus))
-
-
-def _record(plan: "ControllerPlan", pair: "ModelPair", tasks: "Tasks") -> "PairRecording":
-    with counting("recording") as progress:
-        return plan.record(pair, tasks, progress)
-
-
-def _print(compared: "Comparison") -> None:
-    """A row per controller, on the same held-out episodes."""
-    from rich.table import Table
-
+def _print(compared: Comparison) -> None:
+    """Print a row per controller, on the same held-out episodes."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("controller")
     table.add_column("reward", justify="right")

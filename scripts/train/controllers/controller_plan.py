@@ -1,22 +1,19 @@
-"""What a controller is trained for and with, from models and a link to scores."""
+"""Training of a controller by Double DQN (SPEC 2, "Adaptive control"), and its comparison."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from dragonrt.control.learned import Learned
+import numpy as np
+
+from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.policies import Action, Heuristic
 from dragonrt.errors import TrainingError
+from dragonrt.link.markov import MarkovRates
 from dragonrt.link.profile import LinkProfile
-from scripts.train.controllers.controller import (
-    Comparison,
-    compare,
-    encoding,
-    train_controller,
-    untrained,
-)
-from scripts.train.controllers.course import IterationCosts
-from scripts.train.controllers.double_dqn import Hyperparameters
-from scripts.train.controllers.evaluation import best, grid
-from scripts.train.controllers.live import LiveEnvironment
+from scripts.train.controllers.course import Environment, IterationCosts
+from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
+from scripts.train.controllers.evaluation import EpisodeScore, best, evaluate, grid
 from scripts.train.controllers.model_pair import ModelPair, Tasks
 from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.recording import PairRecording, RecordedEnvironment
@@ -30,9 +27,106 @@ DISCOUNT = 0.0
 FIXED_EPISODES = 200
 """Of every fixed action, for the throughput that is to be beaten."""
 
+_CONFIDENCES = 8
+
 # Where the numbers begin that tasks to record, episodes to learn from, those of fixed actions and
 # held-out ones have.
 _NUMBERS_PER_SEED, _LEARNING, _FIXED, _HELD_OUT = 1_000_000, 100_000, 800_000, 900_000
+
+
+def encoding(
+    rates: MarkovRates, lengths: tuple[int, ...], resolutions: tuple[int, ...]
+) -> Encoding:
+    """Return the encoding of states and actions for an uplink of such rates."""
+    low, high = math.log(rates.low), math.log(rates.high)
+    share = rates.low_share
+    mean = share * low + (1 - share) * high
+    deviation = math.sqrt(share * (1 - share)) * (high - low)
+    return Encoding(lengths, resolutions, _CONFIDENCES, mean, max(deviation, 0.1))
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlProblem:
+    """An environment as `learn` sees it: features and numbers for states and actions.
+
+    An iteration is worth its tokens less what a fixed action would give in its time: the sum of it
+    is largest where the tokens of all iterations over their time are (Dinkelbach 1967, "On
+    nonlinear fractional programming"). The mean of each one's tokens per second (QSV Eq. 13) is
+    another thing: with it 30.1 tokens/s were learned, so 31.5, and a fixed action gave 31.4.
+    """
+
+    environment: Environment
+    encoding: Encoding
+    throughput: float
+
+    def reset(self, seed: int) -> Features:
+        return self.encoding.features(self.environment.reset(seed))
+
+    def step(self, action: int) -> tuple[Features, float, bool]:
+        step = self.environment.step(self.encoding.actions[action])
+        worth = step.seconds * (step.reward - self.throughput)
+        return self.encoding.features(step.state), worth, step.done
+
+
+def train_controller(
+    environment: Environment,
+    encoding: Encoding,
+    settings: Hyperparameters,
+    throughput: float,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> tuple[Learned, Learned]:
+    """Return what Double DQN begins from and what it learns; episodes are numbered from `seed`.
+
+    `throughput` is that of the best fixed action, in tokens per second: what is to be beaten.
+    """
+    problem = _ControlProblem(environment, encoding, throughput)
+    network = learn(problem, len(encoding.actions), settings, seed, progress)
+    begun = initial(encoding.inputs, settings.hidden, len(encoding.actions), seed)
+    return Learned(encoding, _weights(begun)), Learned(encoding, _weights(network))
+
+
+def _weights(network: QNetwork) -> NetworkWeights:
+    layers = (network.hidden, network.output)
+    arrays = [array for layer in layers for array in (layer.weight, layer.bias)]
+    return NetworkWeights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Scores of the same held-out episodes, by who controlled them."""
+
+    untrained: EpisodeScore
+    learned: EpisodeScore
+    best_static: Action
+    static: EpisodeScore
+    heuristic: EpisodeScore
+
+    def rows(self) -> dict[str, EpisodeScore]:
+        """Return the scores by each controller's name."""
+        length, resolution = self.best_static.length, self.best_static.resolution
+        return {
+            "untrained": self.untrained,
+            "learned": self.learned,
+            f"best static, L = {length}, ℓ = {resolution}": self.static,
+            f"heuristic, ℓ = {resolution}": self.heuristic,
+        }
+
+
+def compare(
+    learned: Learned, before: Learned, environment: Environment, seeds: range
+) -> Comparison:
+    """Compare a controller with its beginnings, the best fixed action and the heuristic.
+
+    The heuristic has the resolution of the best fixed action.
+    """
+    statics = grid(environment, learned.encoding.lengths, learned.encoding.resolutions, seeds)
+    chosen = best(statics)
+    untrained, trained, heuristic = (
+        evaluate(controller, environment, seeds)
+        for controller in (before, learned, Heuristic(chosen.resolution))
+    )
+    return Comparison(untrained, trained, chosen, statics[chosen], heuristic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +144,11 @@ class ControllerPlan:
     seed: int = 0
 
     def tasks(self, prompts: tuple[Prompt, ...]) -> Tasks:
-        """Answers to these prompts."""
+        """Return the tasks of answering these prompts."""
         return Tasks(prompts, self.temperatures, self.max_tokens)
 
     def costs(self, vocabulary: int) -> IterationCosts:
-        """What an iteration takes over the link. Raises LinkError or TrainingError."""
+        """Return what an iteration takes over the link. Raises LinkError or TrainingError."""
         profile = LinkProfile.load(self.link)
         if profile.up_rates is None:
             raise TrainingError(
@@ -67,18 +161,15 @@ class ControllerPlan:
     def record(
         self, pair: ModelPair, tasks: Tasks, progress: Callable[[int, int], None]
     ) -> PairRecording:
-        """As many answers as planned, by the models."""
+        """Record as many answers of the models as planned."""
         first = self.seed * _NUMBERS_PER_SEED
         seeds = range(first, first + self.texts)
         return pair.record(tasks, self.codec, self.resolutions, seeds, progress)
 
     def train(
-        self,
-        recording: PairRecording,
-        live: tuple[ModelPair, Tasks] | None,
-        progress: Callable[[int, int], None],
+        self, recording: PairRecording, progress: Callable[[int, int], None]
     ) -> tuple[Learned, Comparison]:
-        """Learn from a recording's first part, or `live`; compare on its second part.
+        """Learn from a recording's first part; compare on its second part.
 
         Raises TrainingError if the recording is of another codec or of other resolutions.
         """
@@ -89,28 +180,25 @@ class ControllerPlan:
             )
         costs = self.costs(recording.vocabulary)
         seen, held_out = recording.split()
-        recorded = RecordedEnvironment(seen, costs)
-        environment = recorded if live is None else LiveEnvironment(*live, self.codec, costs)
-        encoded = encoding(costs.up, self.lengths, self.resolutions)
-        dqn = Hyperparameters(self.steps, discount=DISCOUNT)
+        environment = RecordedEnvironment(seen, costs)
         first = self.seed * _NUMBERS_PER_SEED
         tried = range(first + _FIXED, first + _FIXED + min(FIXED_EPISODES, 2 * len(seen.texts)))
-        fixed = grid(recorded, self.lengths, self.resolutions, tried)
-        throughput = fixed[best(fixed)].tokens_per_s
-        learned = train_controller(
-            environment, encoded, dqn, throughput, first + _LEARNING, progress
+        fixed = grid(environment, self.lengths, self.resolutions, tried)
+        before, learned = train_controller(
+            environment,
+            encoding(costs.up, self.lengths, self.resolutions),
+            Hyperparameters(self.steps, discount=DISCOUNT),
+            fixed[best(fixed)].tokens_per_s,
+            first + _LEARNING,
+            progress,
         )
         episodes = EPISODES_PER_TEXT * len(held_out.texts)
-        compared = compare(
-            learned,
-            untrained(encoded, dqn, first + _LEARNING),
-            RecordedEnvironment(held_out, costs),
-            range(first + _HELD_OUT, first + _HELD_OUT + episodes),
-        )
+        numbers = range(first + _HELD_OUT, first + _HELD_OUT + episodes)
+        compared = compare(learned, before, RecordedEnvironment(held_out, costs), numbers)
         about = {
             "draft": recording.draft,
             "target": recording.target,
-            "environment": "recorded" if live is None else "live",
+            "environment": "recorded",
             **asdict(self),
             "costs": asdict(costs),
             "held_out_tokens_per_s": {

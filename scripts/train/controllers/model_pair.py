@@ -96,8 +96,16 @@ class ModelPair:
         seeds: Sequence[int],
         progress: Progress,
     ) -> PairRecording:
-        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
-        coder = resolved_codec(codec_name, self.target.vocabulary)
+        """Let the target do the tasks of these numbers; note what both gave to its tokens.
+
+        Raises TrainingError for a codec without a resolution to choose.
+        """
+        coder = codec(codec_name, self.target.vocabulary)
+        if not coder.has_resolution:
+            raise TrainingError(
+                f"the codec {codec_name} has no resolution to choose: use qs:L, ksqs:K:L or "
+                "csqs:BETA:L"
+            )
         texts = []
         for number, seed in enumerate(seeds):
             progress(number, len(seeds))
@@ -129,16 +137,6 @@ class ModelPair:
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)
         return tokens, distributions
-
-
-def resolved_codec(name: str, vocabulary: int) -> Codec:
-    """The codec called `name`. Raises TrainingError for one without a resolution to choose."""
-    coder = codec(name, vocabulary)
-    if not coder.has_resolution:
-        raise TrainingError(
-            f"the codec {name} has no resolution to choose: use qs:L, ksqs:K:L or csqs:BETA:L"
-        )
-    return coder
 
 
 def _recorded(

@@ -9,22 +9,17 @@ from random import Random
 from retrieval.chunking import chunk
 
 from .sample import UNKNOWN, Reading, Turn
+from .values import word_set
 
 Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
 _UNKNOWN_ONLY_LEFT_OUT = 0.8  # of the chunks that answer nothing
 _POSITIVES = 7  # questions at most that a chunk answers
 
-_STOP = frozenset(
-    ["the", "a", "an", "of", "in", "on", "at", "to", "and", "or", "is", "was", "were", "are", "did",
-     "do", "does", "what", "who", "when", "where", "which", "how", "why", "many", "much", "for",
-     "with", "by", "from", "that", "this", "it", "its", "as", "be", "has", "had", "have", "s",
-     "name", "called"]
-)  # fmt: skip
-
 
 def _content(text: str) -> list[str]:
-    """Stems of the words that carry meaning."""
-    return [w[:6] for w in re.findall(r"[a-z0-9]+", text.lower()) if w not in _STOP]
+    """Return stems of the words that carry meaning."""
+    stop = word_set("search stop word")
+    return [w[:6] for w in re.findall(r"[a-z0-9]+", text.lower()) if w not in stop]
 
 
 def readings(articles: Iterable[Article], r: Random, words: int) -> Iterator[Reading]:

@@ -1,41 +1,13 @@
 """Running text: passages, questions cut from their sentences, and plain continuation."""
 
-import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from .corpus import Article, Corpus, sentences
 from .sample import UNKNOWN, Asking, Sample, answering
-from .values import word_lists
+from .values import pattern, word_lists, word_set
 
-_TITLE = r"(?:(?:Mr|Mrs|Miss|Dr|Sir|Lord|Lady|Captain|President|King|Queen)\.? )?"
-_NAME = _TITLE + r"[A-Z][a-z]+(?: [A-Z][a-z]+){0,2}"
-_CLAUSE = re.compile(
-    rf"^({_NAME}) ((?:had |has |was |is |could |would )?[a-z]+(?:ed|s|[a-z])?"
-    r" [^.;:!?\"]{6,90})[.;:!?]"
-)
-_ACTION = re.compile(
-    rf"^({_NAME}) ([a-z]+) ((?:the|a|an|his|her|its|their|up|down|back|to|into)"
-    r" [^.;:!?,\"]{3,60})[.;:!?,]"
-)
-_DEFINITION = re.compile(
-    r"^((?:The |A |An )?[A-Z]?[a-z]*(?: ?[A-Za-z]+){0,4}?) (is|was|are|were)"
-    r" ((?:the|a|an) [^.;:!?,\"]{4,80})[.;,]"
-)
-_YEAR = re.compile(r"\b(1[4-9]\d\d|20[0-2]\d)\b")
-_COUNT = re.compile(
-    r"\b(\d[\d,.]*\d|\d|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty"
-    r"|hundred) ([a-z]{4,})\b"
-)
-_QUOTE = re.compile(
-    r"\"([^\"]{8,80}?)[,.!?]?\" (?:said|cried|asked|replied|answered|exclaimed|returned|remarked)"
-    r" ((?:Mr\. |Mrs\. |Miss |the )?[A-Za-z]+)\b"
-)
-_CAUSE = re.compile(r"^([A-Z][^\"]{10,80}?),? because ([^.;\"]{8,70})[.;]")
-_NAMED = re.compile(
-    r"\b(?:called|named|known as) (?:the )?([A-Z][a-z]+(?: [A-Z][a-z]+)*|[a-z]+(?: [a-z]+)?)\b"
-)
 _ARTICLES = frozenset(["the", "a", "an", "his", "her", "its", "their"])
 _PRONOUNS = frozenset(["he", "she", "I", "they", "it", "we"])
 _UNKNOWN_SHARE = 0.06
@@ -133,15 +105,15 @@ def _questions(r: Random, found: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _about_subjects(r: Random, sentence: str) -> Iterator[tuple[str, str]]:
-    not_a_name = _words("not a name")
-    match = _CLAUSE.match(sentence)
+    not_a_name = word_set("not a name")
+    match = pattern("clause").match(sentence)
     if match and match[1].split()[0] not in not_a_name and not match[2].startswith("and "):
         yield f"{'Who' if r.random() < 0.7 else 'Who or what'} {match[2]}?", match[1]
-    match = _ACTION.match(sentence)
+    match = pattern("action").match(sentence)
     if match and match[1].split()[0] not in not_a_name and (base := base_form(match[2])):
         pronoun = "What" if match[3].split()[0] in _ARTICLES else "Where"
         yield f"{pronoun} did {match[1]} {base}?", match[3]
-    match = _DEFINITION.match(sentence)
+    match = pattern("definition").match(sentence)
     if match and len(match[1]) > 2 and match[1].split()[0] not in not_a_name - {"The"}:
         subject = match[1]
         if subject.startswith(("The ", "A ", "An ")):
@@ -151,36 +123,31 @@ def _about_subjects(r: Random, sentence: str) -> Iterator[tuple[str, str]]:
 
 def _about_details(r: Random, sentence: str, text: str) -> Iterator[tuple[str, str]]:
     length = len(sentence.split())
-    match = _YEAR.search(sentence)
+    match = pattern("year").search(sentence)
     if match and length < 32:
-        if len(_YEAR.findall(text)) == 1:
+        if len(pattern("year").findall(text)) == 1:
             yield r.choice(["Which year is mentioned?", "What year does the text name?"]), match[1]
         else:
             yield f"In which year: {_blank(sentence, match[1])}", match[1]
-    for match in _COUNT.finditer(sentence):
+    for match in pattern("count").finditer(sentence):
         unit = match[2]
         if unit not in ("times", "more", "than", "percent") and text.count(unit) == 1:
             ending = " are mentioned?" if r.random() < 0.5 else "?"
             yield f"How many {unit}{ending}", match[1]
-    match = _QUOTE.search(sentence)
+    match = pattern("quote").search(sentence)
     if match and match[2] not in _PRONOUNS:
         yield f'Who said "{match[1]}"?', match[2]
-    match = _CAUSE.search(sentence)
+    match = pattern("cause of a sentence").search(sentence)
     if match:
         yield f"Why is it that {match[1][0].lower()}{match[1][1:]}?", "because " + match[2]
-    match = _NAMED.search(sentence)
+    match = pattern("naming").search(sentence)
     if match and length < 30:
         yield f"What name is given in the text: {_blank(sentence, match[1])}", match[1]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _irregular() -> dict[str, str]:
     return dict(pair.split(":") for pair in word_lists()["irregular verb"])
-
-
-@lru_cache(maxsize=4)
-def _words(name: str) -> frozenset[str]:
-    return frozenset(word_lists()[name])
 
 
 def base_form(past: str) -> str:
@@ -207,7 +174,7 @@ def _blank(sentence: str, answer: str) -> str:
 
 def _cloze(r: Random, found: list[str]) -> tuple[str, str] | None:
     sentence = r.choice(found)
-    named = re.findall(r"(?<=[a-z,] )([A-Z][a-z]{2,}(?: [A-Z][a-z]+)*|\d[\d,.]*\d|\d)", sentence)
+    named = pattern("cloze").findall(sentence)
     if not named or r.random() < 0.4:
         words = sentence.split()
         if len(words) < 6:

@@ -1,18 +1,18 @@
 """`scripts/train/run verifier`: a head that says which drafted tokens the target would refuse."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
+from dragonrt.control.verifier import Verifier, trained_verifiers
+from scripts.train.artefact import save_verifier
+from scripts.train.verifiers.models import BatchedModel, BatchedPair
+from scripts.train.verifiers.texts import read_texts
+from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
-
-if TYPE_CHECKING:
-    from dragonrt.control.verifier import Verifier
-    from scripts.train.verifiers.models import BatchedPair
-    from scripts.train.verifiers.training import Parts, VerifierPlan
 
 
 def verifier(
@@ -53,15 +53,15 @@ def verifier(
     seed: Annotated[int, option("Of the split and of all that is drawn.", default="0", low=0)] = 0,
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
-    from dragonrt.control.verifier import trained_verifiers
-    from scripts.train.artefact import save_verifier
-    from scripts.train.verifiers.models import BatchedModel, BatchedPair
-    from scripts.train.verifiers.training import VerifierPlan, train_verifier
-
     plan = VerifierPlan(kind, features, ratio, threshold, samples, epochs, seed)
     with messages.status("loading the models"):
         pair = BatchedPair(BatchedModel.load(draft), BatchedModel.load(target))
-    parts = _collect(pair, corpus, plan)
+    with messages.status("reading the corpus"):
+        texts = read_texts(corpus, pair.draft, seed)
+    with counting("drafting") as show:
+        parts = collect_parts(
+            pair, texts, samples, seed, lambda part, done, total: show(done, total, part)
+        )
     trained = train_verifier(pair, parts, plan, corpus.name)
     file = "--".join(Path(name).name for name in (draft, target, kind))
     path = (out or trained_verifiers()) / file
@@ -70,39 +70,17 @@ def verifier(
     say(f"saved as {path}.safetensors and .json")
 
 
-def _collect(pair: "BatchedPair", corpus: Path, plan: "VerifierPlan") -> "Parts":
-    from scripts.train.verifiers.texts import read_texts
-    from scripts.train.verifiers.training import collect_parts
-
-    with messages.status("reading the corpus"):
-        texts = read_texts(corpus, pair.draft, plan.seed)
-    with counting("drafting") as show:
-        return collect_parts(
-            pair,
-            texts,
-            plan.samples,
-            plan.seed,
-            lambda part, done, total: show(done, total, part),
-        )
-
-
-def _print(trained: "Verifier") -> None:
-    test = trained.trained_on["test"]
-    output.print(
+def _print(trained: Verifier) -> None:
+    about = trained.trained_on
+    test = about["test"]
+    by_prefix = ", ".join(f"{name} {auc:.3f}" for name, auc in about["auc_by_prefix"].items())
+    for line in (
         f"{trained.kind} verifier of {trained.pair.draft} and {trained.pair.target}, "
         f"{trained.weight.size + 1} parameters ({trained.features}), "
-        f"{trained.trained_on['samples']} samples, {trained.trained_on['epochs']} epochs",
-        markup=False,
-        soft_wrap=True,
-    )
-    output.print(
+        f"{about['samples']} samples, {about['epochs']} epochs",
         f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "
         f"q(x)/p(x) ≤ {test['ratio']:g}: AUC {test['auc']:.3f}; at threshold "
         f"{trained.threshold:g} η_TP {test['eta_tp']:.3f}, η_FP {test['eta_fp']:.3f}",
-        markup=False,
-        soft_wrap=True,
-    )
-    by_prefix = ", ".join(
-        f"{name} {auc:.3f}" for name, auc in trained.trained_on["auc_by_prefix"].items()
-    )
-    output.print(f"AUC by how the prefix was made: {by_prefix}", markup=False, soft_wrap=True)
+        f"AUC by how the prefix was made: {by_prefix}",
+    ):
+        output.print(line, markup=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from dragonrt.errors import TrainingError
 from scripts.train.verifiers.fit import Labelled, LogisticLayer, fit
 from scripts.train.verifiers.models import BatchedPair
 from scripts.train.verifiers.samples import KINDS, Samples, collect
-from scripts.train.verifiers.scores import Scores
 from scripts.train.verifiers.texts import SHARES, Part, Texts
 
 REFUSAL_WEIGHT = 6.0
@@ -44,16 +43,56 @@ class VerifierPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise TrainingError(f"{self.kind} is no kind of verifier: choose {_listed(Kind)}")
-        if self.features not in get_args(Features):
-            raise TrainingError(f"{self.features} are no features: choose {_listed(Features)}")
         if not 0 < self.ratio < float("inf"):
             raise TrainingError(f"lambda {self.ratio} must be a finite number above 0")
         if not 0 < self.threshold < 1:
             raise TrainingError(f"threshold {self.threshold} must lie between 0 and 1")
         if self.samples < FEWEST_SAMPLES:
             raise TrainingError(f"{self.samples} samples are too few: take {FEWEST_SAMPLES}")
+
+
+CURVE_POINTS = 51
+"""Points of a stored ROC curve."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Predicted probabilities float64 [n], and whether each token was acceptable, bool [n].
+
+    Both sorts must be there.
+    """
+
+    probabilities: NDArray[np.float64]
+    acceptable: NDArray[np.bool_]
+
+    def rates(self, threshold: float) -> tuple[float, float]:
+        """η_TP and η_FP: how often acceptable tokens, and others, are at or above the threshold."""
+        passed = self.probabilities >= threshold
+        return float(passed[self.acceptable].mean()), float(passed[~self.acceptable].mean())
+
+    def auc(self) -> float:
+        """The probability that an acceptable token scores above another one; ties count half."""
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(self.acceptable, self.probabilities))
+
+    def curve(self) -> list[tuple[float, ...]]:
+        """(threshold, η_TP, η_FP) at `CURVE_POINTS` thresholds from 0 to 1."""
+        return [
+            (round(threshold, 4), *(round(rate, 4) for rate in self.rates(threshold)))
+            for threshold in np.linspace(0, 1, CURVE_POINTS).tolist()
+        ]
+
+    def to_json(self, threshold: float) -> dict[str, Any]:
+        """The scores that are kept beside a verifier."""
+        eta_tp, eta_fp = self.rates(threshold)
+        return {
+            "samples": len(self.acceptable),
+            "acceptable": float(self.acceptable.mean()),
+            "auc": self.auc(),
+            "eta_tp": eta_tp,
+            "eta_fp": eta_fp,
+        }
 
 
 Parts = dict[Part, Samples]
@@ -130,7 +169,3 @@ def _scores(layer: LogisticLayer, samples: Samples, plan: VerifierPlan) -> Score
             "use more text, or another lambda"
         )
     return Scores(layer.probabilities(features), acceptable)
-
-
-def _listed(choices: Any) -> str:
-    return " or ".join(get_args(choices))
