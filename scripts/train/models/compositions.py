@@ -13,17 +13,7 @@ from random import Random
 
 from .sample import UNKNOWN, Asking, Sample, answering, asked, token_estimate
 from .statements import is_held_out
-from .values import (
-    capitalized,
-    draw,
-    fill,
-    form,
-    generate,
-    read_blocks,
-    slots_of,
-    word,
-    word_set,
-)
+from .values import capitalized, draw, fill, form, generate, read_blocks, slots_of, word, word_set
 
 _BLOCKS = "compositions.txt"
 _LONGEST = 84  # words and punctuation marks of a document

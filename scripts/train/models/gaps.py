@@ -66,7 +66,7 @@ def _document(r: Random, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
         return [fact(r).text for _ in range(r.choice([1, 2, 3]))], {}
     if x < 0.35:
         return turns_of(composition(r))[0].split("\n"), {}
-    taken, _, _ = passage(r, corpus, False, 15, r.choice([30, 45, 66]))
+    taken, _, _ = passage(r, corpus, 15, r.choice([30, 45, 66]))
     first = r.randrange(len(taken))
     taken = taken[first : first + r.choice([1, 1, 2, 3])]
     if r.random() < 0.25:

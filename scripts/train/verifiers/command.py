@@ -40,8 +40,7 @@ def verifier(
         ),
     ] = "hidden+confidence",
     ratio: Annotated[
-        float,
-        option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", default="1.2"),
+        float, option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", default="1.2")
     ] = 1.2,
     threshold: Annotated[
         float, option("τ: a token below it goes to the target.", default="0.5")

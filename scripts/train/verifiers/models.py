@@ -84,11 +84,7 @@ class BatchedModel:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
             options["position_ids"] = positions[:, -tokens.shape[1] :]
         output = self._model(
-            input_ids=tokens,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=True,
-            **options,
+            input_ids=tokens, attention_mask=mask, past_key_values=cache, use_cache=True, **options
         )
         log_probabilities = output.logits[:, -1].float().log_softmax(-1)
         return RowOutputs(log_probabilities, self._read[:, -1].float()), output.past_key_values
