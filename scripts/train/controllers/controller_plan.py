@@ -3,19 +3,34 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from cyclopts import Parameter
+from rich.table import Table
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.cli.console import messages, output, say
+from dragonrt.cli.loading import counting
+from dragonrt.cli.options import option
 from dragonrt.control.learned import Encoding, Learned, NetworkWeights
-from dragonrt.control.policies import Action, Heuristic
+from dragonrt.control.policies import Heuristic
 from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.link.profile import LinkProfile
-from scripts.train.controllers.course import Environment, IterationCosts
+from scripts.train.artefact import save_controller
+from scripts.train.controllers.course import (
+    Environment,
+    EpisodeScore,
+    IterationCosts,
+    best,
+    evaluate,
+    grid,
+)
 from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
-from scripts.train.controllers.evaluation import EpisodeScore, best, evaluate, grid
 from scripts.train.controllers.model_pair import ModelPair, Tasks
-from scripts.train.controllers.prompt import Prompt
+from scripts.train.controllers.prompt import Prompt, bundled_prompts, corpus_prompts
 from scripts.train.controllers.recording import PairRecording, RecordedEnvironment
 
 EPISODES_PER_TEXT = 2
@@ -92,56 +107,47 @@ def _weights(network: QNetwork) -> NetworkWeights:
     return NetworkWeights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Scores of the same held-out episodes, by who controlled them."""
-
-    untrained: EpisodeScore
-    learned: EpisodeScore
-    best_static: Action
-    static: EpisodeScore
-    heuristic: EpisodeScore
-
-    def rows(self) -> dict[str, EpisodeScore]:
-        """Return the scores by each controller's name."""
-        length, resolution = self.best_static.length, self.best_static.resolution
-        return {
-            "untrained": self.untrained,
-            "learned": self.learned,
-            f"best static, L = {length}, ℓ = {resolution}": self.static,
-            f"heuristic, ℓ = {resolution}": self.heuristic,
-        }
-
-
 def compare(
     learned: Learned, before: Learned, environment: Environment, seeds: range
-) -> Comparison:
-    """Compare a controller with its beginnings, the best fixed action and the heuristic.
+) -> dict[str, EpisodeScore]:
+    """Return scores of the same episodes by who controls them.
 
-    The heuristic has the resolution of the best fixed action.
+    A controller, its beginnings, the best fixed action, and the heuristic at that one's resolution.
     """
     statics = grid(environment, learned.encoding.lengths, learned.encoding.resolutions, seeds)
     chosen = best(statics)
-    untrained, trained, heuristic = (
-        evaluate(controller, environment, seeds)
-        for controller in (before, learned, Heuristic(chosen.resolution))
-    )
-    return Comparison(untrained, trained, chosen, statics[chosen], heuristic)
+    heuristic = Heuristic(chosen.resolution)
+    return {
+        "untrained": evaluate(before, environment, seeds),
+        "learned": evaluate(learned, environment, seeds),
+        f"best static, L = {chosen.length}, ℓ = {chosen.resolution}": statics[chosen],
+        f"heuristic, ℓ = {chosen.resolution}": evaluate(heuristic, environment, seeds),
+    }
 
 
-@dataclass(frozen=True, slots=True)
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerPlan:
-    """Everything but the models and the prompts; `steps` blocks are tried in training."""
+    """Everything but the models and the prompts."""
 
-    codec: str = "qs:100"
-    lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10)
-    resolutions: tuple[int, ...] = (2, 3, 5, 10, 25, 50, 100)
-    link: str = "nb-iot-markov"
-    temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-    max_tokens: int = 64
-    texts: int = 600
-    steps: int = 300_000
-    seed: int = 0
+    codec: Annotated[
+        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", default="qs:100")
+    ] = "qs:100"
+    lengths: Annotated[tuple[int, ...], Parameter(parse=False)] = (1, 2, 3, 4, 5, 6, 8, 10)
+    resolutions: Annotated[tuple[int, ...], Parameter(parse=False)] = (2, 3, 5, 10, 25, 50, 100)
+    link: Annotated[
+        str, option("Profile of a link with Markov rates upwards.", default="nb-iot-markov")
+    ] = "nb-iot-markov"
+    temperatures: Annotated[
+        tuple[float, ...],
+        option("Answers have one of these.", "--temperature", default="0, 0.2 ... 1"),
+    ] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    max_tokens: Annotated[int, Parameter(parse=False)] = 64
+    texts: Annotated[
+        int, option("Answers recorded; a third is held out.", default="600", low=3)
+    ] = 600
+    steps: Annotated[int, option("Blocks that are tried.", default="300000", low=1)] = 300_000
+    seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0
 
     def tasks(self, prompts: tuple[Prompt, ...]) -> Tasks:
         """Return the tasks of answering these prompts."""
@@ -168,7 +174,7 @@ class ControllerPlan:
 
     def train(
         self, recording: PairRecording, progress: Callable[[int, int], None]
-    ) -> tuple[Learned, Comparison]:
+    ) -> tuple[Learned, dict[str, EpisodeScore]]:
         """Learn from a recording's first part; compare on its second part.
 
         Raises TrainingError if the recording is of another codec or of other resolutions.
@@ -202,7 +208,60 @@ class ControllerPlan:
             **asdict(self),
             "costs": asdict(costs),
             "held_out_tokens_per_s": {
-                name: round(score.tokens_per_s, 3) for name, score in compared.rows().items()
+                name: round(score.tokens_per_s, 3) for name, score in compared.items()
             },
         }
         return replace(learned, trained_on=about), compared
+
+
+DRAFT, TARGET = "dragon-draft", "dragon-small"
+
+
+def controller(
+    *,
+    out: Annotated[Path, option("Where its two files go.", kind="FILE")],
+    draft: Annotated[
+        str, option("Draft model: bundled name, directory or hub id.", default=DRAFT)
+    ] = DRAFT,
+    target: Annotated[str, option("Target model, of the same tokenizer.", default=TARGET)] = TARGET,
+    corpus: Annotated[
+        Path | None,
+        option("Questions, or text to be continued; else the sample questions.", kind="PATH"),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        option("Recorded answers, which are made if it is missing, else used.", kind="FILE"),
+    ] = None,
+    plan: ControllerPlan = ControllerPlan(),
+) -> None:
+    """Train a controller by Double DQN, and compare it with every fixed action.
+
+    The comparison is on held-out answers and courses of the uplink.
+    """
+    if trace is not None and trace.exists():
+        recording = PairRecording.load(trace)
+    else:
+        with messages.status("loading the models"):
+            pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
+        model = pair.target
+        prompts = bundled_prompts(model) if corpus is None else corpus_prompts(model, corpus)
+        with counting("recording") as progress:
+            recording = plan.record(pair, plan.tasks(prompts), progress)
+        if trace is not None:
+            recording.save(trace)
+    with counting("learning") as progress:
+        learned, compared = plan.train(recording, progress)
+    saved = save_controller(learned, out)
+    _print(compared)
+    say("saved as {} and {}".format(*saved))
+
+
+def _print(compared: dict[str, EpisodeScore]) -> None:
+    """Print a row per controller, on the same held-out episodes."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("controller")
+    table.add_column("reward", justify="right")
+    table.add_column("tokens/s", justify="right")
+    for name, score in compared.items():
+        table.add_row(name, f"{score.mean_reward:.2f}", f"{score.tokens_per_s:.2f}")
+    output.print(table)

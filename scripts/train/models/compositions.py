@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
+from .notes import is_held_out
 from .sample import UNKNOWN, Asking, Sample, answering, asked, token_estimate
-from .statements import is_held_out
 from .values import capitalized, draw, fill, form, generate, read_blocks, slots_of, word, word_set
 
 _BLOCKS = "compositions.txt"

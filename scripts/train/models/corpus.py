@@ -6,12 +6,13 @@ optional, `factbook_facts.json` (fields of countries), `squad.json` (articles wi
 """
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dragonrt.errors import TrainingError
+
+from .values import pattern
 
 _HELD_OUT_ARTICLE = 50  # every 50th article of a text is held out
 _HELD_OUT_READINGS = 8  # the last articles with questions are held out
@@ -90,10 +91,6 @@ def _json_list(path: Path) -> list[Any]:
     return loaded
 
 
-_AFTER_QUOTE = r"(?<=[.!?][\"'])\s+(?=[A-Z\"])"
-_AFTER_STOP = r"(?<=[.!?])(?<!Mr\.)(?<!Mrs\.)(?<!Dr\.)(?<!St\.)(?<!\b[A-Z]\.)\s+(?=[A-Z\"'])"
-
-
 def sentences(text: str) -> list[str]:
     """Split a text into its sentences."""
-    return [s for s in re.split(f"{_AFTER_QUOTE}|{_AFTER_STOP}", text) if s]
+    return [s for s in pattern("sentence break").split(text) if s]

@@ -9,11 +9,10 @@ import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.markov import MarkovRates
-from scripts.train.controllers.course import IterationCosts
-from scripts.train.controllers.evaluation import best, evaluate, grid
+from scripts.train.controllers.course import IterationCosts, best, evaluate, grid
 from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.train.controllers.prompt import bundled_prompts
 from scripts.train.controllers.recording import PairRecording, RecordedEnvironment, RecordedText
-from scripts.train.controllers.task_prompts import bundled_prompts
 
 COSTS = IterationCosts(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
 
@@ -32,12 +31,11 @@ def recording(*texts: RecordedText) -> PairRecording:
 
 def test_a_recording_is_kept(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    texts = [
-        RecordedText(
-            *generator.random((3, n)), *generator.random((2, n, 2)), np.full((n, 2), 7 * n)
-        )
-        for n in (3, 1, 7)
-    ]
+    texts = []
+    for n in (3, 1, 7):
+        p, confidence, likeliest = generator.random((3, n))
+        q, overlap = generator.random((2, n, 2))
+        texts.append(RecordedText(p, confidence, likeliest, q, overlap, np.full((n, 2), 7 * n)))
     made = recording(*texts)
     made.save(tmp_path / "made.npz")
     again = PairRecording.load(tmp_path / "made.npz")
