@@ -22,8 +22,7 @@ from dragonrt.sampling.aggregation import (
     expected_acceptance_algorithm1,
     side_weights,
 )
-from dragonrt.side import Side
-from dragonrt.traces.timeline import SIDES
+from dragonrt.side import SIDES, Side
 from scripts.papers.model_sides import document_reader
 from scripts.papers.sample_sides import LoadedSide
 

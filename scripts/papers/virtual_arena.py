@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,8 +16,14 @@ from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.node.hosts import Hosts
 from dragonrt.side import Side
 from dragonrt.testing import loop
-from dragonrt.testing.pair import MakeModel, SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedSaid
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import (
+    Script,
+    ScriptedModel,
+    SimulatedContext,
+    SimulatedModel,
+    SimulatedSaid,
+)
 from dragonrt.traces.file import Sink
 from scripts.papers.arena import Arena, Given, emulated
 
@@ -27,7 +33,7 @@ def scripted(
     script: Script,
     forward_s: float,
     sinks: tuple[Sink, ...] = (),
-    make_model: MakeModel = ScriptedModel,
+    make_model: Callable[[Side, Script], SimulatedModel] = ScriptedModel,
 ) -> SimulatedSide:
     """Return a side that answers by its script, each forward in so many seconds."""
     return SimulatedSide(

@@ -14,12 +14,12 @@ COMMANDS = {
     "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
     "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
     "controller": (
-        "controllers.command",
+        "controllers.controller_plan",
         "Train a controller by Double DQN, and compare it with every fixed action, on held-out "
         "answers and courses of the uplink.",
     ),
     "verifier": (
-        "verifiers.command",
+        "verifiers.training",
         "Train a verifier for a pair of models; scores are those on held-out text.",
     ),
 }

@@ -24,9 +24,8 @@ from scripts.train.models.corpus import Corpus
 from scripts.train.models.evaluate import load
 from scripts.train.models.gaps import gaps
 from scripts.train.models.mixture import sources
-from scripts.train.models.notes import note
+from scripts.train.models.notes import is_held_out, note, statements
 from scripts.train.models.sample import UNKNOWN, Sample
-from scripts.train.models.statements import is_held_out, statements
 from scripts.train.models.tokenizer import train_tokenizer
 from scripts.train.models.train import Settings, train
 

@@ -17,7 +17,7 @@ from dragonrt.distributions import codec, mix, total_variation
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.traces.timeline import SIDES
+from dragonrt.side import SIDES
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, estimate, grouped, having, mean

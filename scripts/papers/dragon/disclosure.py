@@ -27,9 +27,9 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.redaction import MARKER
+from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.statistics import statistics
-from dragonrt.traces.timeline import SIDES
 from scripts.papers import charts
 from scripts.papers.dragon.crossing import (
     Overheard,

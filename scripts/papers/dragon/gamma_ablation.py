@@ -20,8 +20,7 @@ from dragonrt.distributions import codec
 from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
-from dragonrt.traces.timeline import SIDES
+from dragonrt.side import SIDES, Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, exactly, having, mean, significant

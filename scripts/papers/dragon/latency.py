@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.traces.timeline import SIDES
+from dragonrt.side import SIDES
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import Asked
 from scripts.papers.framework import Clock, Progress, Settings

@@ -18,6 +18,7 @@ from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import SIDES
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace

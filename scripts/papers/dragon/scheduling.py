@@ -23,9 +23,9 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
-from dragonrt.traces.timeline import SIDES
 from scripts.papers import charts
 from scripts.papers.framework import (
     Clock,

@@ -23,10 +23,10 @@ from scripts.papers.intervals import Interval, Row, grouped, having, paired
 from scripts.papers.model_sides import BlockPace, RecalledAnswers
 from scripts.papers.speculation import model_pair
 from scripts.train.controllers.controller_plan import ControllerPlan
-from scripts.train.controllers.evaluation import best, evaluate, grid
+from scripts.train.controllers.course import best, evaluate, grid
 from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.train.controllers.prompt import bundled_prompts, corpus_prompts
 from scripts.train.controllers.recording import RecordedEnvironment
-from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"

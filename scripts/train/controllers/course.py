@@ -1,4 +1,4 @@
-"""What any environment for controllers shares: its interface, time, and the state it shows.
+"""What environments for controllers share: the interface, the time, and the state they show.
 
 An episode is one answer over one course of the uplink. Time is that of QSV Eq. 9, with the bits of
 frames and a round trip besides; the reward of an iteration is the expected number of its new tokens
@@ -15,21 +15,20 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.policies import Action, ControlState
+from dragonrt.control.policies import Action, Controller, ControlState, Static
 from dragonrt.link.markov import MarkovChannel, MarkovRates
-from scripts.train.controllers.iteration import iteration_latency
 
 
 @dataclass(frozen=True, slots=True)
 class IterationCosts:
     """What an iteration's time is made of, in seconds, bit and bit/s.
 
-    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link (its
-    latency both ways) beside what the bits take. 10 and 50 ms are the order of a model of 125 M
-    parameters on an edge GPU and one of 13 B on a server's, the pair of QSV section V.
+    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link beside what
+    the bits take. 10 and 50 ms are the order of a model of 125 M parameters on an edge GPU and one
+    of 13 B on a server's, the pair of QSV section V.
 
-    `frame_bits` go up with each block beside its distributions and tokens: the header and fields of
-    its frame, 20 bytes. QSV counts none, but here they are as much as one or two tokens take.
+    `frame_bits` are the header and fields of a block's frame. QSV counts none, but here they are as
+    much as one or two tokens take.
     """
 
     up: MarkovRates
@@ -67,16 +66,29 @@ class Environment(Protocol):
 
 
 def estimated_accepted(
-    stands: Sequence[float] | NDArray[np.float64], overlap: Sequence[float] | NDArray[np.float64]
+    acceptance: Sequence[float] | NDArray[np.float64],
+    overlap: Sequence[float] | NDArray[np.float64],
 ) -> float:
-    """A of QSV Eq. 14, from one sample of a block: the number of tokens that will be accepted.
+    """Estimate A of QSV Eq. 14 from one sample of a block: how many tokens will be accepted.
 
-    `stands` are the probabilities that the tokens of the block are accepted, `overlap` those that
-    any token drafted at their places is, Σ min(p, q̂). The last factor of each product is taken in
-    expectation, which leaves the mean as it is and takes away most of the noise.
+    `acceptance` are the probabilities that the tokens of the block are accepted, `overlap` those
+    that any token drafted at their places is, Σ min(p, q̂). The last factor of each product is taken
+    in expectation, which leaves the mean as it is and takes away most of the noise.
     """
-    before = np.concatenate(([1.0], np.cumprod(stands)[:-1]))
+    before = np.concatenate(([1.0], np.cumprod(acceptance)[:-1]))
     return float(before @ np.asarray(overlap))
+
+
+def iteration_latency(costs: IterationCosts, length: int, bits: float, up_rate: float) -> float:
+    """Return T = L T_slm + L (log2 V + b) / R_up + T_llm + log2(V (L + 1)) / R_down, in seconds.
+
+    `bits` describe the distribution of each of `length` tokens, on average; rates in bit/s.
+    Propagation delay and framing are not part of the model (SPEC 2; QSV Eq. 7 - 9).
+    """
+    up_bits = length * (math.log2(costs.vocabulary) + bits)
+    down_bits = math.log2(costs.vocabulary * (length + 1))
+    drafting = length * costs.draft_s
+    return drafting + up_bits / up_rate + costs.target_s + down_bits / costs.down_rate
 
 
 class Course:
@@ -90,7 +102,7 @@ class Course:
         self._accepted = self._drafted = 0
 
     def state(self, next_confidence: float) -> ControlState:
-        """What a controller sees now."""
+        """Return what a controller sees now."""
         rate = self._channel.rate_at(self._now_s)
         return ControlState(
             tuple(self._confidences), next_confidence, rate, self._accepted, self._drafted
@@ -99,7 +111,7 @@ class Course:
     def iteration(
         self, drafted: int, bits: float, accepted: int, confidences: Sequence[float]
     ) -> float:
-        """Account for one block and give its time in seconds.
+        """Account for one block and return its time in seconds.
 
         Its distributions and tokens took `bits` altogether, its frame the costs' more;
         `confidences` are those of the new tokens that `ControlState` is to list.
@@ -108,16 +120,65 @@ class Course:
         ready_s = self._now_s + drafted * costs.draft_s
         sent = bits + costs.frame_bits
         sending_s = self._channel.departure_s(ready_s, sent) - ready_s
-        seconds = costs.round_trip_s + iteration_latency(
-            drafted,
-            sent / drafted - math.log2(costs.vocabulary),  # the token is among the bits already
-            vocabulary=costs.vocabulary,
-            draft_s=costs.draft_s,
-            target_s=costs.target_s,
-            up_rate=sent / sending_s,  # the mean while the block is sent
-            down_rate=costs.down_rate,
-        )
+        distribution = sent / drafted - math.log2(costs.vocabulary)  # without the token's own bits
+        mean_rate = sent / sending_s  # while the block is sent
+        latency_s = iteration_latency(costs, drafted, distribution, mean_rate)
+        seconds = costs.round_trip_s + latency_s
         self._now_s += seconds
         self._accepted, self._drafted = accepted, min(drafted, accepted + 1)
         self._confidences.extend(confidences)
         return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeScore:
+    """Totals over episodes; `reward` is the sum over iterations of their reward."""
+
+    tokens: int
+    seconds: float
+    iterations: int
+    reward: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The throughput over all episodes."""
+        return self.tokens / self.seconds
+
+    @property
+    def mean_reward(self) -> float:
+        """The reward of an iteration, in tokens per second."""
+        return self.reward / self.iterations
+
+
+def evaluate(
+    controller: Controller, environment: Environment, seeds: Sequence[int]
+) -> EpisodeScore:
+    """The episodes of these seeds under a controller."""
+    tokens = iterations = 0
+    seconds = reward = 0.0
+    for seed in seeds:
+        state, done = environment.reset(seed), False
+        while not done:
+            step = environment.step(controller.choose(state))
+            state, done = step.state, step.done
+            tokens += step.tokens
+            seconds += step.seconds
+            reward += step.reward
+            iterations += 1
+    return EpisodeScore(tokens, seconds, iterations, reward)
+
+
+def grid(
+    environment: Environment,
+    lengths: Sequence[int],
+    resolutions: Sequence[int],
+    seeds: Sequence[int],
+) -> dict[Action, EpisodeScore]:
+    """The score of every fixed action."""
+    actions = [Action(length, resolution) for length in lengths for resolution in resolutions]
+    return {action: evaluate(Static(action), environment, seeds) for action in actions}
+
+
+def best(scores: dict[Action, EpisodeScore]) -> Action:
+    """The action of the highest throughput; ties: the first."""
+    return max(scores, key=lambda action: scores[action].tokens_per_s)

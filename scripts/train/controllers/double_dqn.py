@@ -24,22 +24,19 @@ class Problem(Protocol):
         """Begin the episode of this number."""
 
     def step(self, action: int) -> tuple[Features, float, bool]:
-        """The features then, the reward, and whether the episode is over."""
+        """Return the features then, the reward, and whether the episode is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
     """How long and how fast is learned.
 
-    An episode's end is no end of what is worth having: the next one goes on alike, so the value of
-    what comes then is taken from the features at the end (a time limit, not a terminal state). With
-    the discount 0 nothing that comes counts: an action's value is its own reward.
-
-    What is learned is the running average of the weights, to which each improvement contributes the
-    share `averaging`: single ones are noisy.
+    An episode's end is a time limit, not a terminal state: the value of what comes then is that of
+    the features at the end. With the discount 0 an action's value is its own reward.
 
     Every `train_every` steps, once `warm_up` transitions are there, a `batch` of the newest
     `capacity` improves the network; after `copy_every` improvements the older copy is renewed.
+    The result is a running average of the weights; each improvement adds the share `averaging`.
     """
 
     steps: int
@@ -57,10 +54,7 @@ class Hyperparameters:
     last_epsilon: float = 0.4
 
     def epsilon(self, step: int) -> float:
-        """The share of random actions: it falls over the first half, then stays.
-
-        What is learned does not depend on it: the value is of the best action, whatever was tried.
-        """
+        """Return the share of random actions: it falls over the first half, then stays."""
         gone = min(1.0, 2 * step / self.steps)
         return self.first_epsilon + gone * (self.last_epsilon - self.first_epsilon)
 
@@ -98,18 +92,15 @@ class Replay:
         self._actions[at], self._rewards[at] = action, reward
         self._added += 1
 
-    def sample(
-        self, size: int, generator: np.random.Generator
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """`size` of them with replacement: before, actions, rewards, after."""
+    def sample(self, size: int, generator: np.random.Generator) -> list[Tensor]:
+        """Draw `size` of them with replacement: before, actions, rewards, after."""
         at = generator.integers(len(self), size=size)
         arrays = (self._before, self._actions, self._rewards, self._after)
-        before, actions, rewards, after = (torch.from_numpy(array[at]) for array in arrays)
-        return before, actions, rewards, after
+        return [torch.from_numpy(array[at]) for array in arrays]
 
 
 def initial(inputs: int, hidden: int, actions: int, seed: int) -> QNetwork:
-    """The network that training with this seed begins from."""
+    """Return the network that training with this seed begins from."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         return QNetwork(inputs, hidden, actions)
@@ -122,7 +113,7 @@ def learn(
     seed: int,
     progress: Callable[[int, int], None],
 ) -> QNetwork:
-    """The network after `settings.steps` steps in `problem`; episodes are numbered from `seed`."""
+    """Return the network after `settings.steps` steps; episodes are numbered from `seed`."""
     generator = np.random.default_rng(seed)
     episode = seed
     features = problem.reset(episode)
@@ -138,71 +129,43 @@ def learn(
     improved = 0
     for step in range(settings.steps):
         progress(step, settings.steps)
-        action = _explored(network, features, actions, settings.epsilon(step), generator)
+        if generator.random() < settings.epsilon(step):
+            action = int(generator.integers(actions))
+        else:
+            with torch.inference_mode():
+                action = int(network(torch.from_numpy(features)).argmax())
         after, reward, done = problem.step(action)
         replay.add(features, action, reward, after)
         if done:
             episode += 1
             after = problem.reset(episode)
         features = after
-        if len(replay) >= settings.warm_up and step % settings.train_every == 0:
-            sample = replay.sample(settings.batch, generator)
-            _improve(network, older, optimizer, sample, settings.discount)
-            improved += 1
-            _contribute(network, average, max(settings.averaging, 1 / improved))
-            if improved % settings.copy_every == 0:
-                older.load_state_dict(network.state_dict())
+        if len(replay) < settings.warm_up or step % settings.train_every:
+            continue
+        before, tried, rewards, then = replay.sample(settings.batch, generator)
+        values = network(before).gather(1, tried.unsqueeze(1)).squeeze(1)
+        # Values are means: a loss that grows more slowly than the square is drawn to the median.
+        wanted = targets(network, older, rewards, then, settings.discount)
+        loss = nn.functional.mse_loss(values, wanted)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        optimizer.step()
+        improved += 1
+        with torch.no_grad():
+            share = max(settings.averaging, 1 / improved)
+            for mean, weight in zip(average.parameters(), network.parameters(), strict=True):
+                mean.lerp_(weight, share)
+        if improved % settings.copy_every == 0:
+            older.load_state_dict(network.state_dict())
     return average
 
 
 def targets(
-    network: QNetwork,
-    older: QNetwork,
-    rewards: Tensor,
-    after: Tensor,
-    discount: float,
+    network: QNetwork, older: QNetwork, rewards: Tensor, after: Tensor, discount: float
 ) -> Tensor:
-    """r + γ Q'(s', argmax_a Q(s', a)): [B]."""
+    """Return r + γ Q'(s', argmax_a Q(s', a)): [B]."""
     with torch.no_grad():
         chosen = network(after).argmax(dim=1, keepdim=True)
         valued = older(after).gather(1, chosen).squeeze(1)
     wanted: Tensor = rewards + discount * valued
     return wanted
-
-
-def _explored(
-    network: QNetwork,
-    features: Features,
-    actions: int,
-    epsilon: float,
-    generator: np.random.Generator,
-) -> int:
-    """The action of the highest value or, with probability ε, any."""
-    if generator.random() < epsilon:
-        return int(generator.integers(actions))
-    with torch.inference_mode():
-        return int(network(torch.from_numpy(features)).argmax())
-
-
-def _improve(
-    network: QNetwork,
-    older: QNetwork,
-    optimizer: torch.optim.Optimizer,
-    sample: tuple[Tensor, Tensor, Tensor, Tensor],
-    discount: float,
-) -> None:
-    before, actions, rewards, after = sample
-    values = network(before).gather(1, actions.unsqueeze(1)).squeeze(1)
-    wanted = targets(network, older, rewards, after, discount)
-    # Values are means: a loss that grows more slowly than the square is drawn to the median.
-    loss = nn.functional.mse_loss(values, wanted)
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
-    optimizer.step()
-
-
-def _contribute(network: QNetwork, average: QNetwork, share: float) -> None:
-    """Move the average by a share towards the network."""
-    with torch.no_grad():
-        for mean, weight in zip(average.parameters(), network.parameters(), strict=True):
-            mean.lerp_(weight, share)

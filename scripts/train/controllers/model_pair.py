@@ -17,6 +17,7 @@ from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
 from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.recording import PairRecording, RecordedText
+from scripts.train.verifiers.models import require_same_tokens
 
 Progress = Callable[[int, int], None]
 
@@ -55,17 +56,6 @@ class AnswerReader:
         return [each.p for each in said]
 
 
-def _difference(draft: LanguageModel, target: LanguageModel) -> str:
-    """What two tokenizers differ in, in a few words."""
-    if draft.vocabulary != target.vocabulary:
-        return f"{draft.vocabulary} and {target.vocabulary} tokens"
-    for token in range(draft.vocabulary):
-        ours, theirs = draft.decode([token]), target.decode([token])
-        if ours != theirs:
-            return f"token {token} is {ours!r} and {theirs!r}"
-    return "the same tokens, but texts are cut in other ways"
-
-
 @dataclass(frozen=True, slots=True)
 class ModelPair:
     """A draft model and the target that verifies what it drafts.
@@ -77,16 +67,7 @@ class ModelPair:
     target: LanguageModel
 
     def __post_init__(self) -> None:
-        if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
-            raise TrainingError(
-                f"{self.draft.name} and {self.target.name} have different tokenizers: "
-                f"choose a pair with one ({_difference(self.draft, self.target)})"
-            )
-        if self.draft.vocabulary != self.target.vocabulary:
-            raise TrainingError(
-                f"{self.draft.name} gives probabilities of {self.draft.vocabulary} tokens, "
-                f"{self.target.name} of {self.target.vocabulary}: choose a pair with as many"
-            )
+        require_same_tokens(self.draft, self.target)
 
     def record(
         self,
@@ -96,8 +77,16 @@ class ModelPair:
         seeds: Sequence[int],
         progress: Progress,
     ) -> PairRecording:
-        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
-        coder = resolved_codec(codec_name, self.target.vocabulary)
+        """Let the target do the tasks of these numbers; note what both gave to its tokens.
+
+        Raises TrainingError for a codec without a resolution to choose.
+        """
+        coder = codec(codec_name, self.target.vocabulary)
+        if not coder.has_resolution:
+            raise TrainingError(
+                f"the codec {codec_name} has no resolution to choose: use qs:L, ksqs:K:L or "
+                "csqs:BETA:L"
+            )
         texts = []
         for number, seed in enumerate(seeds):
             progress(number, len(seeds))
@@ -129,16 +118,6 @@ class ModelPair:
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)
         return tokens, distributions
-
-
-def resolved_codec(name: str, vocabulary: int) -> Codec:
-    """The codec called `name`. Raises TrainingError for one without a resolution to choose."""
-    coder = codec(name, vocabulary)
-    if not coder.has_resolution:
-        raise TrainingError(
-            f"the codec {name} has no resolution to choose: use qs:L, ksqs:K:L or csqs:BETA:L"
-        )
-    return coder
 
 
 def _recorded(

@@ -1,7 +1,14 @@
 """The prompts that pairs of models are trained and measured on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import TrainingError
+from retrieval.documents import load
+from scripts.train.verifiers.texts import asked_and_answered, read_corpus
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
@@ -29,3 +36,56 @@ def answer_prompt(model: "LanguageModel", text: str) -> Prompt:
 def prose_prompt(model: "LanguageModel", text: str) -> Prompt:
     """Return the prompt of prose."""
     return Prompt("prose", tuple(model.encode(text)))
+
+
+PROMPT_TOKENS = 64
+"""How much of a text is given to be continued."""
+
+
+def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
+    """The sample questions, each with a document that helps, and the sample documents' beginnings.
+
+    In the form that the model is asked in. There are about as many of either kind: the questions
+    come several times.
+    """
+    asked = [
+        _document(model, bundled.documents(side) / name)
+        + model.prompt.question_text((), question.text)
+        for question in bundled.questions()
+        for side, name in question.evidence
+    ]
+    begun = [
+        _document(model, path)
+        for side in ("device", "cloud")
+        for path in sorted(bundled.documents(side).iterdir())
+    ]
+    answers = [answer_prompt(model, text) for text in asked * max(1, len(begun) // len(asked))]
+    prose = [prose_prompt(model, text) for text in begun]
+    return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in prose))
+
+
+def corpus_prompts(model: LanguageModel, path: Path) -> tuple[Prompt, ...]:
+    """The questions of a text file, or of all files below a directory.
+
+    What precedes an answer is a prompt; a text without lines that begin with `Answer:` is cut into
+    pieces. Raises TrainingError if there is neither.
+    """
+    prompts: list[Prompt] = []
+    for text in read_corpus(path):
+        asked = [answer_prompt(model, each) for each, _ in asked_and_answered(text)]
+        prompts += asked or _pieces(prose_prompt(model, text))
+    if not prompts:
+        raise TrainingError(
+            f"{path} holds no question with a line `Answer:`, and no text of {PROMPT_TOKENS} tokens"
+        )
+    return tuple(prompts)
+
+
+def _pieces(prose: Prompt) -> list[Prompt]:
+    starts = range(0, len(prose.tokens) - PROMPT_TOKENS + 1, PROMPT_TOKENS)
+    return [replace(prose, tokens=prose.tokens[start : start + PROMPT_TOKENS]) for start in starts]
+
+
+def _document(model: LanguageModel, path: Path) -> str:
+    document = load(path)
+    return model.prompt.document_text(document.title, document.text)

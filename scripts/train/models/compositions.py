@@ -8,12 +8,12 @@ of another entity. No clause has a form that is held out for evaluation.
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from random import Random
 
+from .notes import is_held_out
 from .sample import UNKNOWN, Asking, Sample, answering, asked, token_estimate
-from .statements import is_held_out
-from .values import capitalized, draw, fill, generate, read_blocks, slots_of, word
+from .values import capitalized, draw, fill, form, generate, read_blocks, slots_of, word, word_set
 
 _BLOCKS = "compositions.txt"
 _LONGEST = 84  # words and punctuation marks of a document
@@ -81,12 +81,12 @@ def composition(r: Random, asking: Asking = None, turns: int | None = None) -> S
 Made = tuple[str, list[tuple[str, str]], list[str]]  # document, known pairs, foreign questions
 
 
-@lru_cache(maxsize=1)
+@cache
 def _parts() -> dict[str, list[str]]:
     return read_blocks(_BLOCKS)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _kinds() -> tuple[_Kind, ...]:
     found = []
     for heading in ("person", "thing", "occasion", "house"):
@@ -103,7 +103,7 @@ def _kinds() -> tuple[_Kind, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _verbs() -> list[list[str]]:
     return [entry.split("/") for entry in " ".join(_parts()["verb"]).rstrip(" |").split(" | ")]
 
@@ -301,7 +301,8 @@ def _disagreement(r: Random) -> Made:
     known, foreign = [], []
     for source, answer in [*zip(sources, values, strict=False), (names[2], "")]:
         question, _ = _question(r, _Told(kind, entity, attribute, answer))
-        low = question[0].lower() + question[1:] if question.split()[0] in _OPENERS else question
+        opens = question.split()[0] in word_set("question opener")
+        low = question[0].lower() + question[1:] if opens else question
         text = r.choice(
             [f"According to {source}, {low}", f"{question.rstrip('?.')} according to {source}?"]
         )
@@ -312,10 +313,10 @@ def _disagreement(r: Random) -> Made:
     return document, [k for k in known if sources[0] != sources[1]], foreign
 
 
-_OPENERS = frozenset(
-    ["What", "Which", "Where", "When", "Who", "Whom", "Whose", "How", "On", "In", "At", "To",
-     "Under", "For", "By", "From", "With", "Why", "Do", "Tell", "Can", "Could"]
-)  # fmt: skip
+_WHEN = (
+    "{on {date}|on {weekday}|last week|at {time}|in {month}|in {year}|yesterday evening|"
+    "early in the morning|two days ago|before lunch}"
+)
 
 
 def _events(r: Random) -> Made:
@@ -333,18 +334,11 @@ def _events(r: Random) -> Made:
             continue
         seen |= {who, what, companion}
         roles = {
-            "when": r.choice(
-                ["on " + generate(r, "date"), "on " + word(r, "weekday"), "last week",
-                 "at " + generate(r, "time"), "in " + word(r, "month"), "in " + generate(r, "year"),
-                 "yesterday evening", "early in the morning", "two days ago", "before lunch"]
-            ),
-            "where": r.choice(
-                [generate(r, "loc"), "in " + generate(r, "city"), "at the " + word(r, "landmark"),
-                 "in the " + word(r, "homeroom"), "at " + generate(r, "company")]
-            ),
-            "why": "because " + generate(r, "reason"),
+            "when": form(r, _WHEN),
+            "where": form(r, "{{loc}|in {city}|at the {landmark}|in the {homeroom}|at {company}}"),
+            "why": form(r, "because {reason}"),
             "with": f"with {companion}",
-        }  # fmt: skip
+        }
         chances = {"when": 0.65, "where": 0.55, "why": 0.2, "with": 0.25}
         given = [role for role in roles if r.random() < chances[role]]
         if thing in ("the landmark", "p2", "company") and "where" in given:

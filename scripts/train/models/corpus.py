@@ -6,13 +6,16 @@ optional, `factbook_facts.json` (fields of countries), `squad.json` (articles wi
 """
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HELD_OUT_ARTICLE = 50  # every 50th article of a text is held out
-HELD_OUT_READINGS = 8  # the last articles with questions are held out
+from dragonrt.errors import TrainingError
+
+from .values import pattern
+
+_HELD_OUT_ARTICLE = 50  # every 50th article of a text is held out
+_HELD_OUT_READINGS = 8  # the last articles with questions are held out
 _LARGEST = 2_000_000  # characters of a text that count for its weight
 
 Article = list[str]
@@ -20,7 +23,7 @@ Country = dict[str, str | list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Passage:
     """A paragraph with real questions; an empty answer means that it does not answer them."""
 
     paragraph: str
@@ -28,74 +31,53 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Prose:
-    """Texts as lists of articles, with the weight by which a text is drawn."""
+class Corpus:
+    """Everything that samples are made from; each part but `texts` may be empty."""
 
     texts: tuple[list[Article], ...]
-    weights: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """Everything that samples are made from; each part but `prose` may be empty."""
-
-    prose: dict[bool, Prose]  # by "is held out"
+    weights: tuple[float, ...]  # by which a text is drawn
     countries: tuple[Country, ...]
-    readings: dict[bool, tuple[tuple[Reading, ...], ...]]  # by "is held out", then by article
+    readings: dict[bool, tuple[tuple[Passage, ...], ...]]  # by "is held out", then by article
     stray_questions: tuple[str, ...]
 
     @classmethod
     def read(cls, directory: Path) -> "Corpus":
-        """Read a corpus directory.
-
-        Raises:
-            FileNotFoundError: the directory holds no text.
-        """
-        texts = {p: _articles(p) for p in sorted(directory.glob("*.txt")) if _is_prose(p)}
-        if not texts:
-            raise FileNotFoundError(f"{directory} holds no *.txt; build_corpus.py writes a corpus")
+        """Read a corpus directory. Raises TrainingError if it holds no text."""
+        paths = [p for p in sorted(directory.glob("*.txt")) if p.name != "nq_questions.txt"]
+        if not paths:
+            raise TrainingError(f"{directory} holds no *.txt: `corpus` writes a directory of texts")
         stray = directory / "nq_questions.txt"
         articles = _readings(directory / "squad.json")
+        last = _HELD_OUT_READINGS
+        texts = {path.name: kept for path in paths if (kept := _articles(path))}
         return cls(
-            prose={held: _prose(texts, held) for held in (False, True)},
+            texts=tuple(texts.values()),
+            weights=tuple(_weight(name, kept) for name, kept in texts.items()),
             countries=tuple(_json_list(directory / "factbook_facts.json")),
-            readings={False: articles[:-HELD_OUT_READINGS], True: articles[-HELD_OUT_READINGS:]},
+            readings={False: articles[:-last], True: articles[-last:]},
             stray_questions=tuple(stray.read_text().splitlines()) if stray.exists() else (),
         )
 
 
-def _is_prose(path: Path) -> bool:
-    return path.name != "nq_questions.txt"
-
-
 def _articles(path: Path) -> list[Article]:
-    return [text.split("\n") for text in path.read_text().rstrip().split("\n\n")]
+    """Return the articles of a text that are not held out."""
+    articles = [text.split("\n") for text in path.read_text().rstrip().split("\n\n")]
+    if path.name == "squad-passages.txt":
+        return articles[:-_HELD_OUT_READINGS]
+    n = _HELD_OUT_ARTICLE
+    return [article for i, article in enumerate(articles) if i % n != n - 1]
 
 
-def _prose(texts: dict[Path, list[Article]], held_out: bool) -> Prose:
-    kept, weights = [], []
-    for path, articles in texts.items():
-        if path.name == "squad-passages.txt":
-            chosen = [] if held_out else articles[:-HELD_OUT_READINGS]
-        else:
-            last = HELD_OUT_ARTICLE - 1
-            chosen = [
-                article
-                for i, article in enumerate(articles)
-                if (i % HELD_OUT_ARTICLE == last) == held_out
-            ]
-        if chosen:
-            kept.append(chosen)
-            size = min(_LARGEST, sum(len(p) for article in chosen for p in article))
-            # Novels are many and their language is far from that of notes and articles.
-            weights.append(size * (0.5 if path.name.startswith("se-") else 1.6))
-    return Prose(tuple(kept), tuple(weights))
+def _weight(name: str, articles: list[Article]) -> float:
+    size = min(_LARGEST, sum(len(p) for article in articles for p in article))
+    # Novels are many and their language is far from that of notes and articles.
+    return size * (0.5 if name.startswith("se-") else 1.6)
 
 
-def _readings(path: Path) -> tuple[tuple[Reading, ...], ...]:
+def _readings(path: Path) -> tuple[tuple[Passage, ...], ...]:
     articles = (
         tuple(
-            Reading(p["context"], tuple((q, a) for q, a in p["qas"]))
+            Passage(p["context"], tuple((q, a) for q, a in p["qas"]))
             for p in article["paragraphs"]
             if p["qas"]
         )
@@ -109,9 +91,6 @@ def _json_list(path: Path) -> list[Any]:
     return loaded
 
 
-_AFTER_QUOTE = r"(?<=[.!?][\"'])\s+(?=[A-Z\"])"
-_AFTER_STOP = r"(?<=[.!?])(?<!Mr\.)(?<!Mrs\.)(?<!Dr\.)(?<!St\.)(?<!\b[A-Z]\.)\s+(?=[A-Z\"'])"
-
-
 def sentences(text: str) -> list[str]:
-    return [s for s in re.split(f"{_AFTER_QUOTE}|{_AFTER_STOP}", text) if s]
+    """Split a text into its sentences."""
+    return [s for s in pattern("sentence break").split(text) if s]

@@ -125,9 +125,7 @@ def _fact(
     takes_article = key in ("symbol", "river") or (key == "currency" and "the {v}" in statement)
     answer = "the " + value if takes_article else value
     return Fact(
-        f"{key} of {name}",
-        _put(statement, name, value),
-        ((_put(question, name, value), answer),),
+        f"{key} of {name}", _put(statement, name, value), ((_put(question, name, value), answer),)
     )
 
 

@@ -17,7 +17,7 @@ from dragonrt.cli.options import option
 from .corpus import Corpus
 from .countries import country_facts
 from .notes import note
-from .readings import real_questions
+from .prose import real_questions
 from .sample import UNKNOWN, Asking, Sample, answering
 from .values import read_lines
 

@@ -9,7 +9,7 @@ questions with such noise teach reading nearly as well as fluent ones (Lewis et 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from .compositions import composition
@@ -17,50 +17,19 @@ from .corpus import Corpus
 from .notes import fact
 from .prose import base_form, passage
 from .sample import UNKNOWN, Sample, answering, asked, turns_of
-from .values import capitalized, generate, word_lists
+from .values import capitalized, generate, pattern, word_lists, word_set
 
 _LONGEST = 70  # words of a document
 _UNKNOWN_SHARE = 0.25
 _WHOLE_SHARE = 0.5  # where a sentence has what can be asked for whole
-_NAME = re.compile(r"(?<=[a-z,;] )(?:(?:Mr|Mrs|Dr|Miss)\.? )?[A-Z][a-z]{2,}(?: [A-Z][a-z]{2,})*\b")
-_NUMBER = re.compile(r"\b\d[\d,.]*\d\b|\b\d\b")
-_DETERMINER = r"(?:the|a|an|his|her|its|their|our|my|some|every|no|this)"
-_AFTER_NOUN = (
-    r"(?=[.;:!?)]|$|, (?!and|or)| (?:of|in|at|on|is|are|was|were|but|that|which|who|for|with|to"
-    r"|by|from|will|has|have|had|can|could|would|may|must|as|than|because|when|where|if|until|under|over"
-    r"|into|about|before|after|between|not)\b)"
-)
-_MORE = rf"(?:,? (?:and|or) (?:{_DETERMINER} )?(?:[a-z-]+ )?[a-z-]{{3,}})"
-_NOUNS = re.compile(rf"\b({_DETERMINER} (?:[a-z-]+ )?[a-z-]{{3,}}{_MORE}?){_AFTER_NOUN}")
-_BARE = re.compile(
-    r"\b(?:for|of|in|with|by|to|as|from|into) "
-    rf"((?:[a-z-]{{3,}} )?[a-z-]{{4,}}{_MORE}?){_AFTER_NOUN}"
-)
-_PLACE = re.compile(
-    rf"\b((?:in|at|on|under|behind|near|inside|into|beside) {_DETERMINER}"
-    rf" (?:[a-z-]+ )?[a-z-]{{3,}}){_AFTER_NOUN}"
-)
-_DEED = re.compile(r"\bto (?!the\b|a\b|an\b)([a-z]+ [^.;:!?()\"]{6,70})(?=[.;:!?]|$)")
-_CAUSE = re.compile(r"\bbecause ([^.;:!?()\"]{8,70})(?=[.;:!?]|$)")
-_ADVICE = re.compile(
-    r"^(?P<c>(?:When|If|Before|After|Once|Until) [^.;:!?,\"]{6,60}), "
-    r"(?P<a>[^.;:!?\"]{6,80})(?=[.;:!?]|$)"
-)
-_PREPOSITIONS = frozenset(
-    ["in", "at", "on", "of", "for", "to", "with", "by", "from", "into", "against", "about", "under",
-     "over", "after", "before", "as", "through", "without", "between"]
-)  # fmt: skip
-_AUXILIARIES = frozenset(
-    ["is", "are", "was", "were", "has", "have", "had", "can", "could", "will", "would", "may",
-     "must", "should", "does", "did"]
-)  # fmt: skip
-_SUBJECTS = frozenset(["the", "a", "an", "his", "her", "its", "their", "my", "our", "he", "she",
-                        "it", "they", "we", "you", "there", "this", "that", "these"])  # fmt: skip
-_LOOSE_ENDS = frozenset(["a", "an", "the", "and", "or", "but", "that", "which", "because", "his",
-                         "her", "its", "their", "my", "our", "was", "is"])  # fmt: skip
-_KEPT = frozenset(["not", "no", "never", "only", "first", "last"])  # change what is asked
-_SWAPPED = ("color", "obj", "animal", "food", "job", "material", "plant", "weekday", "month",
-            "sport", "drink", "room", "vehicle", "crop", "instrument", "first name")  # fmt: skip
+_PRONOUNS = {
+    "number": ("how many", "what number"),
+    "place": ("where",),
+    "noun": ("what",),
+    "bare noun": ("what",),
+    "name": ("who", "what"),
+}
+"""What asks for a part of each pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +66,7 @@ def _document(r: Random, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
         return [fact(r).text for _ in range(r.choice([1, 2, 3]))], {}
     if x < 0.35:
         return turns_of(composition(r))[0].split("\n"), {}
-    taken, _, _ = passage(r, corpus, False, 15, r.choice([30, 45, 66]))
+    taken, _, _ = passage(r, corpus, 15, r.choice([30, 45, 66]))
     first = r.randrange(len(taken))
     taken = taken[first : first + r.choice([1, 1, 2, 3])]
     if r.random() < 0.25:
@@ -127,10 +96,14 @@ def _put_anew(r: Random, sentence: str, sorts: dict[str, str]) -> str:
         new = str(r.randint(1100, 2029)) if year else str(r.randint(2, 10 ** r.randint(1, 3)))
         return renamed.setdefault(old, new)
 
-    return _NUMBER.sub(number, _NAME.sub(name, sentence)) if r.random() < 0.8 else sentence
+    return (
+        pattern("number").sub(number, pattern("name").sub(name, sentence))
+        if r.random() < 0.8
+        else sentence
+    )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _calendar() -> frozenset[str]:
     lists = word_lists()
     return frozenset(lists["month"]) | frozenset(lists["weekday"])
@@ -142,7 +115,7 @@ def _known(r: Random, found: list[str], sorts: dict[str, str]) -> tuple[str, str
     sentence = r.choice(found)
     if r.random() < _WHOLE_SHARE and (pair := _whole(r, sentence)):
         return pair
-    clauses = re.split(r"(?<=[,;:])\s|\s[-\u2013\u2014]+\s|[()\"]", sentence)
+    clauses = pattern("clause break").split(sentence)
     clause = r.choice(clauses).strip() if r.random() < 0.7 else sentence
     possible = [g for g in _gaps(clause, sorts) if text.count(g.answer) == 1 and not _listed(g)]
     if not possible:
@@ -159,13 +132,13 @@ def _listed(gap: _Gap) -> bool:
 
 def _whole(r: Random, sentence: str) -> tuple[str, str] | None:
     """What somebody is to do, why something is so, or what one does when; the answer is whole."""
-    if match := _ADVICE.match(sentence):
+    if match := pattern("advice").match(sentence):
         condition = match["c"][0].lower() + match["c"][1:]
-        own = match["a"].split()[0] in _SUBJECTS or match["a"][0].isupper()
+        own = match["a"].split()[0] in word_set("subject word") or match["a"][0].isupper()
         asks = ("What happens", "What") if own else ("What do I do", "What should I do")
         return f"{r.choice(asks)} {condition}?", match["a"].strip()
-    for pattern, pronoun, end in ((_CAUSE, "Why", ""), (_DEED, "What", " to do")):
-        match = pattern.search(sentence)
+    for sort, pronoun, end in (("cause", "Why", ""), ("deed", "What", " to do")):
+        match = pattern(sort).search(sentence)
         if match is None:
             continue
         words = _words(sentence[: match.start()])[-9:]
@@ -184,28 +157,21 @@ def _gaps(clause: str, sorts: dict[str, str]) -> Iterator[_Gap]:
             seen.add(match.span())
             pronouns = {"person": ("who",), "place": ("where", "what place")}.get(sort, ("what",))
             yield _gap(clause, match.span(), pronouns)
-    patterns = (
-        (_NUMBER, ("how many", "what number")),
-        (_PLACE, ("where",)),
-        (_NOUNS, ("what",)),
-        (_BARE, ("what",)),
-        (_NAME, ("who", "what")),
-    )
-    for pattern, pronouns in patterns:
-        for match in pattern.finditer(clause):
+    for sort, pronouns in _PRONOUNS.items():
+        for match in pattern(sort).finditer(clause):
             span = match.span(match.lastindex or 0)
             if any(a < span[1] and span[0] < b for a, b in seen):
                 continue
             seen.add(span)
             own = pronouns
             before = clause[: span[0]].split()
-            if pattern is _NUMBER and before and before[-1] in ("in", "since", "from", "until"):
+            if sort == "number" and before and before[-1] in ("in", "since", "from", "until"):
                 own = ("when", "what year")
-            if pattern is _NAME and match[0] in _calendar():
+            if sort == "name" and match[0] in _calendar():
                 own = ("when", "what day" if match[0].endswith("day") else "what month")
             yield _gap(clause, span, own)
-    subject = re.match(r"((?:The |A |An |My |Our )?[A-Z]?[\w'-]+(?: [A-Z][\w'-]+)*) (\w+)", clause)
-    verbal = subject and (subject[2] in _AUXILIARIES or base_form(subject[2]))
+    subject = pattern("subject").match(clause)
+    verbal = subject and (subject[2] in word_set("auxiliary") or base_form(subject[2]))
     if subject and verbal and subject[1] not in word_lists()["not a name"]:
         answer = subject[1]
         pronoun = "what" if answer.split()[0] in ("The", "A", "An", "My", "Our") else "who"
@@ -235,7 +201,7 @@ def _question(r: Random, gap: _Gap) -> str:
         words = [*before, pronoun, *after]
     else:
         tail = [] if r.random() < 0.6 else after
-        preposition = before.pop() if before[-1] in _PREPOSITIONS else ""
+        preposition = before.pop() if before[-1] in word_set("preposition before a gap") else ""
         words = [pronoun, *_inverted(before), *tail]
         if preposition and pronoun != "where":
             words = [preposition, *words] if r.random() < 0.6 else [*words, preposition]
@@ -245,7 +211,7 @@ def _question(r: Random, gap: _Gap) -> str:
             words.remove(after[0])
         words[at + 1 : at + 1] = after[:1]
     words = _with_noise(r, words, pronoun)
-    while words and words[-1] != pronoun and words[-1] in _LOOSE_ENDS:
+    while words and words[-1] != pronoun and words[-1] in word_set("loose end"):
         words.pop()
     telling = [w for w in words if w.lower() not in word_lists()["stop word"] and len(w) > 3]
     if not telling or not 3 <= len(words) <= 18:
@@ -256,7 +222,7 @@ def _question(r: Random, gap: _Gap) -> str:
 def _inverted(words: list[str]) -> list[str]:
     """'Anna walked along' as 'did Anna walk along', 'the sea was' as 'was the sea'."""
     for i, word in enumerate(words):
-        if word in _AUXILIARIES:
+        if word in word_set("auxiliary"):
             return [word, *words[:i], *words[i + 1 :]]
         if i and (base := base_form(word)):
             return ["did", *words[:i], base, *words[i + 1 :]]
@@ -265,7 +231,7 @@ def _inverted(words: list[str]) -> list[str]:
 
 def _with_noise(r: Random, words: list[str], pronoun: str) -> list[str]:
     chance = r.choice([0.0, 0.0, 0.0, 0.1, 0.2])
-    kept = [w for w in words if w == pronoun or w in _KEPT or r.random() >= chance]
+    kept = [w for w in words if w == pronoun or w in word_set("kept word") or r.random() >= chance]
     if r.random() < 0.08 and len(kept) > 3:
         i = r.randrange(1, len(kept) - 1)
         kept[i], kept[i + 1] = kept[i + 1], kept[i]
@@ -293,7 +259,7 @@ def _swapped(r: Random, question: str, sorts: dict[str, str], text: str) -> str:
     """The question about another person, number or thing; empty if it has none."""
     slots = {"person": "p", "place": "city", "thing": "company"}
     candidates = [(value, slots[sort]) for value, sort in sorts.items() if value in question]
-    candidates += [(m[0], "number") for m in _NUMBER.finditer(question)]
+    candidates += [(m[0], "number") for m in pattern("number").finditer(question)]
     candidates += [(w, _lists()[w]) for w in re.findall(r"\w+", question) if w in _lists()]
     if not candidates:
         return ""
@@ -304,7 +270,9 @@ def _swapped(r: Random, question: str, sorts: dict[str, str], text: str) -> str:
     return re.sub(rf"\b{re.escape(old)}\b", lambda _: new, question)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _lists() -> dict[str, str]:
     lists = word_lists()
-    return {entry: name for name in _SWAPPED for entry in lists.get(name, ()) if " " not in entry}
+    return {
+        entry: name for name in lists["swapped list"] for entry in lists[name] if " " not in entry
+    }

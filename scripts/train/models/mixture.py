@@ -13,8 +13,7 @@ from .corpus import Corpus
 from .countries import country_facts
 from .gaps import gaps
 from .notes import fact, note
-from .prose import continuation, passage, reading
-from .readings import real_questions
+from .prose import continuation, passage, reading, real_questions
 from .sample import UNKNOWN, Sample, text_of
 from .values import generate
 
@@ -56,7 +55,7 @@ def _copy(r: Random, corpus: Corpus) -> Sample:
     elif x < 0.7:
         line = " ".join(fact(r).text for _ in range(r.randint(1, 3)))
     else:
-        line = " ".join(passage(r, corpus, False, 15, 40)[0])
+        line = " ".join(passage(r, corpus, 15, 40)[0])
     return [(line + "\n", "document"), (line + "\n", "text")]
 
 
@@ -68,10 +67,7 @@ def _no_document(r: Random, corpus: Corpus) -> Sample:
 
 
 def samples(
-    corpus: Path,
-    out: Path,
-    *,
-    n: Annotated[int, option("Samples.", default="8000", low=1)] = 8000,
+    corpus: Path, out: Path, *, n: Annotated[int, option("Samples.", default="8000", low=1)] = 8000
 ) -> None:
     """Write samples with questions, one to a file: a corpus for `verifier` and `controller`."""
     out.mkdir(parents=True, exist_ok=True)

@@ -1,46 +1,134 @@
 """Private notes: a few filled statements, and questions about some of them."""
 
+import re
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
-from .statements import Statement, content_words, statements
-from .values import capitalized, draw, fill, generate, slots_of, word, word_lists
+from .values import (
+    capitalized,
+    draw,
+    fill,
+    form,
+    generate,
+    read_blocks,
+    read_lines,
+    slots_of,
+    word,
+    word_lists,
+    word_set,
+)
+
+HELD_OUT_SHARE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A template with the (question, answer) templates that it admits."""
+
+    kind: str
+    template: str
+    questions: tuple[tuple[str, str], ...]
+
+    @property
+    def held_out(self) -> bool:
+        return zlib.crc32(self.template.encode()) % HELD_OUT_SHARE == 0
+
+
+@lru_cache(maxsize=1)
+def statements() -> tuple[Statement, ...]:
+    """All statements that answer at least one question."""
+    found: list[Statement] = []
+    for kind, lines in read_blocks("notes_by_kind.txt").items():
+        found += _of_kind(kind, lines)
+    for line in read_lines("notes_free.txt"):
+        template, *asked = line.split(" || ")
+        pairs = tuple(_pair(text) for text in asked)
+        missing = {s for pair in pairs for part in pair for s in slots_of(part)}
+        if missing - slots_of(template):
+            raise ValueError(f"a question has a slot that its statement lacks: {line}")
+        kind = f"free {zlib.crc32(template.encode()) % 10000}"
+        found.append(Statement(kind, template, pairs))
+    return tuple(statement for statement in found if statement.questions)
+
+
+def is_held_out(sentence: str) -> bool:
+    """Whether a sentence has the form of a statement that is held out."""
+    return _held_out_forms().fullmatch(sentence) is not None
+
+
+@lru_cache(maxsize=1)
+def _held_out_forms() -> re.Pattern[str]:
+    forms = (re.split(r"\{\w+\^?\}", s.template) for s in statements() if s.held_out)
+    return re.compile("|".join(".+".join(map(re.escape, form)) for form in forms), re.IGNORECASE)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    question, answer = text.split(" | ")
+    return question, answer
+
+
+def _of_kind(kind: str, lines: list[str]) -> list[Statement]:
+    templates = [line[3:] for line in lines if line.startswith("S: ")]
+    pairs = [_pair(line[3:]) for line in lines if line.startswith("Q: ")]
+    admitted: dict[str, list[tuple[str, str]]] = {
+        template: [p for p in pairs if _has_slots(template, p) and _related(p[0], template)]
+        for template in templates
+    }
+    placed = {pair for questions in admitted.values() for pair in questions}
+    for pair in pairs:
+        candidates = [template for template in templates if _has_slots(template, pair)]
+        if pair in placed or not candidates:
+            continue
+        # A question worded unlike every statement goes to the closest one.
+        best = max(candidates, key=lambda t: (_shared_words(pair[0], t), -len(slots_of(t))))
+        if _shared_words(pair[0], best) or len(candidates) == 1:
+            admitted[best].append(pair)
+    return [Statement(kind, template, tuple(asked)) for template, asked in admitted.items()]
+
+
+def _has_slots(template: str, pair: tuple[str, str]) -> bool:
+    return slots_of(pair[0]) | slots_of(pair[1]) <= slots_of(template)
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a template that carry meaning, in lower case."""
+    plain = re.sub(r"\{.*?\}", " ", text).lower()
+    stop = set(word_lists()["stop word"])
+    return [w for w in re.findall(r"[a-z]+(?:-[a-z]+)?", plain) if w not in stop]
+
+
+@lru_cache(maxsize=1)
+def _meanings() -> dict[str, set[int]]:
+    groups: dict[str, set[int]] = {}
+    for index, group in enumerate(word_lists()["same meaning"]):
+        for member in group.split():
+            groups.setdefault(member, set()).add(index)
+    return groups
+
+
+def _shared_words(question: str, statement: str) -> int:
+    """Content words of the question that the statement has, up to inflection and synonyms."""
+    # "What time" is about a {time} slot.
+    theirs = content_words(statement) + [s.rstrip("0123456789") for s in slots_of(statement)]
+    stems = {w[:5] for w in theirs}
+    meanings = {m for w in theirs for m in _meanings().get(w, set())}
+    return sum(
+        w[:5] in stems or bool(_meanings().get(w, set()) & meanings)
+        for w in content_words(question)
+    )
+
+
+def _related(question: str, statement: str) -> bool:
+    asked = len(content_words(question))
+    return _shared_words(question, statement) >= -(-asked * 6 // 10)
+
 
 _LONGEST = 66  # words and punctuation marks of one note
 _UNKNOWN_SHARE = 0.14
-_WITHOUT_ARTICLE = frozenset(
-    [
-        "dish",
-        "city",
-        "film",
-        "book",
-        "p2",
-        "plant",
-        "subject",
-        "topic",
-        "collect",
-        "sport",
-        "lang",
-        "food",
-        "account",
-        "carpart",
-    ]
-)
-_LISTS = (
-    ("Guests", "first name"), ("Colors", "color"), ("Stops", "known city"), ("To buy", "food"),
-    ("Tools", "obj"), ("Team", "first name"), ("Languages", "lang"), ("Menu", "dish"),
-    ("Plants", "plant"), ("Pets", "known pet"), ("Rooms", "homeroom"), ("Subjects", "subject"),
-)  # fmt: skip
-_FIELDS = (
-    ("Name", "p"), ("Phone", "phone"), ("Address", "address"), ("City", "city"), ("Date", "date"),
-    ("Time", "time"), ("Price", "price"), ("Code", "code"), ("Room", "num3"), ("Email", "email"),
-    ("Doctor", "p"), ("Place", "known city"), ("Color", "color"), ("Model", "model"),
-    ("Serial number", "serial"), ("Password", "password"), ("Seat", "gate"), ("Hotel", "hotel"),
-    ("Driver", "p"), ("Total", "price"), ("Size", "size"), ("Weight", "weight"),
-    ("Deadline", "date"), ("Owner", "p"), ("Gate", "gate"), ("Invoice", "code"), ("Coach", "p"),
-)  # fmt: skip
 
 
 def note(
@@ -173,52 +261,35 @@ def _pools() -> dict[bool, list[Statement]]:
     return {held: [s for s in statements() if s.held_out == held] for held in (False, True)}
 
 
+_WHEN = "{on {date}|on {weekday}|at {time}|in {month}|in {year}|yesterday|last week|two days ago}"
+_WHERE = "{in {city}|at the {landmark}|near the {landmark}|in the {homeroom}}"
+_CAUSE = (
+    "{because it was {weather}|because {first name} was sick|"
+    "because the {appliance} was broken|||||}"
+)
+
+
 def _event(r: Random) -> Fact:
     """Somebody did something, somewhere, some time, with somebody, for a reason."""
     past, base, object_slot = word(r, "verb").split("/")
     slots = {"p", "date", "day", "time", "city", "landmark", "price", "p3", object_slot}
     values = draw(r, slots)
     thing = values[object_slot]
-    if object_slot not in _WITHOUT_ARTICLE:
+    if object_slot not in word_set("without article"):
         thing = r.choice(["the ", "a ", "the "]) + thing
     elif object_slot == "account":
         thing = f"the {thing} account"
     thing = fill("{thing}", {"thing": thing})
-    when = r.choice(
-        [
-            "on " + values["date"],
-            "on " + word(r, "weekday"),
-            "at " + values["time"],
-            "in " + word(r, "month"),
-            "in " + generate(r, "year"),
-            "yesterday",
-            "last week",
-            "two days ago",
-        ]
-    )
+    when = form(r, _WHEN, {slot: values[slot] for slot in ("date", "time")})
     where = ""
     if object_slot not in ("city", "landmark"):
-        where = r.choice(
-            [
-                "in " + values["city"],
-                "at the " + values["landmark"],
-                "near the " + values["landmark"],
-                "in the " + word(r, "homeroom"),
-            ]
-        )
+        where = form(r, _WHERE, {slot: values[slot] for slot in ("city", "landmark")})
     companion = r.choice(["with", "for", "", "", ""])
-    cause = r.choice(
-        [
-            "because it was " + word(r, "weather"),
-            "because " + word(r, "first name") + " was sick",
-            "because the " + word(r, "appliance") + " was broken",
-            *[""] * 5,
-        ]
-    )
+    cause = form(r, _CAUSE)
     where = where if r.random() < 0.6 else ""
     when = when if r.random() < 0.75 else ""
     together = f"{companion} {values['p3']}" if companion else ""
-    who, known_thing = values["p"], _definite(thing)
+    who, known_thing = values["p"], re.sub(r"^an? ", "the ", thing)
     begins_with_time = bool(when) and r.random() < 0.3
     parts = [where, together, "" if begins_with_time else when, cause]
     text = " ".join(part for part in [f"{who} {past} {thing}", *parts] if part)
@@ -234,24 +305,13 @@ def _event(r: Random) -> Fact:
     return Fact(f"event {base}", capitalized(text) + ".", tuple(questions))
 
 
-def _definite(thing: str) -> str:
-    for article in ("a ", "an "):
-        if thing.startswith(article):
-            return "the " + thing.removeprefix(article)
-    return thing
-
-
 def _list(r: Random) -> Fact:
-    head, pool = r.choice(_LISTS)
+    head, pool = word(r, "kind of list").split(": ")
     n = r.randint(3, 5)
     items = r.sample(word_lists()[pool], n)
-    text = r.choice(
-        [
-            f"{head}: {', '.join(items)}.",
-            f"{head}: {', '.join(items[:-1])} and {items[-1]}.",
-            f"{head} - " + "; ".join(f"{i + 1}. {item}" for i, item in enumerate(items)),
-        ]
-    )
+    numbered = "; ".join(f"{i}. {item}" for i, item in enumerate(items, 1))
+    joined = f"{', '.join(items[:-1])} and {items[-1]}."
+    text = r.choice([f"{head}: {', '.join(items)}.", f"{head}: {joined}", f"{head} - {numbered}"])
     i = r.randrange(n)
     position = ["first", "second", "third", "fourth", "fifth"][i]
     questions = (
@@ -265,17 +325,9 @@ def _list(r: Random) -> Fact:
 
 def _table(r: Random) -> Fact:
     """Terse `key: value` records, the other common shape of private notes."""
-    fields = [(key, slot, generate(r, slot)) for key, slot in r.sample(_FIELDS, r.randint(2, 4))]
-    head = r.choice(
-        [
-            "",
-            "",
-            capitalized(word(r, "event")) + " - ",
-            capitalized(word(r, "obj")) + ": ",
-            "Booking: ",
-            "Details: ",
-        ]
-    )
+    chosen = r.sample(word_lists()["field of a record"], r.randint(2, 4))
+    fields = [(key, slot, generate(r, slot)) for key, slot in (one.split(": ") for one in chosen)]
+    head = form(r, "{||{event!sentence} - |{obj!sentence}: |Booking: |Details: }")
     between = r.choice(["; ", ", ", ". "])
     text = between.join(f"{key}{r.choice([': ', ' ', ' - ', ': '])}{v}" for key, _, v in fields)
     questions = []

@@ -41,9 +41,22 @@ def word_lists() -> dict[str, list[str]]:
     return {name: " ".join(lines).split(" | ") for name, lines in read_blocks("words.txt").items()}
 
 
+@cache
+def word_set(name: str) -> frozenset[str]:
+    """Return a word list as a set."""
+    return frozenset(word_lists()[name])
+
+
 def word(r: Random, name: str) -> str:
     """Draw an entry of a word list."""
     return r.choice(word_lists()[name])
+
+
+@cache
+def pattern(name: str) -> re.Pattern[str]:
+    """Return the regular expression of that name in patterns.txt."""
+    text = "".join(read_blocks("patterns.txt")[name])
+    return re.compile(re.sub("@(.+?)@", lambda match: pattern(match[1]).pattern, text))
 
 
 def invented(r: Random, least: int = 2, most: int = 3) -> str:
@@ -91,6 +104,7 @@ def _ordinal(text: str) -> str:
 _FILTERS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
     "capitalize": str.capitalize,
+    "sentence": lambda text: capitalized(text),
     "ordinal": _ordinal,
     "short": lambda text: text[:3],
     "comma": lambda text: text and "," + text,

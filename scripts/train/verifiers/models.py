@@ -3,16 +3,19 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 import torch
 from torch import Tensor
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import PromptFormat, prompt_format
 from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import TrainingError
 from dragonrt.side import TorchDevice
+
+_Model = Union["BatchedModel", LanguageModel]
 
 
 class RowOutputs(NamedTuple):
@@ -84,11 +87,7 @@ class BatchedModel:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
             options["position_ids"] = positions[:, -tokens.shape[1] :]
         output = self._model(
-            input_ids=tokens,
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=True,
-            **options,
+            input_ids=tokens, attention_mask=mask, past_key_values=cache, use_cache=True, **options
         )
         log_probabilities = output.logits[:, -1].float().log_softmax(-1)
         return RowOutputs(log_probabilities, self._read[:, -1].float()), output.past_key_values
@@ -124,13 +123,17 @@ class BatchedPair:
     target: BatchedModel
 
     def __post_init__(self) -> None:
-        if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
-            raise TrainingError(
-                f"{self.draft.name} and {self.target.name} have different tokenizers: "
-                "choose a pair with one"
-            )
-        if self.draft.vocabulary != self.target.vocabulary:
-            raise TrainingError(
-                f"{self.draft.name} has distributions over {self.draft.vocabulary} tokens, "
-                f"{self.target.name} over {self.target.vocabulary}: choose a pair of one size"
-            )
+        require_same_tokens(self.draft, self.target)
+
+
+def require_same_tokens(draft: _Model, target: _Model) -> None:
+    """Raise TrainingError unless the distributions of two models are over the same tokens."""
+    if draft.tokenizer_fingerprint != target.tokenizer_fingerprint:
+        raise TrainingError(
+            f"{draft.name} and {target.name} have different tokenizers: choose a pair with one"
+        )
+    if draft.vocabulary != target.vocabulary:
+        raise TrainingError(
+            f"{draft.name} has distributions over {draft.vocabulary} tokens, {target.name} over "
+            f"{target.vocabulary}: choose a pair of one size"
+        )

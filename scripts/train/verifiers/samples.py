@@ -98,10 +98,7 @@ def collect(
 
 
 def _walk(
-    pair: BatchedPair,
-    cuts: Sequence[CutPassage],
-    kinds: Sequence[int],
-    generator: torch.Generator,
+    pair: BatchedPair, cuts: Sequence[CutPassage], kinds: Sequence[int], generator: torch.Generator
 ) -> Samples:
     """Complete each prefix in its kind; a sample at each step.
 

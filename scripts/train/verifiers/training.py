@@ -3,18 +3,102 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+import torch
+from cyclopts import Parameter
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
-from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier
+from dragonrt.cli.console import messages, output, say
+from dragonrt.cli.loading import counting
+from dragonrt.cli.options import option
+from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier, trained_verifiers
 from dragonrt.errors import TrainingError
-from scripts.train.verifiers.fit import Labelled, LogisticLayer, fit
-from scripts.train.verifiers.models import BatchedPair
+from scripts.train.artefact import save_verifier
+from scripts.train.verifiers.models import BatchedModel, BatchedPair
 from scripts.train.verifiers.samples import KINDS, Samples, collect
-from scripts.train.verifiers.scores import Scores
-from scripts.train.verifiers.texts import SHARES, Part, Texts
+from scripts.train.verifiers.texts import SHARES, Part, Texts, read_texts
+
+LEARNING_RATE = 1e-3
+_BATCH = 256
+_PATIENCE = 10  # epochs without a better validation loss
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelled:
+    """Features float32 [n, features] and what is to be predicted, float32 [n] from 0 to 1."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogisticLayer:
+    """w float32 [features] and b, the validation loss they have, and the epochs it took."""
+
+    weight: NDArray[np.float32]
+    bias: float
+    loss: float
+    epochs: int
+
+    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """σ(w · f + b) of each row."""
+        logits = features.astype(np.float64) @ self.weight + self.bias
+        result: NDArray[np.float64] = (1 + np.tanh(logits / 2)) / 2
+        return result
+
+
+def fit(
+    training: Labelled, validation: Labelled, epochs: int, seed: int, refusal_weight: float = 1.0
+) -> LogisticLayer:
+    """The layer of the epoch with the least loss on `validation`.
+
+    Loss of a label y and a prediction a: -(y log a + `refusal_weight` · (1 - y) log(1 - a)).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mean = training.features.mean(axis=0)
+    deviation = training.features.std(axis=0) + 1e-6  # a feature that never changes stays 0
+    x, y = _tensors(training, mean, deviation)
+    held_x, held_y = _tensors(validation, mean, deviation)
+    weight = torch.zeros(x.shape[1], requires_grad=True)
+    bias = torch.zeros((), requires_grad=True)
+    optimizer = torch.optim.Adam((weight, bias), lr=LEARNING_RATE)
+
+    def loss_of(features: Tensor, labels: Tensor) -> Tensor:
+        logits = features @ weight + bias
+        return (
+            labels * functional.softplus(-logits)
+            + refusal_weight * (1 - labels) * functional.softplus(logits)
+        ).mean()
+
+    best, best_epoch = (float("inf"), weight.detach().clone(), 0.0), 0
+    for epoch in range(1, epochs + 1):
+        for batch in torch.split(torch.randperm(len(x), generator=generator), _BATCH):
+            optimizer.zero_grad()
+            batch_loss = loss_of(x[batch], y[batch])
+            batch_loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+            optimizer.step()
+        with torch.no_grad():
+            loss = float(loss_of(held_x, held_y))
+        if loss < best[0]:
+            best, best_epoch = (loss, weight.detach().clone(), bias.item()), epoch
+        elif epoch - best_epoch >= _PATIENCE:
+            break
+    loss, found, offset = best
+    plain = found.numpy() / deviation  # so that whoever uses it need not scale its features
+    return LogisticLayer(plain, float(offset - plain @ mean), loss, best_epoch)
+
+
+def _tensors(
+    data: Labelled, mean: NDArray[np.float32], deviation: NDArray[np.float32]
+) -> tuple[Tensor, Tensor]:
+    features = torch.from_numpy((data.features - mean) / deviation)
+    return features, torch.from_numpy(data.labels)
+
 
 REFUSAL_WEIGHT = 6.0
 """What SpecDec++ found best: a refused token counts six times as much in the loss."""
@@ -25,35 +109,90 @@ FEWEST_SAMPLES = 400
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierPlan:
-    """What is trained, and how. `samples` counts those of all parts together.
+    """What is trained, and how. Raises TrainingError for values that make no sense.
 
     `ratio` is λ: tokens with q(x)/p(x) ≤ λ are acceptable, to a sprinter that learns it and in the
     scores of both kinds.
-
-    Raises TrainingError for values that make no sense.
     """
 
-    kind: Kind = "sprinter"
-    features: Features = "hidden+confidence"
-    ratio: float = 1.2
-    threshold: float = 0.5
-    samples: int = 30_000
-    epochs: int = 100
-    seed: int = 0
+    kind: Annotated[
+        Kind,
+        option(
+            "sprinter predicts q(x)/p(x) ≤ lambda, specdec++ the probability min(1, p(x)/q(x)).",
+            default="sprinter",
+        ),
+    ] = "sprinter"
+    features: Annotated[
+        Features,
+        option(
+            "What it reads: the draft model's last hidden state; and what q says of x.",
+            default="hidden+confidence",
+        ),
+    ] = "hidden+confidence"
+    ratio: Annotated[
+        float, option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", default="1.2")
+    ] = 1.2
+    threshold: Annotated[
+        float, option("τ: a token below it goes to the target.", default="0.5")
+    ] = 0.5
+    samples: Annotated[
+        int, option("Drafted tokens, held-out ones included.", default="30000", low=FEWEST_SAMPLES)
+    ] = 30_000
+    epochs: Annotated[int, option("Epochs at most.", default="100", low=1)] = 100
+    seed: Annotated[int, option("Of the split and of all that is drawn.", default="0", low=0)] = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise TrainingError(f"{self.kind} is no kind of verifier: choose {_listed(Kind)}")
-        if self.features not in get_args(Features):
-            raise TrainingError(f"{self.features} are no features: choose {_listed(Features)}")
         if not 0 < self.ratio < float("inf"):
             raise TrainingError(f"lambda {self.ratio} must be a finite number above 0")
         if not 0 < self.threshold < 1:
             raise TrainingError(f"threshold {self.threshold} must lie between 0 and 1")
-        if self.samples < FEWEST_SAMPLES:
-            raise TrainingError(f"{self.samples} samples are too few: take {FEWEST_SAMPLES}")
+
+
+CURVE_POINTS = 51
+"""Points of a stored ROC curve."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Predicted probabilities float64 [n], and whether each token was acceptable, bool [n].
+
+    Both sorts must be there.
+    """
+
+    probabilities: NDArray[np.float64]
+    acceptable: NDArray[np.bool_]
+
+    def rates(self, threshold: float) -> tuple[float, float]:
+        """η_TP and η_FP: how often acceptable tokens, and others, are at or above the threshold."""
+        passed = self.probabilities >= threshold
+        return float(passed[self.acceptable].mean()), float(passed[~self.acceptable].mean())
+
+    def auc(self) -> float:
+        """The probability that an acceptable token scores above another one; ties count half."""
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(self.acceptable, self.probabilities))
+
+    def curve(self) -> list[tuple[float, ...]]:
+        """(threshold, η_TP, η_FP) at `CURVE_POINTS` thresholds from 0 to 1."""
+        return [
+            (round(threshold, 4), *(round(rate, 4) for rate in self.rates(threshold)))
+            for threshold in np.linspace(0, 1, CURVE_POINTS).tolist()
+        ]
+
+    def to_json(self, threshold: float) -> dict[str, Any]:
+        """The scores that are kept beside a verifier."""
+        eta_tp, eta_fp = self.rates(threshold)
+        return {
+            "samples": len(self.acceptable),
+            "acceptable": float(self.acceptable.mean()),
+            "auc": self.auc(),
+            "eta_tp": eta_tp,
+            "eta_fp": eta_fp,
+        }
 
 
 Parts = dict[Part, Samples]
@@ -132,5 +271,49 @@ def _scores(layer: LogisticLayer, samples: Samples, plan: VerifierPlan) -> Score
     return Scores(layer.probabilities(features), acceptable)
 
 
-def _listed(choices: Any) -> str:
-    return " or ".join(get_args(choices))
+DRAFT, TARGET = "dragon-draft", "dragon-small"
+
+
+def verifier(
+    *,
+    corpus: Annotated[Path, option("Text to learn from: a file, or a directory of at least 10.")],
+    out: Annotated[
+        Path | None, option("Where its two files go; else where the models find it.", kind="DIR")
+    ] = None,
+    draft: Annotated[
+        str, option("Draft model: bundled name, directory or hub id.", default=DRAFT)
+    ] = DRAFT,
+    target: Annotated[str, option("Target model, of the same tokenizer.", default=TARGET)] = TARGET,
+    plan: VerifierPlan = VerifierPlan(),
+) -> None:
+    """Train a verifier for a pair of models; scores are those on held-out text."""
+    with messages.status("loading the models"):
+        pair = BatchedPair(BatchedModel.load(draft), BatchedModel.load(target))
+    with messages.status("reading the corpus"):
+        texts = read_texts(corpus, pair.draft, plan.seed)
+    with counting("drafting") as show:
+        parts = collect_parts(
+            pair, texts, plan.samples, plan.seed, lambda part, done, total: show(done, total, part)
+        )
+    trained = train_verifier(pair, parts, plan, corpus.name)
+    file = "--".join(Path(name).name for name in (draft, target, plan.kind))
+    path = (out or trained_verifiers()) / file
+    save_verifier(trained, path)
+    _print(trained)
+    say(f"saved as {path}.safetensors and .json")
+
+
+def _print(trained: Verifier) -> None:
+    about = trained.trained_on
+    test = about["test"]
+    by_prefix = ", ".join(f"{name} {auc:.3f}" for name, auc in about["auc_by_prefix"].items())
+    for line in (
+        f"{trained.kind} verifier of {trained.pair.draft} and {trained.pair.target}, "
+        f"{trained.weight.size + 1} parameters ({trained.features}), "
+        f"{about['samples']} samples, {about['epochs']} epochs",
+        f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "
+        f"q(x)/p(x) ≤ {test['ratio']:g}: AUC {test['auc']:.3f}; at threshold "
+        f"{trained.threshold:g} η_TP {test['eta_tp']:.3f}, η_FP {test['eta_fp']:.3f}",
+        f"AUC by how the prefix was made: {by_prefix}",
+    ):
+        output.print(line, markup=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dragonrt.traces.timeline import SIDES
+from dragonrt.side import SIDES
 from scripts.papers.dragon import gamma_ablation
 from scripts.papers.dragon.gamma_ablation import draws, received
 from scripts.papers.teacher_forced import AnswerPosition

@@ -9,29 +9,28 @@ from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.messages import Block
-from scripts.train.controllers.course import Course, IterationCosts, estimated_accepted
-from scripts.train.controllers.iteration import iteration_latency
+from scripts.train.controllers.course import (
+    Course,
+    IterationCosts,
+    estimated_accepted,
+    iteration_latency,
+)
 
 RATES = MarkovRates(20e3, 150e3, to_low=0.2, to_high=0.3, slot_s=0.05)
 
 
+def test_the_terms_of_an_iteration_by_hand() -> None:
+    costs = IterationCosts(RATES, 1024, down_rate=1e4)
+    # 3 · 10 ms + 3 · (10 + 22) bits / 1 kbit/s + 50 ms + (10 + 2) bits / 10 kbit/s
+    assert iteration_latency(costs, 3, 22, 1e3) == pytest.approx(0.03 + 0.096 + 0.05 + 0.0012)
+
+
 def test_an_iteration_takes_the_papers_time_at_a_rate_that_stays() -> None:
     rates = MarkovRates(50e3, 50e3, 0.5, 0.5)
-    course = Course(
-        IterationCosts(rates, 8192, down_rate=1e6, round_trip_s=0.2, frame_bits=200), seed=1
-    )
-    assert course.iteration(4, 4 * 500, 2, []) == pytest.approx(
-        0.2
-        + iteration_latency(
-            4,
-            500 + 200 / 4 - 13,  # the papers count the token's 13 bits apart
-            vocabulary=8192,
-            draft_s=0.010,
-            target_s=0.050,
-            up_rate=50e3,
-            down_rate=1e6,
-        )
-    )
+    costs = IterationCosts(rates, 8192, down_rate=1e6, round_trip_s=0.2, frame_bits=200)
+    # the papers count the token's 13 bits apart
+    wanted = 0.2 + iteration_latency(costs, 4, 500 + 200 / 4 - 13, 50e3)
+    assert Course(costs, seed=1).iteration(4, 4 * 500, 2, []) == pytest.approx(wanted)
 
 
 def test_bits_leave_at_the_rates_of_their_time() -> None:
@@ -63,8 +62,8 @@ def test_the_estimate_of_accepted_tokens_has_the_right_mean() -> None:
     for x in range(3):
         for y in range(3):
             chance = q[0, x] * q[1 + x, y]
-            stands = [min(1.0, p[0, x] / q[0, x]), min(1.0, p[1 + x, y] / q[1 + x, y])]
+            accepted = [min(1.0, p[0, x] / q[0, x]), min(1.0, p[1 + x, y] / q[1 + x, y])]
             overlap = [np.minimum(p[row], q[row]).sum() for row in (0, 1 + x)]
-            exact += chance * (stands[0] + math.prod(stands))
-            estimate += chance * estimated_accepted(stands, overlap)
+            exact += chance * (accepted[0] + math.prod(accepted))
+            estimate += chance * estimated_accepted(accepted, overlap)
     assert estimate == pytest.approx(exact, abs=1e-12)

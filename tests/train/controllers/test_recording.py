@@ -1,5 +1,6 @@
 """Recorded texts: files, and episodes that have the law of speculative decoding."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.markov import MarkovRates
-from scripts.train.controllers.course import IterationCosts
-from scripts.train.controllers.evaluation import best, evaluate, grid
+from scripts.train.controllers.course import IterationCosts, best, evaluate, grid
+from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.train.controllers.prompt import bundled_prompts
 from scripts.train.controllers.recording import PairRecording, RecordedEnvironment, RecordedText
 
 COSTS = IterationCosts(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
@@ -29,17 +31,11 @@ def recording(*texts: RecordedText) -> PairRecording:
 
 def test_a_recording_is_kept(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    texts = [
-        RecordedText(
-            generator.random(n),
-            generator.random(n),
-            generator.random(n),
-            generator.random((n, 2)),
-            generator.random((n, 2)),
-            generator.integers(1, 900, (n, 2)),
-        )
-        for n in (3, 1, 7)
-    ]
+    texts = []
+    for n in (3, 1, 7):
+        p, confidence, likeliest = generator.random((3, n))
+        q, overlap = generator.random((2, n, 2))
+        texts.append(RecordedText(p, confidence, likeliest, q, overlap, np.full((n, 2), 7 * n)))
     made = recording(*texts)
     made.save(tmp_path / "made.npz")
     again = PairRecording.load(tmp_path / "made.npz")
@@ -79,3 +75,22 @@ def test_the_grid_finds_the_best_fixed_action() -> None:
     assert scores[chosen].tokens_per_s == max(one.tokens_per_s for one in scores.values())
     assert scores[chosen] == evaluate(Static(chosen), environment, range(8))
     assert scores[chosen].mean_reward > 0
+
+
+@pytest.mark.slow
+def test_a_recording_holds_what_both_models_gave(pair: ModelPair) -> None:
+    tasks = Tasks(bundled_prompts(pair.target)[:8], (0.7,), max_tokens=12)
+    done: list[int] = []
+    made = pair.record(tasks, "qs:100", (5, 50), range(3), lambda at, _: done.append(at))
+    assert done == [0, 1, 2]
+    assert (made.draft, made.target) == ("dragon-draft", "dragon-small")
+    for text in made.texts:
+        assert 1 <= len(text.p) <= 12
+        assert (text.p > 0).all()
+        assert ((text.overlap > 0) & (text.overlap <= 1 + 1e-9)).all()
+        counts = text.q * (5, 50)
+        np.testing.assert_allclose(counts, counts.round(), atol=1e-9)
+        assert np.abs(text.q[:, 1] - text.confidence).max() <= 1 / 50
+        formula = [math.ceil(math.log2(math.comb(n + 8191, 8191))) for n in (5, 50)]
+        ranks = text.bits - np.array(formula)
+        assert ((ranks >= 0) & (ranks <= (3, 6))).all()

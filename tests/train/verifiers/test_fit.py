@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scripts.train.verifiers.fit import Labelled, LogisticLayer, fit
+from scripts.train.verifiers.training import Labelled, LogisticLayer, fit
 
 FEATURES = 6
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scripts.train.verifiers.scores import Scores
+from scripts.train.verifiers.training import Scores
 
 
 def scores(seed: int, number: int = 60) -> Scores:
