@@ -139,6 +139,7 @@ def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:
 
 
 def test_the_last_token_is_left_to_the_cloud() -> None:
+    assert draft(drafting(replace(QUESTION, max_tokens=5), block_tokens=8)).count == 4
     one = drafting(replace(QUESTION, max_tokens=6), block_tokens=4)
     assert draft(one).count == 4
     one.take_verdict(4, 1)
