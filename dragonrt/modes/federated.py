@@ -9,7 +9,6 @@ misses a round's deadline takes no part in that round, and the others' weights a
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.distributions import (
@@ -82,7 +81,6 @@ class Coordinator(Mode):
         self._reading: Work | None = None
         self._judging: Work | None = None
         self._draft_s = 0.0
-        self._ready = False
 
     # What the driver asks.
 
@@ -168,7 +166,8 @@ class Coordinator(Mode):
         elif work is self._judging:
             self._judging = None
             if self._finish is None:
-                self._decide(result, now)
+                verdict, weights, verify_s = result
+                self._decide(verdict, weights, verify_s, now)
         for worker in self._workers.values():
             if worker.reading is work:
                 worker.reading, worker.asked, worker.received = None, None, result
@@ -312,32 +311,34 @@ class Coordinator(Mode):
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
-        def head(_: Sequence[Prediction]) -> _Judged:
+        def head(_: Sequence[Prediction]) -> tuple[VerifyResult, Mapping[str, float], float]:
             each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
             p = [self._rule.shape(mix(each, shares).to_dense()) for each in each_step]
-            return _Judged(self._rule.verify(decided, drafted, q, p), by_name, verify_s)
+            return self._rule.verify(decided, drafted, q, p), by_name, verify_s
 
         self._judging = Work(head)
         self._queue.append(self._judging)
 
-    def _decide(self, judged: "_Judged", now: float) -> None:
+    def _decide(
+        self, verdict: VerifyResult, weights: Mapping[str, float], verify_s: float, now: float
+    ) -> None:
         """Append what the mixture decided. Report who was missing, or takes part again."""
         first, drafted, stop_tokens = self._decided, self._drafted, self._question.stop_tokens
-        tokens = [*drafted[: judged.verdict.accepted], judged.verdict.token]
+        tokens = [*drafted[: verdict.accepted], verdict.token]
         ends = [place for place, token in enumerate(tokens, start=1) if token in stop_tokens]
         tokens = tokens[: ends[0]] if ends else tokens
-        accepted = min(judged.verdict.accepted, len(tokens))
+        accepted = min(verdict.accepted, len(tokens))
         self._line.replace_from(first, tokens)
         self._decided = len(self._line)
         self._q.clear()
         waited = now - (self._since_s or now)
         workers = self._workers.values()
-        missing = [worker for worker in workers if worker.name not in judged.weights]
+        missing = [worker for worker in workers if worker.name not in weights]
         names = tuple(worker.name for worker in missing)
         count, last = len(drafted), tokens[-1]
         self.emit(
-            events.BlockJudged(self._round, count, accepted, last, waited, judged.verify_s),
-            events.RoundDecided(self._round, first, len(tokens), judged.weights, names),
+            events.BlockJudged(self._round, count, accepted, last, waited, verify_s),
+            events.RoundDecided(self._round, first, len(tokens), weights, names),
         )
         self._notice(*attendance(workers, missing, self._absent, first))
         self._absent = set(names)
@@ -352,15 +353,6 @@ class Coordinator(Mode):
             waited = 0.0
         self._since_s = self._asked = None
         self._end(finish_of(self._question, self._line.tokens, self._decided))
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A verdict, the weights that it depends on, and the slowest worker's forward."""
-
-    verdict: VerifyResult
-    weights: Mapping[str, float]
-    verify_s: float
 
 
 # A worker.

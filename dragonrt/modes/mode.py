@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import Moved, Rows
 from dragonrt.traces.events import Event, Noticed
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
@@ -51,7 +51,7 @@ def finish_of(question: Question, tokens: Sequence[int], length: int) -> Finish 
     return Finish.LENGTH if length >= question.max_tokens else None
 
 
-class Prediction(Protocol):
+class Prediction(Rows, Protocol):
     """A side's locally aggregated next-token distribution after one prefix (SPEC 1)."""
 
     @property
@@ -65,13 +65,6 @@ class Prediction(Protocol):
     @property
     def hidden(self) -> NDArray[np.float32]:
         """The input of the output layer, [hidden], the rows weighed like their distributions."""
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight of each row, and so of its document: [rows]."""
-
-    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
 
 
 Head = Callable[[Sequence[Prediction]], Any]
@@ -233,7 +226,8 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """One side's part of one answer: a method for each input, and Effects collected in `_out`.
 
-    `moved` is what moved the decided tokens, as far as this side knows.
+    `moved` is what moved the decided tokens, as far as this side knows. `_ready`: it has read the
+    question.
     """
 
     times_bandwidth = False
@@ -243,6 +237,9 @@ class Mode:
 
     def __init__(self) -> None:
         self.moved = Moved()
+        self._ready = False
+        self._peer: str | None = None
+        self._session = 0
         self._finish: Finish | None = None
         self._out = Effects()
 
@@ -302,6 +299,16 @@ class Mode:
         if finish is not None and self._finish is None:
             self._finish = self._out.finished = finish
             self._out.preempt = True
+
+    @property
+    def session(self) -> int:
+        """The number of the newest session with the peer, of a mode that has one."""
+        return self._session
+
+    def send(self, message: SessionMessage) -> None:
+        """Send a message to the peer, if it is there."""
+        if self._peer is not None:
+            self._out.send.append((self._peer, message))
 
     def emit(self, *found: Event) -> None:
         """Publish events of this answer."""

@@ -8,7 +8,6 @@ connected --left--> waiting --timeouts runs out--> alone
 from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
-from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
 
 
@@ -28,8 +27,6 @@ class PeerTracking(Mode):
         super().__init__()
         self._on_loss = on_loss
         self._timeouts = timeouts
-        self._peer: str | None = None
-        self._session = 0
         self._alone = False
         self._loss = self._waits = ""
         self._waiting_since_s: float | None = None
@@ -37,7 +34,6 @@ class PeerTracking(Mode):
         self._useful = False
         self._met = False
         self._missed_since_s: float | None = None
-        self._ready = False
 
     @property
     def _idle(self) -> bool:
@@ -54,16 +50,6 @@ class PeerTracking(Mode):
 
     def _go_on_alone(self, now: float) -> None:
         """Decide without the peer from now on."""
-
-    @property
-    def session(self) -> int:
-        """The number of the newest session."""
-        return self._session
-
-    def send(self, message: SessionMessage) -> None:
-        """Send a message to the peer, if it is there."""
-        if self._peer is not None:
-            self._out.send.append((self._peer, message))
 
     def _join(self, peer: str, session: int, now: float) -> None:
         if self._ready:

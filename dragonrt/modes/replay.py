@@ -73,6 +73,7 @@ class _Recorded(Mode):
     """
 
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
+        super().__init__()
         self._mode = mode
         self.moved, self.verifies = mode.moved, mode.verifies
         self.times_bandwidth = mode.times_bandwidth

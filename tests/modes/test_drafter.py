@@ -106,6 +106,14 @@ def test_a_block_is_told_with_what_it_took() -> None:
     assert mode.wanted() is not None
 
 
+def test_a_verdict_accepts_no_more_than_was_drafted() -> None:
+    mode = drafter()
+    draft(mode)
+    with pytest.raises(ModeError):
+        mode.handle(Received("cloud", verdict(1, accepted=3)), 0.0)
+    assert list(mode.decided) == []
+
+
 def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
     mode = drafter()
     draft(mode, 3)

@@ -138,6 +138,16 @@ def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:
     assert one.finish is Finish.STOP
 
 
+def test_the_last_token_is_left_to_the_cloud() -> None:
+    assert draft(drafting(replace(QUESTION, max_tokens=5), block_tokens=8)).count == 4
+    one = drafting(replace(QUESTION, max_tokens=6), block_tokens=4)
+    assert draft(one).count == 4
+    one.take_verdict(4, 1)
+    assert draft(one).count == 1  # a block has a token at least
+    assert [each.token for each in one.take_verdict(0, 9).decided] == [9]
+    assert one.finish is Finish.LENGTH
+
+
 def test_a_right_guess_keeps_the_blocks_under_way() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     first, second = draft(one), draft(one)

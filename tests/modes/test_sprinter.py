@@ -135,6 +135,17 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     assert one.line.tokens[5] == token
 
 
+def test_who_comes_back_begins_with_all_that_is_decided() -> None:
+    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), resources(Constant(1.0)))
+    for _ in range(3):
+        draft(one)
+    one.rewind()
+    assert len(one.line) == one.decided == 2
+    one.decide_alone(one.head_alone()(said(P, Q)))
+    block = draft(one).block
+    assert (block.step, block.decided) == (3, ())
+
+
 def test_the_settings_threshold_comes_before_the_verifiers() -> None:
     for threshold, asks in ((None, False), (0.8, True), (0.3, False)):
         settings = replace(SETTINGS, threshold=threshold)

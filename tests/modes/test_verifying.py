@@ -13,7 +13,9 @@ from dragonrt.modes.blocks.verifier import INBOX, BlockVerifier
 from dragonrt.modes.mode import (
     Computed,
     Effects,
+    Finish,
     Joined,
+    Left,
     ModeError,
     Preempted,
     Prepared,
@@ -194,6 +196,17 @@ def test_a_session_in_which_nothing_comes_is_closed(work_off: WorkOff) -> None:
     assert mode.handle(TimedOut(), 310.0) == Effects()
     (leave,) = mode.handle(TimedOut(), 311.0).leave
     assert (leave.peer, leave.text) == ("device", f"no block came for {USUAL.idle_s:g} s")
+
+
+def test_why_a_session_ended_is_what_the_text_says() -> None:
+    for accepted, stop_tokens, finish in (
+        ((), (), Finish.CANCELLED),
+        ((5, 7), (7,), Finish.STOP),
+        ((5,) * 12, (), Finish.LENGTH),
+    ):
+        question = replace(QUESTION, accepted=accepted, stop_tokens=stop_tokens)
+        effects = verifier(question=question).handle(Left("device", "finished", False), 0.0)
+        assert (effects.finished, effects.preempt) == (finish, True)
 
 
 def test_a_dropped_block_makes_room_for_the_next(work_off: WorkOff) -> None:

@@ -109,8 +109,6 @@ class BlockVerifier(Mode):
         self._vocabulary = resources.vocabulary
         self._timeouts = resources.timeouts
         self._line = TokenPrefix(start_hash(question.seed), question.accepted)
-        self._peer: str | None = None
-        self._session = 0
         self._inbox: deque[_Block] = deque()
         self._drafted = -1  # up to where the newest block goes
         self._dropped = 0
@@ -118,12 +116,7 @@ class BlockVerifier(Mode):
         self._current: _Block | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
-        self._ready = False
         self._heard_s = 0.0
-
-    def _send(self, message: wire.SessionMessage) -> None:
-        if self._peer is not None:
-            self._out.send.append((self._peer, message))
 
     def _end_session(self, text: str) -> None:
         if self._peer is not None:
@@ -331,7 +324,7 @@ class BlockVerifier(Mode):
             line.append(token)
             self._dropped = 0
             self.emit(events.TargetDecoded(step, token))
-            self._send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
+            self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:
@@ -340,7 +333,7 @@ class BlockVerifier(Mode):
         if isinstance(answer, Uploads):
             line.cut(step)
             verify_us, round_ = int(seconds * 1e6), block.message.round
-            self._send(
+            self.send(
                 wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
             )
         else:
@@ -354,4 +347,4 @@ class BlockVerifier(Mode):
     ) -> None:
         round_, waited_s = block.message.round, block.since_s - block.came_s
         self.emit(events.BlockJudged(round_, count, accepted, token, waited_s, seconds))
-        self._send(wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))
+        self.send(wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))

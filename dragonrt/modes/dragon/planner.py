@@ -172,19 +172,13 @@ class Planner:
             branches = self.beside(span, self.limit)
         return self._work(span, branches)
 
-    @property
-    def _trusts_other(self) -> bool:
-        """Whether the other side's draft is likelier to become the target."""
-        side, rates = self._terms.side, self._decision.acceptance
-        return rates[other(side)] > rates[side]
-
     def extend(self) -> None:
         """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
 
         Where both are at hand, the target given this prefix is known, whoever decides it.
         """
-        drafts, limit = self._drafts, self.limit
-        prefix = drafts.prefix
+        drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
+        side, rates = self._terms.side, self._decision.acceptance
         while len(prefix) <= limit:
             if len(prefix) > drafts.decided and prefix.tokens[-1] in self._stop_tokens:
                 return
@@ -193,7 +187,7 @@ class Planner:
             if own is not None:
                 target = None if theirs is None else self._decision.target(own, theirs)
                 prefix.append(own.token if target is None else target)
-            elif theirs is not None and self._trusts_other:
+            elif theirs is not None and rates[other(side)] > rates[side]:  # likelier the target
                 prefix.append(theirs.token)
             else:
                 return
