@@ -112,14 +112,9 @@ def engine(
     tokens: Annotated[int, option("Of all sessions together.", default="128", low=1)] = 128,
     repeats: int = 3,
     threads: int | None = None,
-    quick: Annotated[
-        bool, option("In a minute: dragon-small and random-0.1b, bfloat16, 1 and 8 answers.")
-    ] = False,
     seed: int = 1,
 ) -> Iterator[Row]:
     """Yield every model in every type, with each number of sessions."""
-    if quick:
-        model, dtype, sessions, tokens, repeats = MODELS[:2], ("bfloat16",), (1, 8), 64, 1
     torch.set_num_threads(threads or usual_threads())
     keep_freed_memory()
     for name, numbers in product(model, dtype):

@@ -5,10 +5,7 @@ so that whatever is kept of one would be seen.
 """
 
 import asyncio
-import ctypes
-import gc
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -122,22 +119,9 @@ def growths(sizes: Sequence[tuple[int, float, float]]) -> Iterator[Row]:
 
 
 def resident_mb(pid: str) -> float:
-    """Return the resident size of a process."""
-    return kilobytes(f"{pid}/status", "VmRSS") / 1024
-
-
-def held_bytes() -> int:
-    """Return what this process holds, once the allocator has given back what is free."""
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
-    return 1024 * kilobytes("self/smaps_rollup", "Pss")
-
-
-def kilobytes(file: str, name: str) -> int:
-    """Return a number of a process, of its file below /proc. Raises DragonError without /proc."""
+    """Return the resident size of a process. Raises DragonError without /proc."""
     try:
-        text = (Path("/proc") / file).read_text(encoding="ascii")
-        return int(re.findall(rf"^{name}: *(\d+) kB", text, re.MULTILINE)[0])
+        text = Path("/proc", pid, "status").read_text(encoding="ascii")
+        return int(re.findall(r"^VmRSS:\s*(\d+) kB", text, re.MULTILINE)[0]) / 1024
     except (OSError, IndexError):
         raise DragonError("what a process holds in memory is measured on Linux only") from None
