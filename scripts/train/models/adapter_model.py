@@ -6,6 +6,7 @@ pack for the product and one of the transposed weights for the input's gradient.
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ from torch import Tensor
 from .batches import Batch
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
-RANK = 16
-ALPHA = 32
+_CONFIG = Path(__file__).parent / "text" / "adapter_config.json"
+RANK, ALPHA = (json.loads(_CONFIG.read_text())[name] for name in ("r", "lora_alpha"))
 # Each frozen product, and the layers whose rows it joins.
 _GROUPS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -199,19 +200,7 @@ class Adapter:
         tensors = dict(zip(names, stored, strict=True))
         save_file(tensors, unfinished, metadata={"format": "pt"})
         unfinished.replace(directory / ADAPTER_WEIGHTS)
-        config = {
-            "peft_type": "LORA",
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct",
-            "r": RANK,
-            "lora_alpha": ALPHA,
-            "lora_dropout": 0.0,
-            "bias": "none",
-            "fan_in_fan_out": False,
-            "inference_mode": True,
-            "target_modules": [m.split(".")[1] for members in _GROUPS.values() for m in members],
-        }
-        (directory / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1) + "\n")
+        shutil.copy(_CONFIG, directory / ADAPTER_CONFIG)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -9,10 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    LlamaConfig,
-    OPTConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -34,31 +33,9 @@ def configuration(name: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedCo
         "pad_token_id": tokenizer.pad_token_id,
         "tie_word_embeddings": True,
     }
-    if name == "opt":
-        return OPTConfig(
-            hidden_size=224,
-            word_embed_proj_dim=224,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            ffn_dim=896,
-            max_position_embeddings=512,
-            dropout=0.0,
-            attention_dropout=0.0,
-            init_std=0.02,
-            **ids,
-        )
-    return LlamaConfig(
-        hidden_size=256,
-        num_hidden_layers={"small": 5, "draft": 3}[name],  # a draft begins as a part of small
-        head_dim=64,
-        intermediate_size=704,
-        initializer_range=0.02,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        rms_norm_eps=1e-5,
-        **ids,
-    )
+    shape = json.loads((Path(__file__).parent / "text" / "shapes.json").read_text())[name]
+    config: PretrainedConfig = AutoConfig.for_model(**shape, **ids)
+    return config
 
 
 def initialized(

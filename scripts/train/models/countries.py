@@ -2,7 +2,6 @@
 
 import re
 import zlib
-from dataclasses import dataclass
 from random import Random
 
 from .corpus import Corpus, Country
@@ -13,25 +12,19 @@ _LONGEST = 66  # words and punctuation marks of one document
 _UNKNOWN_SHARE = 0.14
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    statements: tuple[str, ...]
-    questions: tuple[str, ...]
-
-    def statements_of(self, held_out: bool) -> list[str]:
-        return [s for s in self.statements if self._is_held_out(s) == held_out]
-
-    def _is_held_out(self, statement: str) -> bool:
-        return len(self.statements) > 1 and zlib.crc32(statement.encode()) % 6 == 0
-
-
 _FIELDS = {
-    name: _Field(
-        tuple(line[3:] for line in lines if line.startswith("S: ")),
-        tuple(line[3:] for line in lines if line.startswith("Q: ")),
-    )
+    name: tuple([line[3:] for line in lines if line.startswith(mark)] for mark in ("S: ", "Q: "))
     for name, lines in read_blocks("country_facts.txt").items()
 }
+"""Statements and questions of each field."""
+
+
+def _statements(field: str, held_out: bool) -> list[str]:
+    every = _FIELDS[field][0]
+    held = [s for s in every if len(every) > 1 and zlib.crc32(s.encode()) % 6 == 0]
+    return held if held_out else [s for s in every if s not in held]
+
+
 # The same relation in other sentence shapes: name of the field, "is" or "are", value.
 _SHAPES = (
     "In {c}, the %s %s {v}.",
@@ -106,7 +99,7 @@ def _fact(
 ) -> Fact | None:
     keys = [k for k in sorted(fields) if k in country]
     if held_out:
-        keys = [k for k in keys if _FIELDS[k].statements_of(True)]
+        keys = [k for k in keys if _statements(k, True)]
     if not keys:
         return None
     key = r.choice(keys)
@@ -117,11 +110,10 @@ def _fact(
     value = _value(r, key, source, name)
     if not value:
         return None
-    field = _FIELDS[key]
-    statement = r.choice(field.statements_of(held_out) or list(field.statements))
-    question = r.choice(field.questions)
+    statement = r.choice(_statements(key, held_out) or _FIELDS[key][0])
+    question = r.choice(_FIELDS[key][1])
     if not held_out and r.random() < 0.5:
-        statement = _reshaped(r, field, statement)
+        statement = _reshaped(r, key, statement)
     takes_article = key in ("symbol", "river") or (key == "currency" and "the {v}" in statement)
     answer = "the " + value if takes_article else value
     return Fact(
@@ -143,12 +135,12 @@ def _value(r: Random, key: str, source: Country, name: str) -> str:
     return value.replace(" ,", ",")
 
 
-def _reshaped(r: Random, field: _Field, statement: str) -> str:
+def _reshaped(r: Random, field: str, statement: str) -> str:
     match = re.match(r"^The (.+?) (of|in) \{c\} (is|are) \{v\}\.$", statement)
     if not match:
         return statement
     relation, verb = match[1], match[3]
-    inverse_is_held_out = any(s.startswith("{v}") for s in field.statements_of(True))
+    inverse_is_held_out = any(s.startswith("{v}") for s in _statements(field, True))
     if inverse_is_held_out or r.random() < 0.6:
         return r.choice(_SHAPES) % (relation, verb)
     return r.choice(_INVERSE_SHAPES) % (verb, relation)
@@ -165,4 +157,4 @@ def _foreign_question(r: Random, corpus: Corpus, name: str, facts: list[Fact]) -
     called = name if r.random() < 0.5 else str(r.choice(corpus.countries)["country"])
     if any(fact.kind == f"{key} of {called}" for fact in facts):
         return ""
-    return r.choice(_FIELDS[key].questions).replace("{c}", called)
+    return r.choice(_FIELDS[key][1]).replace("{c}", called)

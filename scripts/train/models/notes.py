@@ -2,9 +2,9 @@
 
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
@@ -38,7 +38,7 @@ class Statement:
         return zlib.crc32(self.template.encode()) % HELD_OUT_SHARE == 0
 
 
-@lru_cache(maxsize=1)
+@cache
 def statements() -> tuple[Statement, ...]:
     """All statements that answer at least one question."""
     found: list[Statement] = []
@@ -46,7 +46,7 @@ def statements() -> tuple[Statement, ...]:
         found += _of_kind(kind, lines)
     for line in read_lines("notes_free.txt"):
         template, *asked = line.split(" || ")
-        pairs = tuple(_pair(text) for text in asked)
+        pairs = _pairs(asked)
         missing = {s for pair in pairs for part in pair for s in slots_of(part)}
         if missing - slots_of(template):
             raise ValueError(f"a question has a slot that its statement lacks: {line}")
@@ -60,20 +60,19 @@ def is_held_out(sentence: str) -> bool:
     return _held_out_forms().fullmatch(sentence) is not None
 
 
-@lru_cache(maxsize=1)
+@cache
 def _held_out_forms() -> re.Pattern[str]:
     forms = (re.split(r"\{\w+\^?\}", s.template) for s in statements() if s.held_out)
     return re.compile("|".join(".+".join(map(re.escape, form)) for form in forms), re.IGNORECASE)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    question, answer = text.split(" | ")
-    return question, answer
+def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((question, answer) for question, answer in (t.split(" | ") for t in texts))
 
 
 def _of_kind(kind: str, lines: list[str]) -> list[Statement]:
     templates = [line[3:] for line in lines if line.startswith("S: ")]
-    pairs = [_pair(line[3:]) for line in lines if line.startswith("Q: ")]
+    pairs = _pairs(line[3:] for line in lines if line.startswith("Q: "))
     admitted: dict[str, list[tuple[str, str]]] = {
         template: [p for p in pairs if _has_slots(template, p) and _related(p[0], template)]
         for template in templates
@@ -101,7 +100,7 @@ def content_words(text: str) -> list[str]:
     return [w for w in re.findall(r"[a-z]+(?:-[a-z]+)?", plain) if w not in stop]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _meanings() -> dict[str, set[int]]:
     groups: dict[str, set[int]] = {}
     for index, group in enumerate(word_lists()["same meaning"]):
@@ -256,7 +255,7 @@ def _fact(r: Random, held_out: bool, kind: str | None = None) -> Fact:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _pools() -> dict[bool, list[Statement]]:
     return {held: [s for s in statements() if s.held_out == held] for held in (False, True)}
 

@@ -1,7 +1,6 @@
 """`scripts/train/run verifier`: files that a verifier is loaded from, and mistakes in one line."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,13 @@ import pytest
 from dragonrt import bundled
 from dragonrt.control.verifier import Verifier
 
-Run = Callable[..., Any]
-
-
-@pytest.fixture
-def call(run: Run) -> Run:
-    return partial(run, script="train")
-
-
-DOCUMENTS = str(bundled.documents("cloud"))
-
 
 @pytest.mark.slow
-def test_it_trains_and_says_how_well(call: Run, tmp_path: Path) -> None:
-    outcome = call(
-        *("verifier", "--draft", "dragon-draft", "--target", "dragon-opt"),
-        *("--corpus", DOCUMENTS, "--samples", "400", "--lambda", "1.5"),
+def test_it_trains_and_says_how_well(run: Callable[..., Any], tmp_path: Path) -> None:
+    outcome = run(
+        *("verifier", "--draft", "dragon-draft", "--target", "dragon-opt", "--lambda", "1.5"),
+        *("--corpus", str(bundled.documents("cloud")), "--samples", "400"),
+        script="train",
     )
     assert outcome.code == 0
     assert "260 parameters (hidden+confidence), 280 samples" in outcome.output
