@@ -250,7 +250,7 @@ class TestNames:
                 "qs:1.5",
                 "qs:1:2",
             ),
-            *("ksqs", "ksqs:3", "ksqs:0:100", "ksqs:-1:100", "csqs:2:100", "csqs:x:100"),
+            *("qs:1:2", "ksqs", "ksqs:3", "ksqs:0:100", "ksqs:-1:100", "csqs:2:100", "csqs:x:100"),
             *("csqs:0.1:100:3", "csqs:nan:100", "race:0", "race:0.5", "race:x", "race:0.1:fp16"),
         ],
     )
@@ -267,17 +267,11 @@ class TestNames:
 class TestWhatIsKept:
     def test_top_p_keeps_the_token_that_crosses(self) -> None:
         p = np.array([0.1, 0.5, 0.3, 0.05, 0.05])
-        q = through(codec("topp:0.8", 5), p)
-        assert q.ids.tolist() == [1, 2]
-        q = through(codec("topp:0.81", 5), p)
-        assert q.ids.tolist() == [0, 1, 2]
+        for name, ids in (("topp:0.8", [1, 2]), ("topp:0.81", [0, 1, 2])):
+            assert through(codec(name, 5), p).ids.tolist() == ids
 
     def test_ties_go_to_the_lower_id(self) -> None:
-        p = np.array([0.2, 0.2, 0.2, 0.2, 0.2])
-        assert through(codec("topk:2:renorm", 5), p).ids.tolist() == [
-            0,
-            1,
-        ]
+        assert through(codec("topk:2:renorm", 5), np.full(5, 0.2)).ids.tolist() == [0, 1]
 
     @pytest.mark.parametrize("seed", range(5))
     def test_what_becomes_of_the_mass_of_the_others(self, seed: int) -> None:
