@@ -32,7 +32,7 @@ from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.timeouts import USUAL
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerClosed, Record
 from dragonrt.traces.file import Recorder, Sink
@@ -185,7 +185,7 @@ async def device(
     """
     async with (
         local_side(settings, model, library, on_report, *listeners) as side,
-        _dialling(model, members, how, side.recorder, on_notice) as connectors,
+        _dialling(model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
         resources = Resources(vocabulary=side.vocabulary)
         found = Device(side, connectors, how, resources, unmet=members)
@@ -210,13 +210,14 @@ async def _dialling(
     how: Settings,
     recorder: Recorder,
     on_notice: Callable[[str], None],
+    timeouts: Timeouts = USUAL,
 ) -> AsyncIterator[Mapping[str, Hosts]]:
     """Dial each member once, and keep it connected until the context ends; see `device`."""
     several, identity = len(members) > 1, Identity("device", model)
 
     async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
         stream, connection = await address.dial(identity)
-        return Peer(stream, connection, to, first_session=first_session)
+        return Peer(stream, connection, to, None, timeouts, first_session)
 
     def hosts_of(member: Member, who: str) -> Hosts:
         # The events of a connection name its worker: sessions are numbered alike on each.
@@ -225,7 +226,7 @@ async def _dialling(
         for number, host in enumerate(member.hosts or (member,)):
             whom = f"the host {host.name}" if member.hosts else who
             dialled = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
-            connectors[host.name] = Connector(dialled, USUAL, on_notice, whom)
+            connectors[host.name] = Connector(dialled, timeouts, on_notice, whom)
         return Hosts(connectors, on_notice)
 
     names = [f"the worker {member.name}" if several else "the cloud" for member in members]
