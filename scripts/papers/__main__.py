@@ -1,7 +1,7 @@
 """`scripts/papers/run FIGURE`: one figure of a paper: rows, a record and a picture of it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -11,9 +11,6 @@ from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.node.addresses import host_and_port
-
-if TYPE_CHECKING:
-    from dragonrt.node.endpoints import Address
 
 NOTES = """
 Times are those of a full run on two cores; with --quick each takes less than a minute.
@@ -71,6 +68,8 @@ def figure(
     replot: Annotated[bool, option("Draw the picture again from the CSV, run nothing.")] = False,
 ) -> None:
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
+    from dragonrt.link.shared_key import read_key
+    from dragonrt.node.endpoints import Address
     from scripts.papers import figures, framework
 
     over_a_network = ", ".join(figures.OVER_A_NETWORK)
@@ -82,12 +81,19 @@ def figure(
         output.print(NOTES.format(over_a_network), soft_wrap=True)
         return
     chosen = figures.experiment(name)
-    clock = framework.clock(chosen, real)
+    clock = chosen.CLOCKS[0] if real is None else "real" if real else "virtual"
+    if clock not in chosen.CLOCKS:
+        raise DragonError(f"{name} runs on the {chosen.CLOCKS[0]} clock only: leave --{clock} out")
     if cloud is not None and name not in figures.OVER_A_NETWORK:
         raise DragonError(f"{name} asks no cloud: --cloud is for {over_a_network}")
     if cloud is not None and clock != "real":
         raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
-    address = _address(cloud, key_file) if cloud is not None else None
+    address = None
+    if cloud is not None:
+        place = host_and_port(cloud)
+        if place is None:
+            raise DragonError(f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}")
+        address = Address(*place, read_key(key_file) if key_file is not None else None)
     models = figures.models_of(chosen, model, one=quick or cloud is not None)
     files = framework.files(chosen, results)
     if replot:
@@ -109,17 +115,6 @@ def figure(
             framework.run_experiment(chosen, settings, progress, by_model=by_model)
     for path in (files.rows, files.record, *files.pictures):
         output.print(str(path), markup=False, soft_wrap=True)
-
-
-def _address(cloud: str, key_file: Path | None) -> "Address":
-    """Return where HOST:PORT is; raises DragonError for anything else."""
-    from dragonrt.link.shared_key import read_key
-    from dragonrt.node.endpoints import Address
-
-    place = host_and_port(cloud)
-    if place is None:
-        raise DragonError(f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}")
-    return Address(*place, read_key(key_file) if key_file is not None else None)
 
 
 def main() -> None:

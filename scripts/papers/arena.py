@@ -73,17 +73,12 @@ class RealArena(Arena):
         self, prompts: Sequence[str], question: Question, settings: Settings
     ) -> list[Given]:
         """Return the answers to prompts without history, one after another."""
-        device = Device(self.side, self.connectors, settings, self.resources(settings))
-        talks = [Conversation(device, question, question.seed, ()) for _ in prompts]
-        return [
-            Given((await talk.ask(prompt)).answer)
-            for talk, prompt in zip(talks, prompts, strict=True)
-        ]
-
-    def round_trip_s(self) -> float | None:
-        """Return the measured round trip to the cloud; None if the cloud was lost."""
-        (cloud,) = self.connectors.values()
-        return None if cloud.peer is None else cloud.peer.round_trip_s
+        answers = []
+        for prompt in prompts:
+            device = Device(self.side, self.connectors, settings, self.resources(settings))
+            reply = await Conversation(device, question, question.seed, ()).ask(prompt)
+            answers.append(Given(reply.answer))
+        return answers
 
 
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:

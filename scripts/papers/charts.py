@@ -96,10 +96,7 @@ def bars(
     *,
     horizontal: bool = False,
 ) -> None:
-    """Draw a group of bars at each place, one of each look's name; keys are (name, place).
-
-    Horizontal ones begin at the top.
-    """
+    """Draw a group of bars at each place, one of each look's name; keys are (name, place)."""
     width = 0.8 / len(looks)
     draw, ends_of = (axis.barh, "xerr") if horizontal else (axis.bar, "yerr")
     for number, (name, look) in enumerate(looks.items()):

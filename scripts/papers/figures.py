@@ -19,7 +19,6 @@ MODULES = (
     "dragon.gamma_ablation",
     "dragon.wire_bytes",
     "dragon.race_entries",
-    "dragon.branch_latency",
     "sqs.coding",
     "sqs.bound",
     "qsv.quality",

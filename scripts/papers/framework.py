@@ -12,8 +12,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -75,7 +75,11 @@ class Settings:
 
 
 class Experiment(Protocol):
-    """The module of a figure. `CLOCKS` are those it can run on, its default first."""
+    """The module of a figure. `CLOCKS` are those it can run on, its default first.
+
+    `run` returns one row per sample, every row with the same columns. `plot` draws the rows into a
+    PNG file, `summarise` returns the headline numbers for JSON.
+    """
 
     @property
     def NAME(self) -> str: ...  # noqa: N802 - a module's constant
@@ -83,15 +87,9 @@ class Experiment(Protocol):
     def SUMMARY(self) -> str: ...  # noqa: N802 - a module's constant
     @property
     def CLOCKS(self) -> tuple[Clock, ...]: ...  # noqa: N802 - a module's constant
-
-    def run(self, settings: Settings, progress: Progress) -> list[Row]:
-        """Measure and return one row per sample, every row with the same columns."""
-
-    def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the rows into a PNG file."""
-
-    def summarise(self, rows: list[Row]) -> dict[str, Any]:
-        """Return the headline numbers for JSON."""
+    def run(self, settings: Settings, progress: Progress) -> list[Row]: ...
+    def plot(self, rows: list[Row], path: Path) -> None: ...
+    def summarise(self, rows: list[Row]) -> dict[str, Any]: ...
 
 
 FEW = 8
@@ -111,22 +109,16 @@ def measure_all(
     for virtual time: processes that share cores would disturb real measurements.
     """
     rows: list[Row] = []
-    if processes and len(cases) > FEW:
-        spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
-            results = pool.map(partial(_listed, measure), cases, chunksize=4)
-            for done, some in enumerate(results, start=1):
-                rows += some
-                progress(done, len(cases))
-        return rows
-    for done, case in enumerate(cases, start=1):
-        rows += measure(case)
-        progress(done, len(cases))
+    with ExitStack() as stack:
+        results: Iterable[Iterable[Row]] = map(measure, cases)
+        if processes and len(cases) > FEW:
+            spawn = multiprocessing.get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=spawn))
+            results = pool.map(measure, cases, chunksize=4)
+        for done, some in enumerate(results, start=1):
+            rows += some
+            progress(done, len(cases))
     return rows
-
-
-def _listed(measure: Callable[[Case], Iterable[Row]], case: Case) -> list[Row]:
-    return list(measure(case))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +141,10 @@ class Files:
         """The pictures that exist: one, or one of each model and kind of text."""
         return sorted(self.directory.glob(f"{self.name}*.png"))
 
-    def pictured(self, part: str | None) -> Path:
+    def pictured(self, part: str = "") -> Path:
         """Return the path of the picture of all rows, or of one model or kind of text."""
-        suffix = "" if part is None else "-" + re.sub(r"[^\w.]+", "-", part).strip("-")
+        suffix = re.sub(r"[^\w.]+", "-", f"-{part}").rstrip("-")
         return self.directory / f"{self.name}{suffix}.png"
-
-    def write_record(self, record: dict[str, Any]) -> None:
-        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-        self.record.write_text(text, encoding="utf-8")
 
 
 def files(experiment: Experiment, results: Path) -> Files:
@@ -167,18 +155,6 @@ def files(experiment: Experiment, results: Path) -> Files:
     except OSError as error:
         raise ExperimentError(f"cannot make {directory}: {error.strerror}") from None
     return Files(directory, experiment.NAME)
-
-
-def clock(experiment: Experiment, real: bool | None) -> Clock:
-    """Return the clock asked for, or the figure's default; raises ExperimentError for another."""
-    if real is None:
-        return experiment.CLOCKS[0]
-    asked: Clock = "real" if real else "virtual"
-    if asked not in experiment.CLOCKS:
-        raise ExperimentError(
-            f"{experiment.NAME} runs on the {experiment.CLOCKS[0]} clock only: leave --{asked} out"
-        )
-    return asked
 
 
 def run_experiment(
@@ -199,68 +175,52 @@ def run_experiment(
 
         own = experiment.run(replace(settings, models=(model,)), reached)
         rows += [{"model": model} | row for row in own]
-    seconds = time.monotonic() - start_s
+    seconds = round(time.monotonic() - start_s, 3)
     write_rows(rows, where.rows)
-    where.write_record(
-        {
-            "experiment": experiment.NAME,
-            **environment(),
-            "clock": "real" if settings.real else "virtual",
-            "quick": settings.quick,
-            "repeats": settings.repeats,
-            "seed": settings.seed,
-            "seconds": round(seconds, 3),
-            "rows": len(rows),
-            "summary": _summary(experiment, rows),
-        }
-    )
-    _draw(experiment, rows, where)
+    record = {
+        "experiment": experiment.NAME,
+        **environment(),
+        "clock": "real" if settings.real else "virtual",
+        **{name: getattr(settings, name) for name in ("quick", "repeats", "seed")},
+        "seconds": seconds,
+        "rows": len(rows),
+    }
+    _show(experiment, rows, where, record)
     return where
 
 
-def _by_model_and_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
-    """Rows of each model and of answers and prose, which no figure mixes; None if all are alike.
+def _show(experiment: Experiment, rows: list[Row], where: Files, record: dict[str, Any]) -> None:
+    """Draw the pictures, and write the record with the summary.
 
-    The events of a trace have these columns too, some of them empty: those belong together.
+    Rows of each model and of answers and prose have their own: no figure mixes them. The events of
+    a trace have these columns too, some of them empty: those belong together.
     """
     values = {name: {row.get(name) for row in rows} for name in ("model", "kind")}
     columns = [name for name, found in values.items() if len(found) > 1 and None not in found]
-    if not columns:
-        return {None: rows}
-    return {", ".join(key): some for key, some in grouped(rows, *columns).items()}
-
-
-def _summary(experiment: Experiment, rows: list[Row]) -> dict[str, Any]:
-    found = {part: experiment.summarise(some) for part, some in _by_model_and_kind(rows).items()}
-    return found.get(None) or {str(part): each for part, each in found.items()}
-
-
-def _draw(experiment: Experiment, rows: list[Row], where: Files) -> None:
+    parts = {", ".join(key): some for key, some in grouped(rows, *columns).items()}
     for earlier in where.pictures:
         earlier.unlink()
-    for part, some in _by_model_and_kind(rows).items():
+    for part, some in parts.items():
         experiment.plot(some, where.pictured(part))
+    summary = {part: experiment.summarise(some) for part, some in parts.items()}
+    text = json.dumps(record | {"summary": summary.get("", summary)}, ensure_ascii=False, indent=2)
+    where.record.write_text(text + "\n", encoding="utf-8")
 
 
 def draw_again(experiment: Experiment, where: Files) -> None:
     """Draw the pictures and write the record's summary again, from the CSV alone."""
     rows = read_rows(where.rows)
-    _draw(experiment, rows, where)
     try:
-        record = json.loads(where.record.read_text(encoding="utf-8"))
-        where.write_record(record | {"summary": _summary(experiment, rows)})
+        record = dict(json.loads(where.record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         raise ExperimentError(
             f"cannot read {where.record}: run {experiment.NAME} without --replot"
         ) from None
+    _show(experiment, rows, where, record)
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Write a CSV with one header line; None is an empty cell, other values are JSON.
-
-    Every cell keeps its type, also in a column of several types. Text is bare where it reads as
-    nothing else. Raises ExperimentError if there are no rows or their columns differ.
-    """
+    """Write a CSV with one header line; None is an empty cell, other values are JSON."""
     if not rows:
         raise ExperimentError("nothing was measured: there are no rows to write")
     for row in rows:

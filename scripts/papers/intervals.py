@@ -1,6 +1,6 @@
 """Statistics of repeated measurements: medians with bootstrap intervals, groups of rows. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -131,16 +131,19 @@ def averages(rows: Iterable[Row], value: str, *columns: str) -> dict[tuple[Any, 
     return estimates(rows, value, *columns, statistic="mean")
 
 
-def tree(found: Mapping[tuple[Any, ...], Any], *labels: str) -> dict[str, Any]:
-    """Return the values nested by their keys, one level of names per label, as JSON can hold them.
-
-    A label formats its part of the key. Intervals become their `to_json`.
-    """
+def table(
+    rows: Iterable[Row], *keys: str, mean: Sequence[str] = (), median: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the estimates of these columns for JSON, nested by the values of `keys`."""
     result: dict[str, Any] = {}
-    for key, value in found.items():
-        *path, last = (label.format(part) for label, part in zip(labels, key, strict=True))
+    for key, group in grouped(rows, *keys).items():
         node = result
-        for name in path:
-            node = node.setdefault(name, {})
-        node[last] = value.to_json() if isinstance(value, Interval) else value
+        for name, value in zip(keys, key, strict=True):
+            label = value if isinstance(value, str) else f"{name} {value:g}"
+            node = node.setdefault(label, {})
+        statistics: dict[Statistic, Sequence[str]] = {"mean": mean, "median": median}
+        for statistic, columns in statistics.items():
+            for column in columns:
+                for each in estimates(group, column, statistic=statistic).values():
+                    node[column] = each.to_json()
     return result

@@ -7,8 +7,8 @@ models in virtual time, or against a cloud that already runs, on another host pe
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import listening_process
@@ -23,8 +23,10 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
+from dragonrt.node.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
-from scripts.papers.arena import Arena, Given, RealArena, emulated
+from dragonrt.side import SIDES
+from scripts.papers.arena import Arena, Given, emulated
 from scripts.papers.dragon.baselines.cloud import HOST, baseline_side, serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, BaselineDevice
 from scripts.papers.dragon.baselines.exchange import Channel
@@ -59,39 +61,27 @@ LEFT_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What one answer cost, from the question on; acceptance is None if nobody drafts."""
-
-    first_ms: float
-    total_ms: float
-    wire_bytes: int
-    accepted_device: float | None = None
-    accepted_cloud: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Lineup:
     """Everything that can be asked over one link."""
 
     arena: Arena
     baselines: BaselineDevice
 
-    async def ask(self, name: str, asked: Asked) -> Sample:
-        """Return the cost of an answer by the method of that name, one of `ALL`."""
+    async def ask(self, name: str, asked: Asked) -> Row:
+        """Return what an answer costs by the method of that name, one of `ALL`, as columns.
+
+        Times are from the question on; acceptance is None if nobody drafts.
+        """
         if name in METHODS:
             given = await self.aggregate(METHODS[name], asked)
-            return Sample(
-                1000 * given.first_s,
-                1000 * given.seconds,
-                given.wire_bytes,
-                given.accepted("device"),
-                given.accepted("cloud"),
-            )
-        answer = await self.baselines.ask(name, asked)
-        first_s, last_s = answer.times_s[0], answer.times_s[-1]
-        return Sample(
-            1000 * (first_s - answer.asked_s), 1000 * (last_s - answer.asked_s), answer.wire_bytes
-        )
+            first_s, last_s, wire_bytes = given.first_s, given.seconds, given.wire_bytes
+            accepted = {side: given.accepted(side) for side in SIDES}
+        else:
+            answer = await self.baselines.ask(name, asked)
+            first_s, last_s = (answer.times_s[at] - answer.asked_s for at in (0, -1))
+            wire_bytes, accepted = answer.wire_bytes, dict.fromkeys(SIDES)
+        costs = {"first_ms": 1000 * first_s, "total_ms": 1000 * last_s, "wire_bytes": wire_bytes}
+        return costs | {f"accepted_{side}": share for side, share in accepted.items()}
 
     async def aggregate(self, method: Method, asked: Asked) -> Given:
         """Return the answer in which the sides aggregate."""
@@ -176,10 +166,9 @@ def paced_models(model: str, decode_s: float) -> Connect:
     return lineup
 
 
-def _running_cloud(settings: Settings) -> Connect:
+def running_cloud(model: str, address: Address) -> Connect:
     """Load the device for an ordinary cloud that already runs; nothing is emulated."""
-    assert settings.cloud is not None
-    address, device = settings.cloud, LoadedSide.load(sample_settings("device", settings.model))
+    device = LoadedSide.load(sample_settings("device", model))
 
     @asynccontextmanager
     async def lineup(extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
@@ -188,19 +177,6 @@ def _running_cloud(settings: Settings) -> Connect:
             yield Lineup(arena, BaselineDevice(baseline_side(arena.side), Channel(unused)))
 
     return lineup
-
-
-@contextmanager
-def _contestants(settings: Settings, decode_s: float) -> Iterator[Connect]:
-    if settings.cloud is not None:
-        yield _running_cloud(settings)
-        return
-    print(NOTICE, file=sys.stderr)
-    if not settings.real:
-        yield paced_models(settings.model, decode_s)
-        return
-    with real_processes(settings.model) as processes:
-        yield processes
 
 
 def measured(
@@ -221,6 +197,8 @@ def measured(
         print(LEFT_OUT.format(left_out), file=sys.stderr)
         methods = tuple(name for name in methods if name in OVER_A_NETWORK)
         round_trips_ms = [0]
+    else:
+        print(NOTICE, file=sys.stderr)
     total = len(round_trips_ms) * len(asked) * len(methods)
     rows: list[Row] = []
 
@@ -228,18 +206,23 @@ def measured(
         async with connecting as lineup:
             for each, columns in asked:
                 for name in methods:
-                    sample = await lineup.ask(name, each)
                     row = {"round_trip_ms": milliseconds, "method": name}
-                    rows.append(row | columns | asdict(sample))
+                    rows.append(row | columns | await lineup.ask(name, each))
                     progress(len(rows), total)
-            if settings.cloud is not None and isinstance(lineup.arena, RealArena):
-                round_trip_s = lineup.arena.round_trip_s()
-                if round_trip_s is None:
+            if settings.cloud is not None:
+                (cloud,) = lineup.arena.connectors.values()
+                if cloud.peer is None or cloud.peer.round_trip_s is None:
                     raise ExperimentError("the cloud was lost while measuring: run it again")
                 for row in rows:
-                    row["round_trip_ms"] = round(1000 * round_trip_s)
+                    row["round_trip_ms"] = round(1000 * cloud.peer.round_trip_s)
 
-    with _contestants(settings, decode_s) as connect_all:
+    with ExitStack() as stack:
+        if settings.cloud is not None:
+            connect_all = running_cloud(settings.model, settings.cloud)
+        elif settings.real:
+            connect_all = stack.enter_context(real_processes(settings.model))
+        else:
+            connect_all = paced_models(settings.model, decode_s)
         for milliseconds in round_trips_ms:
             connecting = connect_all(milliseconds / 1000, settings.seed)
             run(ask_all(milliseconds, connecting), virtual=not settings.real)

@@ -39,6 +39,7 @@ from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played, streamed_s
+from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.controllers.prompt import Prompt
 
 T = TypeVar("T")
@@ -160,10 +161,7 @@ def text_side(
 
 
 class RecallingReader(Reader):
-    """A Reader that computes each prediction once.
-
-    Answers to one prompt under many plans, paces and links have most prefixes in common.
-    """
+    """A Reader that computes each prediction once."""
 
     def __init__(self, *parts: Any, in_blocks: bool) -> None:
         super().__init__(*parts, in_blocks=in_blocks)
@@ -182,52 +180,43 @@ class RecallingReader(Reader):
 
 @dataclass(frozen=True, slots=True)
 class BlockPace:
-    """Seconds per forward of the draft model and of the target, and the link between them.
-
-    `link_seed` draws the link's jitter and the course of its rates.
-    """
+    """Seconds per forward of the draft model and of the target, and the link between them."""
 
     draft_s: float
     target_s: float
     link: LinkProfile = field(default_factory=LinkProfile)
     link_seed: int = 0
 
-    def streamed_s(self, tokens: int) -> float:
-        """Return the time of so many tokens of the cloud alone; they wait for no rate."""
-        return streamed_s(tokens, self.target_s, 2 * self.link.latency_s)
-
 
 class RecalledAnswers:
-    """The answers of a pair of models to one prompt with one seed, in virtual time."""
+    """The answers of a pair of models to one question behind a prompt, in virtual time."""
 
-    def __init__(
-        self, draft: LanguageModel, target: LanguageModel, prompt: Sequence[int], seed: int
-    ) -> None:
-        self._target, self._prompt, self._seed = target, tuple(prompt), seed
-        self._device = text_side("device", draft, prompt, seed, 0.0, RecallingReader)
-        self._cloud = text_side("cloud", target, prompt, seed, 0.0, RecallingReader)
+    def __init__(self, pair: ModelPair, prompt: Sequence[int], question: Question) -> None:
+        self._target, self._prompt, self._question = pair.target, tuple(prompt), question
+        same = (prompt, question.seed, 0.0, RecallingReader)
+        self._device = text_side("device", pair.draft, *same)
+        self._cloud = text_side("cloud", pair.target, *same)
 
-    def answer(self, question: Question, settings: SpeculativeSettings, pace: BlockPace) -> Given:
+    def answer(self, settings: SpeculativeSettings, pace: BlockPace) -> Given:
         """Return an answer by speculative decoding; a controller sees the link's true rate."""
-        if question.seed != self._seed:
-            raise ValueError(f"the question has the seed {question.seed}, not {self._seed}")
         device = replace(self._device, decode_s=pace.draft_s)
         cloud = replace(self._cloud, decode_s=pace.target_s)
-        return played(question, settings, device, cloud, link=pace.link, link_seed=pace.link_seed)
+        link, seed = pace.link, pace.link_seed
+        return played(self._question, settings, device, cloud, link=link, link_seed=seed)
 
-    def costs(self, question: Question, settings: SpeculativeSettings, pace: BlockPace) -> Row:
+    def costs(self, settings: SpeculativeSettings, pace: BlockPace) -> Row:
         """Return what `answer` cost, as columns.
 
         Rates per call and second are None if the link was so slow that the device took it for
         lost, and went on alone.
         """
-        given = self.answer(question, settings, pace)
+        given = self.answer(settings, pace)
         counts, tokens = given.counts, len(given.tokens)
-        lost = given.counts.alone_from is not None
-        per_call = {
-            "tokens_per_call": tokens,
-            "accepted_per_call": counts.stood,
-            "resampling_rate": counts.resampled,
+        rates = {
+            "tokens_per_s": tokens / given.seconds,
+            "tokens_per_call": tokens / max(counts.verified, 1),
+            "accepted_per_call": counts.stood / max(counts.verified, 1),
+            "resampling_rate": counts.resampled / max(counts.verified, 1),
         }
         return {
             "tokens": tokens,
@@ -236,24 +225,19 @@ class RecalledAnswers:
             "bits": counts.bits,
             "bytes": given.answer.bytes_sent,
             "bits_per_token": counts.bits / tokens,
-            "accepted_share": counts.stood / max(counts.judged, 1),
             "drafted_per_block": counts.block_tokens / max(counts.blocks, 1),
-            "tokens_per_s": None if lost else tokens / given.seconds,
-            **{name: None if lost else each / counts.verified for name, each in per_call.items()},
+            **(rates if counts.alone_from is None else dict.fromkeys(rates)),
         }
 
-    def streamed(self, question: Question, pace: BlockPace) -> Row:
+    def streamed(self, pace: BlockPace) -> Row:
         """Return the same columns of the target's own answer, which needs no uplink."""
+        question = self._question
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         prompt = Prompt("answers", self._prompt, question.stop_tokens)
         tokens = len(alone(self._target, prompt, rule, question.max_tokens))
-        seconds = pace.streamed_s(tokens)
-        return dict.fromkeys(
-            (
-                *("bits", "bytes", "bits_per_token"),
-                *("accepted_share", "drafted_per_block", "resampling_rate"),
-            )
-        ) | {
+        seconds = streamed_s(tokens, pace.target_s, 2 * pace.link.latency_s)
+        unsent = ("bits", "bytes", "bits_per_token", "drafted_per_block", "resampling_rate")
+        return dict.fromkeys(unsent) | {
             "tokens": tokens,
             "seconds": seconds,
             "calls": tokens,
@@ -279,14 +263,10 @@ class PromptCase:
         for number, prompt in enumerate(found):
             yield cls(number, settings.pair, prompt, settings.seed * count + number)
 
-    def answers(self) -> RecalledAnswers:
-        """Return the answers to it."""
-        models = model_pair(*self.pair)
-        return RecalledAnswers(models.draft, models.target, self.prompt.tokens, self.seed)
-
-    def question(self, temperature: float, tokens: int) -> Question:
-        """Return the question for so many tokens at most."""
-        return question_of(self.prompt, self.seed, temperature, tokens)
+    def answers(self, temperature: float, tokens: int) -> RecalledAnswers:
+        """Return the answers of so many tokens at most."""
+        question = question_of(self.prompt, self.seed, temperature, tokens)
+        return RecalledAnswers(model_pair(*self.pair), self.prompt.tokens, question)
 
 
 def question_of(prompt: Prompt, seed: int, temperature: float, tokens: int) -> Question:

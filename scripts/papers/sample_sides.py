@@ -64,10 +64,7 @@ class LoadedSide:
 def sample_pair(
     model: str = bundled.models()[0], dtype: Precision = "auto", *options: str
 ) -> Iterator[tuple[LoadedSide, int]]:
-    """Yield a device with its sample documents, and the port of a cloud in a second process.
-
-    `options` are further ones of the cloud's command line.
-    """
+    """Yield a device with its sample documents, and the port of a cloud in a second process."""
     documents = str(bundled.documents("cloud"))
     device = LoadedSide.load(sample_settings("device", model, dtype))
     complete_library(sample_settings("cloud", model, dtype), device.model)

@@ -1,8 +1,7 @@
 """Both sides' real distributions at every token of the sample questions' answers.
 
-Both models run in this process, in lockstep. The text that they read is drawn from the target
-distribution itself at temperature 1 (SPEC 1), so that positions are as likely to be certain or
-uncertain as they are in an answer.
+Both run in this process, in lockstep, on text drawn from the target distribution at temperature 1
+(SPEC 1), so that positions are as likely to be certain or uncertain as in an answer.
 """
 
 from collections.abc import Iterator

@@ -106,14 +106,6 @@ class Corpus:
     retrieved: tuple[str, ...]
 
 
-def found_corpus() -> Path:
-    """Return WikiText-2 in data/ here or in a directory beside this one, or the sample articles."""
-    for directory in (Path("data"), *sorted(Path("..").glob("*/data"))):
-        if (directory / "wikitext-2").is_dir():
-            return directory / "wikitext-2"
-    return bundled.documents("cloud")
-
-
 def read_corpus(path: Path) -> Corpus:
     """Read a file, whose last fifth is evaluated, or a directory: its file test.*, or each fifth.
 

@@ -15,8 +15,6 @@ from dragonrt.distributions import Distribution, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
 from dragonrt.distributions.truncation import top_k
 
-# How often a draft is accepted.
-
 
 def expected_acceptance_coupled(p_own: Distribution, p_target: Distribution) -> float:
     """P(argmax p/E = argmax q/E) = Σ_x 1 / Σ_y max(p(y)/p(x), q(y)/q(x)), exactly (SPEC 1.2).
@@ -47,9 +45,6 @@ def acceptance_probability(p: Distribution, q: Distribution) -> float:
     return 1 - total_variation(p, q)
 
 
-# What top-K uploads change (SPECFED).
-
-
 def missed_mass(p: NDArray[np.floating[Any]], k: int) -> float:
     """r = 1 - P_K, the mass of `p`, floating [V], outside its top K (SPECFED Eq. 4).
 
@@ -75,9 +70,6 @@ def bias_bound(weights: Sequence[float], missed: Sequence[float]) -> float:
     return math.fsum(weight * r for weight, r in zip(weights, missed, strict=True))
 
 
-# Approximate verification (SPRINTER).
-
-
 def output_distribution(p: Distribution, q: Distribution, eta_fp: float) -> Distribution:
     """(1 - η_FP) p + η_FP q, the law of every token of the output (Theorem 1)."""
     return mix((p, q), (1 - eta_fp, eta_fp))
@@ -94,20 +86,15 @@ def expected_acceptance_sprinter(eta_fp: float, tv: float) -> float:
 
 
 def expected_run_length(eta_tp: float, eta_fp: float, r: int) -> float:
-    """The expected number of tokens that the verifier lets pass before it refuses one (Theorem 2).
+    """Return the expected number of tokens that pass before one is rejected (Theorem 2), η_FP < 1.
 
-    `r` is how many drafted tokens in a row are acceptable, all after them being unacceptable;
-    η_FP < 1. (η_TP - η_TP^r) / (1 - η_TP) + η_TP^r / (1 - η_FP), written as a sum that η_TP = 1
-    does not divide by zero.
+    The first `r` drafted tokens are acceptable, no later one is. It is (η_TP - η_TP^r) / (1 - η_TP)
+    + η_TP^r / (1 - η_FP), as a sum that η_TP = 1 does not divide by zero.
     """
     acceptable = sum(eta_tp**length for length in range(1, r + 1))
     return acceptable + eta_tp**r * eta_fp / (1 - eta_fp)
 
 
 def stopping_time(draft_s: float, eta_tp: float, eta_fp: float, r: int) -> float:
-    """The expected time in seconds until the verifier refuses a token (Theorem 3).
-
-    `draft_s` is the time of drafting one token, t_d; the verifier's own is neglected. The refused
-    token is drafted too: t_d · (1 + expected run length).
-    """
+    """Return the expected seconds until a token is rejected, t_d · (1 + run length) (Theorem 3)."""
     return draft_s * (1 + expected_run_length(eta_tp, eta_fp, r))

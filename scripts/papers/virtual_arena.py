@@ -60,9 +60,8 @@ VOCABULARY = 64
 class AcceptanceModel:
     """Implements SimulatedModel: a draft is the target if `accepted` says so, else another token.
 
-    Meant for temperature 0 and equal weights. The target after a prefix follows from its hash; a
-    side that is to be rejected gives it 0.4 and another token of its own 0.6, which loses against
-    0.4 twice as it does against 0.4 and 1.
+    For temperature 0 and equal weights. The target after a prefix follows from its hash. A rejected
+    side gives it 0.4 and a token of its own 0.6, which loses against 0.4 twice and 0.4 and 1.
     """
 
     side: Side

@@ -51,7 +51,7 @@ def test_the_figure(tmp_path: Path) -> None:
     assert summary["shared, 0"]["mean"] == 1.0
     for each in summary.values():
         assert each["mean"] == pytest.approx(each["expected"], abs=0.04)
-    drawn = where.pictured(None).read_bytes()
+    drawn = where.pictured().read_bytes()
     assert drawn.startswith(b"\x89PNG")
     draw_again(figure, where)
 

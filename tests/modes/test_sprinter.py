@@ -18,7 +18,7 @@ from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
-from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
+from scripts.papers.sprinter.theory import KnownRates, Lockstep
 from scripts.papers.theory import (
     expected_acceptance_sprinter,
     expected_run_length,

@@ -29,9 +29,9 @@ def test_an_answer_is_the_runtime_s_own(pair: ModelPair) -> None:
         text_side("cloud", pair.target, PROMPT, ASKED.seed, PACE.target_s),
         link=PACE.link,
     )
-    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, ASKED.seed)
+    answers = RecalledAnswers(pair, PROMPT, ASKED)
     for _ in range(2):
-        given = answers.answer(ASKED, SETTINGS, PACE)
+        given = answers.answer(SETTINGS, PACE)
         assert given.answer.decisions == expected.answer.decisions
         assert given.wire_bytes == expected.wire_bytes
 
@@ -40,19 +40,13 @@ def test_an_answer_is_the_runtime_s_own(pair: ModelPair) -> None:
 def test_another_link_costs_time_and_no_forward(
     pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, ASKED.seed)
-    fast = answers.answer(ASKED, SETTINGS, PACE)
+    answers = RecalledAnswers(pair, PROMPT, ASKED)
+    fast = answers.answer(SETTINGS, PACE)
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("computed again")
 
     monkeypatch.setattr("dragonrt.backends.sequence.advance", refuse)
-    slow = answers.answer(ASKED, SETTINGS, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
+    slow = answers.answer(SETTINGS, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
     assert slow.tokens == fast.tokens
     assert slow.seconds > 2 * fast.seconds
-
-
-def test_a_question_of_another_seed_is_refused(pair: ModelPair) -> None:
-    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, ASKED.seed)
-    with pytest.raises(ValueError, match="seed"):
-        answers.answer(replace(ASKED, seed=6), SETTINGS, PACE)

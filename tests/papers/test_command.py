@@ -16,19 +16,16 @@ def papers(run: Run) -> Run:
     return partial(run, script="papers")
 
 
-def test_without_a_name_the_experiments_are_listed(papers: Run) -> None:
+def test_without_a_name_the_figures_are_listed(papers: Run) -> None:
     outcome = papers()
     assert outcome.code == 0
     lines = outcome.output.splitlines()
     assert any(line.startswith("pipeline ") and "Fig. 9" in line for line in lines)
-    assert any(line.startswith("wire ") for line in lines)
-    assert any(
-        line.endswith("can be asked by latency, ttft, pipeline. The others ask") for line in lines
-    )
+    assert any("latency, ttft, pipeline" in line for line in lines)
 
 
 @pytest.mark.slow
-def test_an_experiment_writes_its_files_and_draws_them_again(papers: Run, tmp_path: Path) -> None:
+def test_a_figure_writes_its_files_and_draws_them_again(papers: Run, tmp_path: Path) -> None:
     outcome = papers("pipeline", "--quick", "--seed", "3", "--results", "here")
     assert (outcome.code, outcome.errors) == (0, "")
     rows, record, *pictures = (tmp_path / line for line in outcome.output.splitlines())
@@ -44,16 +41,17 @@ def test_an_experiment_writes_its_files_and_draws_them_again(papers: Run, tmp_pa
     assert json.loads(record.read_text()) == written
 
 
-def test_mistakes_are_one_line(papers: Run) -> None:
-    assert "there is no experiment 'nothing'" in papers("nothing").line
-    assert "leave --virtual out" in papers("wire", "--virtual").line
-    assert "run the experiment first" in papers("wire", "--replot").line
-
-
 @pytest.mark.parametrize(
-    "cloud", ["", "host", "host:", ":7070", "host:0", "host:65536", "::1:7070"]
+    ("arguments", "named"),
+    [
+        (("nothing",), "'nothing'"),
+        (("wire", "--virtual"), "--virtual"),
+        (("wire", "--replot"), "wire.csv"),
+        (("gamma", "--model", "a", "--model", "b"), "gamma"),
+        (("wire", "--cloud", "host:1"), "--cloud"),
+        (("latency", "--virtual", "--cloud", "host:1"), "--real"),
+        (("latency", "--real", "--cloud", "host"), "'host'"),
+    ],
 )
-def test_a_cloud_is_a_host_and_a_port(papers: Run, cloud: str) -> None:
-    outcome = papers("latency", "--real", "--cloud", cloud)
-    expected = f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}"
-    assert outcome.line == expected
+def test_mistakes_are_one_line(papers: Run, arguments: tuple[str, ...], named: str) -> None:
+    assert named in papers(*arguments).line

@@ -20,14 +20,12 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, estimate, grouped, having, mean
+from scripts.papers.intervals import Row, averages, grouped, having, mean, table
 from scripts.papers.teacher_forced import AnswerPosition, BothSides
 from scripts.papers.theory import expected_acceptance_coupled
 
 NAME = "acceptance"
-SUMMARY = (
-    "Acceptance of both rules over temperature, measured and expected (DRAGON Eq. 5; 2 minutes)"
-)
+SUMMARY = "Acceptance of both rules, measured and expected (DRAGON Eq. 5; 2 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 CODEC = "topp:0.8"
@@ -56,11 +54,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def rows_of(
     position: AnswerPosition, step: int, name: str, sampler: Sampler, noises: list[Noise]
 ) -> Iterator[Row]:
-    """Yield both sides' rows of one position.
-
-    Its noise is that of `step`: no two positions share any. At temperature 0 every draw is the
-    same.
-    """
+    """Yield both sides' rows of one position."""
     certain = sampler.temperature == 0
     noises = noises[:1] if certain else noises
     sent = position.sent(rule(name, noises[0], sampler), codec(CODEC, position.device.size))
@@ -92,25 +86,17 @@ def rows_of(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return means over positions: measured, expected, and how far they are apart."""
-    apart = averages(having(rows, rule="coupled"), "total_variation", "temperature")
-    summary: dict[str, Any] = {
+    apart = [
+        row | {"difference": None if row["expected"] is None else row["accepted"] - row["expected"]}
+        for row in rows
+    ]
+    columns = ("accepted", "expected", "difference", "total_variation")
+    sides = table(rows, "rule", "temperature", "side", mean=columns[:1])
+    return {
         "positions": len(grouped(rows, "question", "step")),
-        "mean_total_variation": {
-            str(heat): round(each.value, 4) for (heat,), each in apart.items()
-        },
+        "means": table(apart, "rule", "temperature", mean=columns),
+        "by side": sides,
     }
-    for (name, heat), some in grouped(rows, "rule", "temperature").items():
-        known = [row for row in some if row["expected"] is not None]
-        differences = [row["accepted"] - row["expected"] for row in known]
-        by_side: dict[str, Any] = {
-            side: round(mean(having(some, side=side), "accepted"), 4) for side in SIDES
-        }
-        summary.setdefault(name, {})[str(heat)] = by_side | {
-            "measured": estimate([row["accepted"] for row in some], "mean").to_json(),
-            "expected": round(mean(known, "expected"), 4) if known else None,
-            "difference": estimate(differences, "mean").to_json() if known else None,
-        }
-    return summary
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -86,8 +86,7 @@ class Overheard:
     def listed(self, vocabulary: int) -> dict[int, float]:
         """Return every token that crossed, with its probabilities summed over messages."""
         question, settings = self.given.answer.question, self.given.answer.settings
-        if not isinstance(settings, DragonSettings):
-            raise ValueError("only mode dragon discloses by levels")
+        assert isinstance(settings, DragonSettings), "only mode dragon discloses by levels"
         code = codec(settings.codec_for(question.sampler), vocabulary)
         found: dict[int, float] = {}
         for message in self.messages:
@@ -163,10 +162,7 @@ def features(seen: Sequence[Seen]) -> NDArray[np.float64]:
 
 
 def named(observed: Sequence[NDArray[np.float64]], asked: Sequence[int], folds: int) -> list[bool]:
-    """Return whether a classifier names the question of each observation from the others.
-
-    A random forest, cross-validated over `folds`, every question as often in each.
-    """
+    """Return whether a classifier names the question of each observation from the others."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 

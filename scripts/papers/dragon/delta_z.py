@@ -14,7 +14,7 @@ from typing import Any
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, exactly, grouped, mean
+from scripts.papers.intervals import Row, averages, exactly, grouped, mean, table
 from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
 NAME = "delta-z"
@@ -86,19 +86,17 @@ def measure(case: HandOverCase) -> list[Row]:
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return what was measured and expected, and whether both choose the same side."""
-    found: dict[str, Any] = {}
+    """Return what was measured and expected, and at how many points both choose the same side."""
     keys = ("device_acceptance", "cloud_acceptance", "device_ms")
-    groups = grouped(rows, *keys)
-    for key, measured in averages(rows, "measured_ms", *keys).items():
-        expected = mean(groups[key], "expected_ms")
-        found["acceptance {:g}/{:g}, device {:g} ms".format(*key)] = {
-            "expected_ms": round(expected, 3),
-            "measured_ms": measured.to_json(),
-            "same_side": (measured.value > 0) is (expected > 0),
-        }
-    same = sum(each["same_side"] for each in found.values())
-    return {"points": len(found), "same_side": same, **found}
+    columns = ("measured_ms", "expected_ms")
+    measured = [row for row in rows if row["measured_ms"] is not None]
+    groups = grouped(measured, *keys).values()
+    chosen = [{mean(group, column) > 0 for column in columns} for group in groups]
+    return {
+        "points": len(chosen),
+        "same_side": sum(len(each) == 1 for each in chosen),
+        "means": table(measured, *keys, mean=columns),
+    }
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -3,11 +3,9 @@
 Real models and messages in virtual time, in three parts:
 
 - answers: the sample questions at each level, and at `redacted` over what is withheld;
-- membership: a device reads a note that answers the question and one that does not; from all that
-  crosses a cloud tells which of two notes the second one was. The AUC is 0.5 where nothing tells.
-  Answers that the second note changed do not count: they use it;
-- naming: a classifier names the question from sizes and times, without padding, with it, and with
-  a cadence, beside chance.
+- membership: a device reads a note that answers and one that does not; from all that crosses a
+  cloud tells the second one from another (AUC). Answers that the second note changed do not count;
+- naming: a classifier names the question from sizes and times, beside chance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +41,7 @@ from scripts.papers.dragon.crossing import (
     words,
 )
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, averages, estimate, grouped, having
+from scripts.papers.intervals import Row, grouped, having, table
 from scripts.papers.model_sides import ReadingSide, RecallingReader, document_side, reading_side
 from scripts.papers.sample_sides import LoadedSide, sample_settings
 
@@ -76,8 +74,8 @@ QUICK = Size(6, 16, 12, 4, (8.0,))
 
 EMPTY: Row = dict.fromkeys(
     (
-        *("part", "level", "withhold", "framing", "case", "right", "bytes_up", "padding_up"),
-        *("words", "withheld_words", "tokens", "withheld", "ms_per_token", "seconds"),
+        *("part", "level", "framing", "case", "right", "bytes_up", "padding_up", "words"),
+        *("withheld_words", "tokens", "withheld", "ms_per_token", "seconds"),
         *("used", "member", "other", "named", "held_ms"),
     )
 )
@@ -145,7 +143,12 @@ class Parts:
         """Yield the sample questions at each level."""
         model = self.model
         loaded = [LoadedSide.opened(sample_settings(side, model.name), model) for side in SIDES]
-        private, public = (_words_of(bundled.documents(side)) for side in ("device", "cloud"))
+        private, public = (
+            set().union(
+                *(words(file.read_text("utf-8")) for file in bundled.documents(side).iterdir())
+            )
+            for side in SIDES
+        )
         for number, asked in enumerate(bundled.questions()[: self.size.questions]):
             question = self._question(asked.text)
             for settings in levels(self.size.withhold):
@@ -231,10 +234,9 @@ def _measured(heard: Overheard) -> Row:
     """Return the columns that every part has of an answer."""
     settings, given = heard.given.answer.settings, heard.given
     assert isinstance(settings, DragonSettings)
-    numbers = statistics(given.counts)
+    numbers, level = statistics(given.counts), settings.disclose.value
     return {
-        "level": settings.disclose.value,
-        "withhold": settings.withhold if settings.redacts else None,
+        "level": f"{level}, {settings.withhold:g}" if settings.redacts else level,
         "bytes_up": sum(each.size for each in heard.seen if each.up),
         "padding_up": numbers["padding_sent"],
         "tokens": len(given.tokens),
@@ -245,45 +247,28 @@ def _measured(heard: Overheard) -> Row:
     }
 
 
-def _words_of(directory: Path) -> set[str]:
-    texts = (path.read_text(encoding="utf-8") for path in directory.rglob("*") if path.is_file())
-    return set().union(*map(words, texts))
-
-
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return what each level tells and costs; AUCs; how often a question is named."""
-    found: dict[str, Any] = {"answers": {}, "membership": {}}
-    answers = having(rows, part="answers")
-    for (level, withhold), some in grouped(answers, "level", "withhold").items():
-        name = level if withhold is None else f"{level}, {withhold:g}"
-        found["answers"][name] = {
-            "right": estimate([float(row["right"]) for row in some], "mean").to_json(),
-            "words_not_in_answer": sum(row["words"] for row in some),
-            "withheld_words": sum(row["withheld_words"] for row in some),
-            "bytes_up": estimate([row["bytes_up"] for row in some], "mean").to_json(),
-            "padding_up": estimate([row["padding_up"] for row in some], "mean").to_json(),
-            "ms_per_token": estimate([row["ms_per_token"] for row in some]).to_json(),
-            "withheld": round(
-                sum(row["withheld"] for row in some) / sum(row["tokens"] for row in some), 4
-            ),
-        }
-    unused = having(rows, part="membership", used=False)
-    for (level,), some in grouped(unused, "level").items():
+    answers, naming = having(rows, part="answers"), having(rows, part="naming")
+    costs = ("right", "words", "withheld_words", "bytes_up", "padding_up", "tokens", "withheld")
+    return {
+        "answers": table(answers, "level", mean=costs, median=["ms_per_token"]),
+        "membership": _aucs(rows),
+        "chance": round(1 / len(grouped(naming, "case")), 4),
+        "naming": table(
+            naming, "framing", mean=("named", "bytes_up", "held_ms"), median=["seconds"]
+        ),
+    }
+
+
+def _aucs(rows: list[Row]) -> dict[str, dict[str, float]]:
+    """Return by level how well the note that was read is told from another one."""
+    found = {}
+    for (level,), some in grouped(having(rows, part="membership", used=False), "level").items():
         members, others = ([row[kind] for row in some] for kind in ("member", "other"))
         low, high = auc_interval(members, others)
-        numbers = {"auc": auc(members, others), "low": low, "high": high}
-        rounded = {name: round(number, 4) for name, number in numbers.items()}
-        found["membership"][level] = rounded | {"trials": len(some)}
-    naming = having(rows, part="naming")
-    found["naming"] = {"chance": round(1 / len(grouped(naming, "case")), 4)}
-    held = averages(naming, "held_ms", "framing")
-    for (framing,), some in grouped(naming, "framing").items():
-        found["naming"][framing] = {
-            "named": estimate([float(row["named"]) for row in some], "mean").to_json(),
-            "bytes_up": estimate([row["bytes_up"] for row in some], "mean").to_json(),
-            "answer_s": estimate([row["seconds"] for row in some]).to_json(),
-            "held_ms": held[framing,].to_json() if (framing,) in held else None,
-        }
+        numbers = {"mean": auc(members, others), "low": low, "high": high, "trials": len(some)}
+        found[level] = {name: round(number, 4) for name, number in numbers.items()}
     return found
 
 
@@ -291,27 +276,23 @@ def plot(rows: list[Row], path: Path) -> None:
     """Draw what the levels tell; how well a document and a question are told from others."""
     summary = summarise(rows)
     with charts.picture(path, columns=3, height_inches=4.0) as (_, axes):
-        left, middle, right = axes[0]
-        for place, each in enumerate(summary["answers"].values()):
-            left.barh(place, each["right"]["mean"], color=charts.BLUE)
-            text = f"{each['words_not_in_answer']} words, {each['bytes_up']['mean']:.0f} B"
-            left.text(0.02, place, text, va="center", fontsize=7, color="white")
-        naming = dict(summary["naming"])
-        chance = naming.pop("chance")
-        shares = {name: each["named"] for name, each in naming.items()}
-        for axis, points, value, level in (
-            (middle, summary["membership"], "auc", 0.5),
-            (right, shares, "mean", chance),
+        for axis, part, column, label in (
+            (axes[0, 0], summary["answers"], "right", "answers right"),
+            (axes[0, 1], summary["membership"], None, "AUC: which note was read"),
+            (axes[0, 2], summary["naming"], "named", "questions named"),
         ):
-            for place, each in enumerate(points.values()):
-                axis.plot([each["low"], each["high"]], [place, place], color=charts.ORANGE)
-                axis.plot(each[value], place, "o", color=charts.VERMILION)
-            axis.axvline(level, color=charts.GREY, linestyle="--")
-        for axis, names, label in (
-            (left, summary["answers"], "answers right"),
-            (middle, summary["membership"], "AUC: which note was read"),
-            (right, shares, "questions named"),
-        ):
-            axis.set_yticks(range(len(names)), list(names), fontsize=7)
+            for place, each in enumerate(part.values()):
+                share = each[column] if column else each
+                if column == "right":
+                    axis.barh(place, share["mean"], color=charts.BLUE)
+                    words = round(each["words"]["mean"] * each["words"]["count"])
+                    text = f"{words} words, {each['bytes_up']['mean']:.0f} B"
+                    axis.text(0.02, place, text, va="center", fontsize=7, color="white")
+                else:
+                    axis.plot([share["low"], share["high"]], [place, place], color=charts.ORANGE)
+                    axis.plot(share["mean"], place, "o", color=charts.VERMILION)
+            axis.set_yticks(range(len(part)), list(part), fontsize=7)
             axis.invert_yaxis()
             axis.set(xlabel=label, xlim=(0, 1.02))
+        axes[0, 1].axvline(0.5, color=charts.GREY, linestyle="--")
+        axes[0, 2].axvline(summary["chance"], color=charts.GREY, linestyle="--")

@@ -1,11 +1,9 @@
 """`gamma`: whose corrected draft Algorithm 1 takes, and what that is worth (DRAGON Theorem 4.2).
 
 γ is how often it is the device's; DRAGON's is ½. By the theorem a side's drafts are accepted the
-more often the more often its own is taken: α, a line between Σ p_s p_t and 1 - η_other δ (Eq. 5),
-which is level only where both sides are certain. Both sides' real distributions at every token of
-the sample questions' answers (`teacher_forced`) go through the runtime's codec and rule. What was
-accepted is then replayed by the runtime in virtual time: the aggregator waits for the other side's
-rejections (Eq. 7).
+more often the more often its own is taken: α, a line between Σ p_s p_t and 1 - η_other δ (Eq. 5).
+Both sides' real distributions (`teacher_forced`) go through the runtime's codec and rule. What was
+accepted is then replayed by the runtime: the aggregator waits for rejections (Eq. 7).
 """
 
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, exactly, having, mean, significant
+from scripts.papers.intervals import Row, averages, having, mean, table
 from scripts.papers.teacher_forced import AnswerPosition, BothSides, SentPosition
 from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
@@ -103,31 +101,20 @@ def expected_ms(row: Row, side: Side) -> float:
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return by γ: acceptance of both sides, measured and expected, and ms per token."""
-    once = having(rows, aggregator=AGGREGATORS[0].value)
-    measured = {side: averages(once, f"accepted_{side}", "gamma") for side in SIDES}
-    times = averages(rows, "ms_per_token", "gamma", "aggregator")
-    found: dict[str, Any] = {
+    gains = {f"smallest gain, {side}": rows[0][f"smallest_gain_{side}"] for side in SIDES}
+    columns = [f"{kind}_{side}" for kind in ("accepted", "expected") for side in SIDES]
+    once = having(rows, aggregator=FIXED[0].value)
+    eq7 = [
+        row | {"aggregator": each.value, "eq7_ms": expected_ms(row, each.first())}
+        for row in once
+        for each in FIXED
+    ]
+    return gains | {
         "positions": rows[0]["positions"],
-        "smallest gain from γ = 0 to 1 at any position": {
-            side: significant(rows[0][f"smallest_gain_{side}"], 4) for side in SIDES
-        },
+        "acceptance": table(once, "gamma", mean=columns),
+        "measured": table(rows, "gamma", "aggregator", mean=["ms_per_token"]),
+        "expected": table(eq7, "gamma", "aggregator", mean=["eq7_ms"]),
     }
-    for (gamma,) in measured["device"]:
-        row = having(once, gamma=gamma)[0]
-        found[f"γ = {gamma:g}"] = {
-            side: {
-                "accepted": measured[side][gamma,].to_json(),
-                "expected": round(row[f"expected_{side}"], 4),
-            }
-            for side in SIDES
-        } | {
-            "ms per token": {
-                each.value: times[gamma, each.value].to_json()
-                | ({"Eq. 7": round(expected_ms(row, each.first()), 2)} if each in FIXED else {})
-                for each in AGGREGATORS
-            }
-        }
-    return found
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -136,36 +123,30 @@ def plot(rows: list[Row], path: Path) -> None:
     by_gamma = {row["gamma"]: row for row in once}
     with charts.picture(path, columns=2, height_inches=4.8) as (_, axes):
         left, right = axes[0]
-        for side in SIDES:
-            colour = charts.SIDE_COLOURS[side]
-            found = averages(once, f"accepted_{side}", "gamma")
-            points = {(side, gamma): each for (gamma,), each in found.items()}
-            dots = charts.Look(colour, "o", "", label=f"{side}'s drafts, measured")
-            charts.lines(left, points, {side: dots})
-            alphas = {(side, g): exactly(row[f"expected_{side}"]) for g, row in by_gamma.items()}
-            charts.lines(left, alphas, {side: charts.Look(colour, label=f"{side}'s, Eq. 5")})
+        for side, colour in charts.SIDE_COLOURS.items():
+            drawn = {"accepted": (charts.Look(colour, "o", ""), "drafts, measured")}
+            drawn["expected"] = (charts.Look(colour), "Eq. 5")
+            for column, (look, label) in drawn.items():
+                named = [row | {"name": f"{side}'s {label}"} for row in once]
+                found = averages(named, f"{column}_{side}", "name", "gamma")
+                charts.lines(left, found, {f"{side}'s {label}": look}, intervals=not look.line)
             for column, style in (("most", "--"), ("least", ":")):
                 height = mean(once, f"{column}_{side}")
                 left.axhline(height, color=colour, linestyle=style, linewidth=0.9)
         times = averages(rows, "ms_per_token", "aggregator", "gamma")
         for each, look in charts.looks(AGGREGATORS).items():
-            if each not in FIXED:
-                charts.lines(right, times, {each.value: replace(look, label="greedy, measured")})
-                continue
-            dots = replace(look, line="", label=f"{each.value} aggregates, measured")
-            charts.lines(right, times, {each.value: dots})
-            z = {(each, g): exactly(expected_ms(row, each.first())) for g, row in by_gamma.items()}
-            charts.lines(right, z, {each: charts.Look(look.colour, label=f"{each.value}, Eq. 7")})
+            fixed = each in FIXED
+            measured = replace(look, line="" if fixed else "-", label=f"{each.value}, measured")
+            charts.lines(right, times, {each.value: measured})
+            if fixed:
+                z = [expected_ms(row, each.first()) for row in by_gamma.values()]
+                right.plot(list(by_gamma), z, color=look.colour, label=f"{each.value}, Eq. 7")
         rtt_ms, forward_ms = 1000 * PACE.rtt_s, 1000 * PACE.device_s
         bounds = "$1-\\eta\\,\\delta$ dashed, $\\sum p_s p_t$ dotted"
-        left.set(
-            title=f"temperature {SAMPLER.temperature:g}; {bounds}", ylabel="accepted (mean, 95 %)"
-        )
-        right.set(
-            title=f"round trip {rtt_ms:g} ms, {forward_ms:g} ms per draft",
-            ylabel="ms per token (mean, 95 %)",
-            ylim=(0, None),
-        )
+        heat = f"temperature {SAMPLER.temperature:g}"
+        left.set(title=f"{heat}; {bounds}", ylabel="accepted (mean, 95 %)")
+        title = f"round trip {rtt_ms:g} ms, {forward_ms:g} ms per draft"
+        right.set(title=title, ylabel="ms per token (mean, 95 %)", ylim=(0, None))
         for axis in (left, right):
             axis.set_xlabel("γ, how often the device's is taken")
             axis.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))

@@ -1,25 +1,20 @@
 """`latency`: milliseconds per token over the round trip, for all ways of answering (DRAGON Fig. 6).
 
-Twenty tokens, two documents a side. The extra round trip lies half in each direction, jitter a
-fifth of it, 50 Mbit/s. On the real clock two more processes on loopback are the clouds; on the
-virtual clock the same models' real distributions meet a decoding delay of 50 ms on both sides.
-Times are from the question to the last token, over the tokens: retrieval and prefill are in them.
-DRDG/SW shows no token before the last one is there.
-
-With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
+The extra round trip lies half in each direction, jitter a fifth of it, 50 Mbit/s. On the real clock
+two more processes on loopback are the clouds; on the virtual clock the same models' distributions
+meet a decoding delay of 50 ms on both sides. Times are from the question to the last token:
+retrieval and prefill are in them. With a cloud that already runs nothing is emulated.
 """
 
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.side import SIDES
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import Asked
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean, tree
+from scripts.papers.intervals import Row, distinct, estimates, grouped, table
 from scripts.papers.lineup import ALL, COUPLED, DRAGON, DRDG_TW, OURS, measured
 
 NAME = "latency"
@@ -34,11 +29,7 @@ TEMPERATURES = (0.0, 0.8)
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per answer: method, round trip, temperature, times, bytes and acceptance.
-
-    A quick run has the first and the last round trip, and on the real clock temperature 0.8 only.
-    The repeats take the demonstration's questions in turn, each with its own seed.
-    """
+    """Return a row per answer: method, round trip, temperature, times, bytes and acceptance."""
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = settings.size(ROUND_TRIPS_MS, ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1])
     temperatures = TEMPERATURES[-1:] if settings.quick and settings.real else TEMPERATURES
@@ -49,75 +40,30 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
         asked.append((each, {"question": number, "temperature": temperature, "seed": seed}))
     decode_ms = None if settings.real else 1000 * DECODE_S
     return [
-        {"decode_ms": decode_ms, **row, "ms_per_token": row["total_ms"] / TOKENS}
+        {
+            "decode_ms": decode_ms,
+            **row,
+            "ms_per_token": row["total_ms"] / TOKENS,
+            "between_ms": (row["total_ms"] - row["first_ms"]) / (TOKENS - 1),
+        }
         for row in measured(settings, ALL, round_trips, asked, progress, DECODE_S)
     ]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return medians at every round trip, and at the longest what DRAGON and ours save."""
-    longest = max(row["round_trip_ms"] for row in rows)
-    summary: dict[str, Any] = {"note": NOTE}
-    for (temperature,), some in sorted(grouped(rows, "temperature").items()):
-        times = estimates(some, "ms_per_token", "method", "round_trip_ms")
-        at = {name: each.value for (name, ms), each in times.items() if ms == longest}
-        details = {
-            name: _between(having(some, method=name, round_trip_ms=longest), longest)
-            for name in (DRDG_TW, DRAGON, COUPLED, OURS)
-        }
-        summary[f"temperature {temperature:g}"] = {
-            "ms_per_token": tree(times, "{}", "{} ms"),
-            f"at {longest} ms": {
-                f"DRAGON below {name}, %": round(100 * (1 - at[DRAGON] / at[name]), 2)
-                for name in (DRDG_TW, "DRDG/SW")
-                if name in at
-            }
-            | {
-                "leaderless over DRAGON": round(at[OURS] / at[DRAGON], 4),
-                "leaderless over DRAGON, between tokens": {
-                    kind: round(details[OURS][kind] / details[DRAGON][kind], 4)
-                    for kind in (MEASURED, PREDICTED)
-                    if kind in details[OURS]
-                },
-                **details,
-            },
-        }
-    return summary
-
-
-MEASURED, PREDICTED = "mean ms between tokens", "predicted ms between tokens"
-NOTE = (
-    "Predicted between the first token and the last, with both sides at one pace c and α the share "
-    "of the better side's drafts that is accepted (SPEC 1.3): c + (1 - α) rtt under an aggregator "
-    "(Eq. 7), c + (1 - α) rtt / 2 without one. Short answers also pay for finding the better side. "
-    "Where α is close to 1 both are close to c, and no ratio of one half is possible."
-)
-
-
-def _between(rows: Sequence[Row], rtt_ms: float) -> dict[str, Any]:
-    """Return an aggregating method's acceptance, and ms per token between first and last."""
-    spent_ms = (mean(rows, "total_ms") - mean(rows, "first_ms")) / (TOKENS - 1)
-    result = {MEASURED: round(spent_ms, 2)}
-    columns = [f"accepted_{side}" for side in SIDES]
-    compared = [row for row in rows if None not in (row[column] for column in columns)]
-    if not compared:
-        return result
-    better = sum(max(row[column] for column in columns) for row in compared) / len(compared)
-    for side, column in zip(SIDES, columns, strict=True):
-        result[f"mean acceptance, {side}"] = round(mean(compared, column), 4)
-    result["mean acceptance, the better side of each answer"] = round(better, 4)
-    decode_ms, name = rows[0]["decode_ms"], rows[0]["method"]
-    if decode_ms is not None and name != DRDG_TW:
-        waited_ms = rtt_ms / 2 if name == OURS else rtt_ms
-        result[PREDICTED] = round(decode_ms + (1 - better) * waited_ms, 2)
-    return result
+    """Return medians at every round trip, and what methods take times DRAGON's time."""
+    columns = ("between_ms", "accepted_device", "accepted_cloud")
+    keys = ("temperature", "round_trip_ms")
+    found = table(rows, *keys, "method", mean=columns, median=["ms_per_token"])
+    for methods in (each for heats in found.values() for each in heats.values()):
+        for each in methods.values():
+            ratio = each["ms_per_token"]["median"] / methods[DRAGON]["ms_per_token"]["median"]
+            each["times DRAGON's"] = round(ratio, 4)
+    return found
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw a column per temperature: everything above, below it the same without DRDG/TW.
-
-    With one round trip only, a measured one, each method has a bar instead.
-    """
+    """Draw a column per temperature: everything above, below it the same without DRDG/TW."""
     round_trips, pace = sorted(distinct(rows, "round_trip_ms")), rows[0]["decode_ms"]
     by_heat, few = sorted(grouped(rows, "temperature").items()), len(round_trips) == 1
     size: dict[str, Any] = {

@@ -1,35 +1,29 @@
 """`perplexity`: what documents are worth, and how to aggregate them (DRAGON Fig. 5).
 
-A window of text is read token by token and never continued. Its first eighth is the query: the 2k
-best chunks of the corpus for it are found, the better half of them is the cloud's, the other half
-the device's. The rest is predicted
-
-- without documents;
-- by CRCG, with one side's k documents in the context, and by DRCG, with all 2k, those that do not
-  fit into the model's context left out, the least relevant first;
-- by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), no codec in between: with one
-  a token that was left out would have no probability.
-
-A small model gains from any text of the same kind in its context, which favours CRCG and DRCG
-while the context is short.
+The first eighth of a window of text is the query: the better half of the 2k best chunks for it is
+the cloud's, the other half the device's. The rest is predicted without documents; by CRCG, with one
+side's k documents in the context; by DRCG, with all 2k, the least relevant left out if they do not
+fit; and by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), with no codec between.
+A small model gains from any text of the same kind in its context: CRCG and DRCG while it is short.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from retrieval import Embedder
 from retrieval.chunking import chunk
 from scripts.papers import charts
+from scripts.papers.dragon.baselines.reading import RELEVANCE_TEMPERATURE, fitting
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, averages, distinct, having
-from scripts.papers.texts import found_corpus, read_corpus
+from scripts.papers.texts import Corpus, read_corpus
 
 NAME = "perplexity"
 SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 20 minutes)"
@@ -38,7 +32,6 @@ CLOCKS: tuple[Clock, ...] = ("real",)
 WINDOW = 256
 QUERY = WINDOW // 8
 CHUNK_WORDS = 64
-RELEVANCE_TEMPERATURE = 0.05
 COUNTS = (1, 2, 4, 8, 16)
 QUICK_COUNTS, QUICK_WINDOWS, QUICK_CHUNKS = (1, 2, 4), 6, 250
 WINDOWS_PER_REPEAT = 4
@@ -54,43 +47,26 @@ LOOKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Tokens of the evaluated text, and the chunks found for their first eighth, best first."""
-
-    tokens: list[int]
-    documents: list[list[int]]
-    scores: NDArray[np.float32]
-
-
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per window, number of documents and method: nats per scored token."""
-    model = LanguageModel.load(settings.model)
+    model, scored = LanguageModel.load(settings.model), WINDOW - QUERY
     counts = settings.size(COUNTS, QUICK_COUNTS)
     windows = settings.size(WINDOWS_PER_REPEAT * settings.repeats, QUICK_WINDOWS)
+    corpus = read_corpus(settings.corpus or bundled.documents("cloud"))
     rows: list[Row] = []
-    for number, (name, window) in enumerate(_windows(model, settings, windows, 2 * counts[-1])):
-        for documents, method, nats, read in _predict(model, window, counts):
-            rows.append(
-                {
-                    "corpus": name,
-                    "window": number,
-                    "documents": documents,
-                    "method": method,
-                    "tokens": WINDOW - QUERY,
-                    "nats_per_token": nats / (WINDOW - QUERY),
-                    "documents_read": read,
-                }
-            )
+    for number, window in enumerate(_windows(model, corpus, settings, windows, 2 * counts[-1])):
+        same = {"corpus": corpus.name, "window": number, "tokens": scored}
+        for documents, method, nats, read in _predict(model, *window, counts):
+            own = {"documents": documents, "method": method, "documents_read": read}
+            rows.append(same | own | {"nats_per_token": nats / scored})
         progress(number + 1, windows)
     return rows
 
 
 def _windows(
-    model: LanguageModel, settings: Settings, count: int, documents: int
-) -> Iterator[tuple[str, Window]]:
-    """Yield so many windows, spread evenly over the text from a place that the seed gives."""
-    corpus = read_corpus(settings.corpus or found_corpus())
+    model: LanguageModel, corpus: Corpus, settings: Settings, count: int, documents: int
+) -> Iterator[tuple[list[int], list[list[int]], NDArray[np.float32]]]:
+    """Yield the tokens of windows, spread evenly, the documents found for each, and scores."""
     random = np.random.Generator(np.random.Philox(settings.seed))
     chunks = [
         text[start:end] for text in corpus.retrieved for start, end in chunk(text, CHUNK_WORDS)
@@ -109,21 +85,25 @@ def _windows(
         scores = vectors @ embedder.encode_question(model.decode(window[:QUERY]))
         best = np.argsort(-scores, kind="stable")[:documents]
         found = [model.encode(model.prompt.document_text("", chunks[index])) for index in best]
-        yield corpus.name, Window(window, found, scores[best])
+        yield window, found, scores[best]
 
 
 def _predict(
-    model: LanguageModel, window: Window, counts: Sequence[int]
+    model: LanguageModel,
+    tokens: list[int],
+    documents: list[list[int]],
+    scores: NDArray[np.float32],
+    counts: Sequence[int],
 ) -> Iterator[tuple[int, str, float, int]]:
     """Yield documents a side, method, nats and documents read of every method."""
-    room = model.context_length - len(window.tokens)
-    each = log_likelihoods(model, window.documents, window.tokens)
-    relevances = window.scores.astype(np.float64) / RELEVANCE_TEMPERATURE
-    yield 0, NONE, -float(log_likelihoods(model, [[]], window.tokens).sum()), 0
+    room = model.context_length - len(tokens)
+    each = log_likelihoods(model, documents, tokens)
+    relevances = scores.astype(np.float64) / RELEVANCE_TEMPERATURE
+    yield 0, NONE, -float(log_likelihoods(model, [[]], tokens).sum()), 0
     for k in counts:
         halves = {"CRCG/cloud": (0, k), "CRCG/device": (k, 2 * k), "DRCG": (0, 2 * k)}
-        read = [fitting(window.documents[low:high], room) for low, high in halves.values()]
-        together = log_likelihoods(model, [context for context, _ in read], window.tokens)
+        read = [fitting(documents[low:high], room) for low, high in halves.values()]
+        together = log_likelihoods(model, [context for context, _ in read], tokens)
         for method, (_, fitted), log_p in zip(halves, read, together, strict=True):
             yield k, method, -float(log_p.sum()), fitted
         yield k, DRAGON, -float(mixed(each[: 2 * k], relevances[: 2 * k]).sum()), 2 * k
@@ -138,17 +118,6 @@ def mixed(log_p: NDArray[np.float64], relevances: NDArray[np.float64]) -> NDArra
     log_weights = relevances - np.logaddexp.reduce(relevances)
     found: NDArray[np.float64] = np.logaddexp.reduce(log_p + log_weights[:, None], axis=0)
     return found
-
-
-def fitting(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]:
-    """Return the documents one behind another, best last, and how many of them fit."""
-    chosen: list[list[int]] = []
-    for document in documents:
-        room -= len(document)
-        if room < 0:
-            break
-        chosen.append(document)
-    return [token for document in reversed(chosen) for token in document], len(chosen)
 
 
 def log_likelihoods(
@@ -172,34 +141,21 @@ def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], Interval]:
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return perplexities, and DRAGON's gain over no retrieval against that of the second best."""
+    """Return perplexities, and DRAGON's gain over no retrieval beside that of the second best."""
     found = perplexities(rows)
-    counts = sorted({row["documents"] for row in rows} - {0})
-    gains = {}
-    for k in counts:
-        by_method = {method: found[0, NONE].value - found[k, method].value for method in LOOKS}
-        gain, others = by_method.pop(DRAGON), max(by_method.values())
-        gains[f"{k}"] = {
-            "DRAGON": round(gain, 4),
-            "best other": round(others, 4),
-            "ratio": round(gain / others, 4) if others > 0 else None,
-        }
-    return {
+    summary: dict[str, Any] = {
         "corpus": rows[0]["corpus"],
         "windows": len(distinct(rows, "window")),
         "scored tokens": sum(row["tokens"] for row in having(rows, method=NONE)),
-        "perplexity": {
-            NONE: _rounded(found[0, NONE]),
-            **{method: {f"{k}": _rounded(found[k, method]) for k in counts} for method in LOOKS},
-        },
-        "gain over no retrieval, by documents a side": gains,
         "ratio of gains DRAGON reports": [1.9, 1.4],
+        "perplexity": {f"{k} {method}": each.to_json() for (k, method), each in found.items()},
     }
-
-
-def _rounded(found: Interval) -> dict[str, float]:
-    numbers = {"perplexity": found.value, "low": found.low, "high": found.high}
-    return {name: round(number, 4) for name, number in numbers.items()}
+    for k in sorted({row["documents"] for row in rows} - {0}):
+        gains = {method: found[0, NONE].value - found[k, method].value for method in LOOKS}
+        best = max(gains[method] for method in LOOKS if method != DRAGON)
+        gain = {"DRAGON": round(gains[DRAGON], 4), "best other": round(best, 4)}
+        summary[f"gain over no retrieval, {k} documents a side"] = gain
+    return summary
 
 
 def plot(rows: list[Row], path: Path) -> None:

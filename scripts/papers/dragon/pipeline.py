@@ -1,10 +1,8 @@
 """`pipeline`: a snapshot of both sides' pipelines (DRAGON Fig. 9).
 
-The link is that figure's: 500 ms of round trip, a sinusoidal jitter of a fifth of it with a period
-of 20π seconds. In virtual time the device decodes in 100 ms, the cloud in 80 ms; in real time both
-are as fast as the model is here, and the latency is emulated on the device's end. With a cloud that
-already runs elsewhere nothing is emulated, and only the device's side is seen: if that cloud was
-started with --trace, `dragonrt trace` draws both.
+The link is that figure's. In virtual time the device decodes in 100 ms, the cloud in 80 ms; in real
+time the latency is emulated on the device's end. With a cloud that already runs nothing is
+emulated, and only the device is seen: `dragonrt trace` draws both, given the cloud's --trace.
 """
 
 import asyncio

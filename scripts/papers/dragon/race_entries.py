@@ -1,10 +1,8 @@
 """`race`: entries, bytes and requests of the race codec (SPEC 1.8), against top-p and everything.
 
-Real pairs of distributions are the model's on the sample questions. Those of a larger vocabulary
-are synthetic: a law that both sides share and one of each side's own (`wire_bytes.zipf`, over other
-ids each), mixed so that entropy and distance are those of a real pair.
-
-CONCORD (arXiv 2606.15179) certifies the greedy token: compare it with temperature 0 here.
+Pairs of a larger vocabulary are synthetic: a law that both sides share and one of each side's own,
+over other ids each, mixed so that entropy and distance are those of a real pair. CONCORD (arXiv
+2606.15179) certifies the greedy token: compare it with temperature 0 here.
 """
 
 import math
@@ -36,7 +34,7 @@ from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
+from scripts.papers.intervals import Row, distinct, having, mean, significant, table
 from scripts.papers.teacher_forced import BothSides
 
 NAME = "race"
@@ -66,11 +64,7 @@ class Pair:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row for every place, temperature, codec and seed.
-
-    It has the mean bytes and entries of a draft, whether a side had to ask, whether what was proved
-    is the winner of the full mixture, and whether that is the token of dense:fp32.
-    """
+    """Return a row for every place, temperature, codec and seed."""
     questions, seeds = settings.size((16, settings.repeats), (3, 1))
     real = [
         Pair(each.question, (each.device, each.cloud), each.weights)
@@ -162,10 +156,7 @@ def _winner(by: Coupled, step: int, q: Sequence[Distribution], weights: tuple[fl
 def raced(
     by: Coupled, step: int, code: Codec, pair: Pair, taus: Sequence[float]
 ) -> tuple[Row, list[bool]]:
-    """Return a step with the race codec, and for each side whether the other one asks it.
-
-    `as_fp32` is the winning token.
-    """
+    """Return a step with the race codec, and for each side whether the other one asks it."""
     quantized = [
         code.quantize(p, by.listing(step, p, tau)) for p, tau in zip(pair.p, taus, strict=True)
     ]
@@ -177,8 +168,8 @@ def raced(
     asked, wrong, tokens = [False, False], 0, 0
     for side, weights in ((0, pair.weights), (1, (pair.weights[1], pair.weights[0]))):
         mine, theirs = own[side], read[1 - side]
-        if not (isinstance(mine, OwnRace) and isinstance(theirs, RaceEntries)):
-            raise ValueError("only the race codec can be raced")
+        assert isinstance(mine, OwnRace)
+        assert isinstance(theirs, RaceEntries)
         proof = by.certified(step, mine, theirs, weights)
         asked[1 - side] = proof.winner is None
         tokens += proof.missing.size
@@ -189,28 +180,15 @@ def raced(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return bytes, entries and requests by source, temperature and codec, and ratios to top-p."""
-    summary: dict[str, Any] = {"reported_by_concord": REPORTED}
-    for (source, temperature), group in grouped(rows, "source", "temperature").items():
-        sizes = averages(group, "bytes", "codec")
-        top_p, dense = sizes["topp:0.8",].value, sizes["dense:fp32",].value
-        codecs = {}
-        for (name,), some in grouped(group, "codec").items():
-            size = sizes[name,]
-            known = [row for row in some if row["as_fp32"] is not None]
-            codecs[name] = {
-                "bytes": size.to_json(),
-                "part_of_topp": round(size.value / top_p, 4),
-                "times_smaller_than_dense": round(dense / size.value, 1),
-                "entries": round(mean(some, "entries"), 3),
-                "steps_that_ask": round(mean(some, "asks"), 5),
-                "tokens_of_dense_fp32": round(mean(known, "as_fp32"), 6) if known else None,
-            }
-        summary[f"{source}, V = {group[0]['vocabulary']:,}, temperature {temperature:g}"] = {
-            "mean_entropy_nats": round(mean(group, "entropy"), 3),
-            "codecs": codecs,
-        }
-    summary["wrong_winners"] = int(sum(row["wrong"] for row in rows))
-    return summary
+    columns = ("bytes", "entries", "asks", "as_fp32", "entropy")
+    found = table(rows, "source", "temperature", "codec", mean=columns)
+    for codecs in (each for heats in found.values() for each in heats.values()):
+        for each in codecs.values():
+            for other in ("topp:0.8", "dense:fp32"):
+                ratio = each["bytes"]["mean"] / codecs[other]["bytes"]["mean"]
+                each[f"bytes, times {other}'s"] = significant(ratio, 4)
+    wrong = int(sum(row["wrong"] for row in rows))
+    return found | {"reported_by_concord": REPORTED, "wrong_winners": wrong}
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -1,19 +1,13 @@
 """`scheduling`: who should aggregate, over latency and the two sides' speeds (DRAGON Fig. 8).
 
-The real runtime in virtual time replays the same acceptance sequences under every scheduler. They
-are recorded on a model that answers the sample questions on both sides, and kept beside the results
-as acceptances.csv: a later run replays them without the model. The coupled rule and the synchronous
-scheduler compare both sides' drafts at every step; what is accepted depends on neither the network
-nor the scheduler (SPEC 0). A sequence is that of consecutive answers, cut to its length.
-
-For stretches of the answers one side's documents hold what is said, and its drafts are nearly
-always accepted, the other's less than half the time (SPEC 1.7). The paper replays each model's own
-delays; here they are the same stated ones for every model.
+The runtime in virtual time replays the same acceptance sequences under every scheduler. They are
+recorded on a model that answers the sample questions on both sides, and kept beside the results as
+acceptances.csv: what is accepted depends on neither the network nor the scheduler (SPEC 0).
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,7 +30,7 @@ from scripts.papers.framework import (
     read_rows,
     write_rows,
 )
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean, table
 from scripts.papers.model_sides import document_side
 from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.virtual_arena import JITTER_PERIOD_S, Acceptances, Pace, linked, replayed
@@ -72,7 +66,8 @@ DECODE_S = 0.01
 class SchedulingCase:
     """One run: times are milliseconds, `sequence` is the seed of `acceptances`."""
 
-    speeds_ms: tuple[float, float]
+    device_ms: float
+    cloud_ms: float
     extra_ms: float
     scheduler: str
     sequence: int
@@ -82,7 +77,8 @@ class SchedulingCase:
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per sequence, scheduler, latency and pair of speeds."""
     extra_ms = settings.size(EXTRA_MS, EXTRA_MS_QUICK)
-    points = list(product(SPEEDS_MS, extra_ms, SCHEDULERS))
+    grid = product(SPEEDS_MS, extra_ms, SCHEDULERS)
+    points = [(device, cloud, extra, name) for (device, cloud), extra, name in grid]
     count = settings.size(SEQUENCES * settings.repeats, QUICK_SEQUENCES)
     total = count * (1 + len(points))
     seeds = range(settings.seed, settings.seed + count)
@@ -101,28 +97,18 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 def measure(case: SchedulingCase) -> list[Row]:
     """Return one row: seconds from the question to the device's last token."""
-    acceptances, (device_ms, cloud_ms) = case.acceptances, case.speeds_ms
     pace = Pace(
-        device_ms / 1e3,
-        cloud_ms / 1e3,
+        case.device_ms / 1e3,
+        case.cloud_ms / 1e3,
         (BASE_RTT_MS + case.extra_ms) / 1e3,
         JITTER,
         start_s=random.Random(case.sequence).uniform(0.0, JITTER_PERIOD_S),
     )
-    answer = replayed(acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
-    return [
-        {
-            "device_ms": device_ms,
-            "cloud_ms": cloud_ms,
-            "extra_ms": case.extra_ms,
-            "scheduler": case.scheduler,
-            "sequence": case.sequence,
-            "device_acceptance": sum(acceptances.device) / TOKENS,
-            "cloud_acceptance": sum(acceptances.cloud) / TOKENS,
-            "switches": answer.counts.switches,
-            "seconds": answer.seconds,
-        }
-    ]
+    row = asdict(case)
+    accepted = row.pop("acceptances")
+    answer = replayed(case.acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
+    shares = {f"{side}_acceptance": sum(each) / TOKENS for side, each in accepted.items()}
+    return [row | shares | {"switches": answer.counts.switches, "seconds": answer.seconds}]
 
 
 # Acceptance sequences.
@@ -136,11 +122,7 @@ def source(model: str) -> str:
 def recorded(
     model: str, seeds: Sequence[int], tokens: int, path: Path, progress: Progress
 ) -> list[Acceptances]:
-    """Return a sequence of so many tokens for each seed.
-
-    They are kept as a CSV at `path`, beside those of other models, and recorded if they are not
-    there.
-    """
+    """Return a sequence of so many tokens for each seed."""
     try:
         rows = read_rows(path)
     except ExperimentError:
@@ -157,12 +139,10 @@ def recorded(
 
         own = measure_all(record, seeds, progress)
         write_rows([row for row in rows if row["source"] != source(model)] + own, path)
-    return [_sequence(having(own, sequence=seed)) for seed in seeds]
-
-
-def _sequence(rows: Iterable[Row]) -> Acceptances:
-    device, cloud = zip(*((row["device"], row["cloud"]) for row in rows), strict=True)
-    return Acceptances(device, cloud)
+    sequences = [having(own, sequence=seed) for seed in seeds]
+    return [
+        Acceptances(*(tuple(row[side] for row in some) for side in SIDES)) for some in sequences
+    ]
 
 
 async def _decisions(
@@ -190,25 +170,20 @@ async def _decisions(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return median seconds, and greedy and leaderless against the best fixed side."""
-    points: dict[str, Any] = {}
-    ratios: dict[str, list[float]] = {"greedy": [], "leaderless": []}
-    for key, group in grouped(rows, "device_ms", "cloud_ms", "extra_ms").items():
-        seconds = {name: each for (name,), each in estimates(group, "seconds", "scheduler").items()}
-        fixed = min(seconds[name].value for name in ("device", "cloud"))
-        over = {name: round(seconds[name].value / fixed, 4) for name in ratios}
-        for name, ratio in over.items():
-            ratios[name].append(ratio)
-        points["device {:g} ms, cloud {:g} ms, extra {:g} ms".format(*key)] = {
-            "seconds": {name: each.to_json() for name, each in seconds.items()},
-            **{f"{name}_over_best_fixed": ratio for name, ratio in over.items()},
-        }
+    keys = ("device_ms", "cloud_ms", "extra_ms")
+    over: dict[str, list[float]] = {"greedy": [], "leaderless": []}
+    for group in grouped(rows, *keys).values():
+        medians = estimates(group, "seconds", "scheduler")
+        fixed = min(medians["device",].value, medians["cloud",].value)
+        for name, ratios in over.items():
+            ratios.append(round(medians[name,].value / fixed, 4))
     return {
         "tokens": TOKENS,
         "acceptance_recorded_from": rows[0]["source"],
         "sequences": len(distinct(rows, "sequence")),
         "acceptance": {side: round(mean(rows, f"{side}_acceptance"), 3) for side in SIDES},
-        **{f"{name}_over_best_fixed": [min(all_), max(all_)] for name, all_ in ratios.items()},
-        "points": points,
+        **{f"{name}_over_best_fixed": [min(all_), max(all_)] for name, all_ in over.items()},
+        "points": table(rows, *keys, "scheduler", median=["seconds"]),
     }
 
 

@@ -1,35 +1,23 @@
 """`wire`: the bytes that a draft's distribution takes (SPEC 1.5, DRAGON §7.1).
 
-Real distributions are the models' on the sample questions. Larger vocabularies are synthetic: a
-Zipf-Mandelbrot law p(r) ∝ 1 / (r + 2.7)^s over ids in random order, its s solved so that its
-entropy is that of a real distribution. Real tokenizers give frequent tokens low ids, so random ids
-make the sets of ids as dear as they can be (all are as dear to the lattice codecs).
+Larger vocabularies are synthetic: a Zipf-Mandelbrot law p(r) ∝ 1 / (r + 2.7)^s with the entropy of
+a real distribution, over ids in random order, which makes the sets of ids as dear as they can be.
 """
 
 import json
 from collections.abc import Iterator
-from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import (
-    Codec,
-    Distribution,
-    LatticePoint,
-    Quantized,
-    codec,
-    encode_distribution,
-    entropy,
-)
-from dragonrt.distributions.bits import BitWriter
+from dragonrt.distributions import Distribution, codec, encode_distribution, entropy
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, averages, distinct, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, having, table
 from scripts.papers.teacher_forced import BothSides
 
 NAME = "wire"
@@ -50,12 +38,7 @@ SHIFT = 2.7  # Mandelbrot's
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per distribution and way to write it.
-
-    It has the entropy in nats, bytes of the payload alone and of the whole Draft message around it
-    (None if no Draft can carry it); of a lattice point also its bits as written and as the paper's
-    formula has them.
-    """
+    """Return a row per distribution and way to write it."""
     per_source = settings.size(60 * settings.repeats, 40)
     total = per_source * (len(settings.models) + len(SYNTHETIC))
     rows: list[Row] = []
@@ -84,10 +67,7 @@ def _samples(
 
 
 def zipf(vocabulary: int, nats: float, random: np.random.Generator) -> NDArray[np.float64]:
-    """Return a Zipf-Mandelbrot law of that entropy over ids in random order, float64 [V].
-
-    An entropy above log V gives the uniform distribution.
-    """
+    """Return a Zipf-Mandelbrot law of that entropy over ids in random order, float64 [V]."""
     log_ranks = np.log(np.arange(vocabulary) + SHIFT)
     low, high = 0.0, 64.0
     for _ in range(50):
@@ -110,25 +90,20 @@ def sizes(source: str, number: int, p: NDArray[np.floating[Any]]) -> Iterator[Ro
         "sample": number,
         "entropy": round(entropy(Distribution.from_dense(p)), 6),
     }
-    entries: dict[str, int] = {}
-    for way in WAYS:
-        row: Row = {"entries": p.size, "message_bytes": None, "bits": None, "formula_bits": None}
-        if way == JSON:
-            row["bytes"] = len(json.dumps(p.astype(np.float32).tolist()))
-        elif way == DRAGON_LAYOUT:
+    yield common | _row(JSON, p.size, len(json.dumps(p.astype(np.float32).tolist())))
+    for way in (*CODECS, *LATTICE_CODECS):
+        code = codec(way, p.size)
+        quantized = code.quantize(p)
+        payload, entries = encode_distribution(code, quantized), len(quantized.distribution)
+        whole = len(encode(_draft(p.size - 1, payload))) if len(payload) < 2**20 else None
+        yield common | _row(way, entries, len(payload), whole)
+        if way == "topp:0.8":
             # A byte for an id cannot address a vocabulary (SPEC 1.5): its size, for comparison.
-            row["entries"] = entries["topp:0.8"]
-            row["bytes"] = 3 * row["entries"]
-        else:
-            code = codec(way, p.size)
-            quantized = code.quantize(p)
-            payload = encode_distribution(code, quantized)
-            row["entries"] = entries[way] = len(quantized.distribution)
-            row["bytes"] = len(payload)
-            if len(payload) < 2**20:
-                row["message_bytes"] = len(encode(_draft(p.size - 1, payload)))
-            row |= lattice_bits(code, quantized)
-        yield {**common, "codec": way, **row}
+            yield common | _row(DRAGON_LAYOUT, entries, 3 * entries)
+
+
+def _row(way: str, entries: int, size: int, whole: int | None = None) -> Row:
+    return {"codec": way, "entries": entries, "bytes": size, "message_bytes": whole}
 
 
 def _draft(token: int, payload: bytes) -> Draft:
@@ -146,54 +121,20 @@ def _draft(token: int, payload: bytes) -> Draft:
     )
 
 
-def lattice_bits(code: Codec, quantized: Quantized) -> Row:
-    """Return a lattice point's bits as written, and by SQS Eq. (1), (2), (5) and QSV III-B."""
-    point, writer = quantized.code, BitWriter()
-    if not isinstance(point, LatticePoint):
-        return {}
-    code.write(quantized, writer)
-    kept = point.ids.size
-    formula = _bits(comb(point.resolution + kept - 1, point.resolution))
-    if not code.name.startswith("qs"):
-        formula += _bits(comb(code.vocabulary, kept))
-    if code.name.startswith("csqs"):
-        formula += _bits(code.vocabulary)
-    return {"bits": writer.bits, "formula_bits": formula}
-
-
-def _bits(number: int) -> int:
-    """Return ⌈log2 number⌉."""
-    return (number - 1).bit_length()
-
-
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return median and mean bytes of each codec and source, and how much smaller they are."""
-    summary: dict[str, Any] = {"reported_by_dragon": {"times_smaller_than_json": REPORTED}}
-    for (source, vocabulary), group in grouped(rows, "source", "vocabulary").items():
-        medians, means = estimates(group, "bytes", "codec"), averages(group, "bytes", "codec")
-        messages = averages(group, "message_bytes", "codec")
-        text, dense = means[JSON,].value, means["dense:fp16",].value
-        summary[f"{source}, V = {vocabulary}"] = {
-            "mean_entropy_nats": round(mean(having(group, codec=JSON), "entropy"), 4),
-            "codecs": {
-                name: {
-                    "bytes": medians[name,].to_json(),
-                    "mean_bytes": each.to_json(),
-                    "times_smaller_than_json": round(text / each.value, 1),
-                    "times_smaller_than_dense_fp16": round(dense / each.value, 1),
-                    "whole_message_times_smaller_than_json": round(text / messages[name,].value, 1)
-                    if (name,) in messages
-                    else None,
-                }
-                for (name,), each in means.items()
-            },
-        }
+    """Return mean bytes of each codec and source, and how much smaller than JSON they are."""
     overheads = [row["message_bytes"] - row["bytes"] for row in rows if row["message_bytes"]]
-    summary["draft_message_beyond_payload_bytes"] = max(overheads)
-    summary["lattice_points_in_other_bits_than_the_formula"] = sum(
-        row["bits"] != row["formula_bits"] for row in rows
-    )
-    return summary
+    found = table(rows, "source", "vocabulary", "codec", mean=("entropy", "bytes", "message_bytes"))
+    for codecs in (each for vocabularies in found.values() for each in vocabularies.values()):
+        for each in codecs.values():
+            for column, kind in (("bytes", JSON), ("bytes", "dense:fp16"), ("message_bytes", JSON)):
+                if column in each:
+                    ratio = codecs[kind]["bytes"]["mean"] / each[column]["mean"]
+                    each[f"{column}, times smaller than {kind}"] = round(ratio, 1)
+    return found | {
+        "times_smaller_than_json_by_dragon": REPORTED,
+        "draft_message_beyond_payload_bytes": max(overheads),
+    }
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -1,9 +1,8 @@
 """`qs-quality`: how far each way's text is from the cloud's own, over temperature (QSV Fig. 3).
 
-Q-S samples from the quantized distribution, S-Q from the exact one and quantizes afterwards for the
-cloud to verify with. Texts are sampled: answers to the sample questions, behind the document with
-the evidence (`answers`), or behind a long text that has it somewhere (`long`). The law of a block's
-first token follows without sampling from q, q̂ and p, at every prefix of the cloud's own texts.
+Q-S samples from the quantized distribution, S-Q from the exact one and quantizes afterwards. Texts
+are answers behind the document with the evidence (`answers`), or behind a long text that has it
+somewhere (`long`). The law of a block's first token follows without sampling from q, q̂ and p.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages
+from scripts.papers.intervals import Row, averages, grouped, table
 from scripts.papers.speculation import Speculation, alone, model_pair
 from scripts.papers.texts import answerable, rouge_n, with_evidence, within_long_text
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
@@ -52,11 +51,7 @@ METRICS = {
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per kind of text, way, temperature, question and repeat.
-
-    It has the law's means over the text's positions (TV to p, entropy in nats), and the sampled
-    answer with its ROUGE-2.
-    """
+    """Return a row per kind of text, way, temperature, question and repeat."""
     pair = model_pair(*settings.pair)
     asked = answerable()[: settings.size(None, QUESTIONS_QUICK)]
     room = pair.target.context_length // LONG
@@ -102,19 +97,20 @@ def _answers(
             laws.append(
                 first_token_law(sent if rule.drafts_from_quantized else exact, sent, target)
             )
-        yield {"way": way} | _row(laws, p, _until(tokens, prompt.stops, pair), expected)
-    yield {"way": CLOUD} | _row(p, p, _until(text, prompt.stops, pair), expected)
-
-
-def _until(tokens: list[int], stops: tuple[int, ...], pair: ModelPair) -> str:
-    """Return the text before the first stop."""
-    ends = [place for place, token in enumerate(tokens) if token in stops]
-    return pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()
+        yield {"way": way} | _row(pair, prompt, laws, p, tokens, expected)
+    yield {"way": CLOUD} | _row(pair, prompt, p, p, text, expected)
 
 
 def _row(
-    laws: list[NDArray[np.float64]], p: list[NDArray[np.float64]], text: str, expected: str
+    pair: ModelPair,
+    prompt: Prompt,
+    laws: list[NDArray[np.float64]],
+    p: list[NDArray[np.float64]],
+    tokens: list[int],
+    expected: str,
 ) -> Row:
+    ends = [place for place, token in enumerate(tokens) if token in prompt.stops]
+    text = pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()
     first, exact = ([Distribution.from_dense(each) for each in some] for some in (laws, p))
     return {
         "positions": len(laws),
@@ -145,17 +141,10 @@ def first_token_law(
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return means over texts, and how far each way is from the cloud alone."""
-    summary: dict[str, Any] = {
-        f"largest_tv_of_{name.lower().replace('-', '_')}": max(
-            row["tv"] for row in rows if row["way"].startswith(name)
-        )
-        for name in ("Q-S", "S-Q")
-    }
-    for metric in METRICS:
-        for (way, heat), each in averages(rows, metric, "way", "temperature").items():
-            summary.setdefault(way, {}).setdefault(str(heat), {})[metric] = each.to_json()
-    return summary
+    """Return means over texts, and how far each way is from the cloud alone at most."""
+    largest = {way: max(row["tv"] for row in some) for (way,), some in grouped(rows, "way").items()}
+    means = table(rows, "way", "temperature", mean=tuple(METRICS))
+    return {"largest_tv": largest, "means": means}
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -14,7 +14,7 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.settings import SpeculativeSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, estimate, estimates, grouped, having, tree
+from scripts.papers.intervals import Row, estimate, estimates, grouped, having, table
 from scripts.papers.model_sides import BlockPace, PromptCase
 
 NAME = "uplink"
@@ -36,17 +36,14 @@ TOKENS, TOKENS_QUICK = 48, 24
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per text, codec, number of blocks under way, and rate.
-
-    The cloud alone, with nothing under way, is one of the codecs: its tokens cross once, downlink.
-    """
+    """Return a row per text, codec, number of blocks under way, and rate."""
     rates, tokens = settings.size((RATES, TOKENS), (RATES_QUICK, TOKENS_QUICK))
     cases = list(PromptCase.several(settings, settings.repeats * settings.size(4, 1)))
     return measure_all(partial(_measure, rates, tokens), cases, progress, processes=True)
 
 
 def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Row]:
-    answers, question = case.answers(), case.question(TEMPERATURE, tokens)
+    answers = case.answers(TEMPERATURE, tokens)
     paces = {
         rate: BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
         for rate in rates
@@ -55,7 +52,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Ro
     def row(codec: str, outstanding: int, rate: float) -> Row:
         named = {"codec": codec, "outstanding": outstanding, "rate": rate}
         if codec == CLOUD:
-            costs = answers.streamed(question, paces[rate])
+            costs = answers.streamed(paces[rate])
         else:
             settings = SpeculativeSettings(
                 rule="coupled" if codec == IDS else "rejection",
@@ -64,7 +61,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Ro
                 pipelined=outstanding > 1,
                 cloud_decodes=False,
             )
-            costs = answers.costs(question, settings, paces[rate])
+            costs = answers.costs(settings, paces[rate])
         return {"kind": case.prompt.kind, "text": case.number} | named | costs
 
     ways = [(CLOUD, 0), *((codec, each) for codec in CODECS for each in OUTSTANDING)]
@@ -72,34 +69,14 @@ def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Ro
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return medians over texts, and the zero-distribution uplink against SQS.
-
-    Tokens per forward of the target are what speculation is worth to a shared cloud; the mean of
-    accepted drafts in each compares the rules: coupled of ids, rejection of dense:fp16. The best
-    SQS at a rate is the setting and the number of blocks under way with the highest median; the
-    ratio is paired by text.
-    """
-    named = [
-        row | {"way": _name(row["codec"], row["outstanding"]), "bit/s": f"{row['rate']:g}"}
-        for row in rows
-    ]
-    summary = tree(estimates(named, "tokens_per_call", "way"), "{}")
-    bits = estimates(_arrived(named), "bits_per_token", "way")
-    accepted = averages(named, "accepted_per_call", "way")
-    speeds = tree(estimates(named, "tokens_per_s", "way", "bit/s"), "{}", "{}")
-    return {"zero_distribution_against_best_sqs": _against(rows)} | {
-        way: {
-            "tokens_per_call": per_call,
-            "accepted_per_call": accepted[way,].to_json(),
-            "bits_per_token": bits[way,].to_json() if (way,) in bits else None,
-            "tokens_per_s": speeds[way],
-        }
-        for way, per_call in summary.items()
+    """Return medians over texts, and the zero-distribution uplink against SQS."""
+    ways = ("codec", "outstanding")
+    return {
+        "zero_distribution_against_best_sqs": _against(rows),
+        "calls": table(rows, *ways, mean=["accepted_per_call"], median=["tokens_per_call"]),
+        "bits": table(_arrived(rows), *ways, median=["bits_per_token"]),
+        "speeds": table(rows, *ways, "rate", median=["tokens_per_s"]),
     }
-
-
-def _name(codec: str, outstanding: int) -> str:
-    return codec if codec == CLOUD else f"{codec}, {outstanding} under way"
 
 
 def _arrived(rows: list[Row]) -> list[Row]:
@@ -108,6 +85,7 @@ def _arrived(rows: list[Row]) -> list[Row]:
 
 
 def _against(rows: list[Row]) -> dict[str, Any]:
+    """Return the ratio of speeds, paired by text, to the SQS with the highest median at a rate."""
     found = {}
     for (rate,), some in grouped(rows, "rate").items():
         best, speeds = {}, {}
@@ -118,11 +96,7 @@ def _against(rows: list[Row]) -> dict[str, Any]:
             at_best = having(of, codec=codec, outstanding=outstanding)
             speeds[name] = {row["text"]: row["tokens_per_s"] for row in at_best}
         ratios = [speeds["zero"][text] / speed for text, speed in speeds["sqs"].items() if speed]
-        found[f"{rate:g}"] = {
-            "best_sqs": _name(*best["sqs"]),
-            "zero": f"{best['zero'][1]} under way",
-            "ratio": estimate(ratios).to_json(),
-        }
+        found[f"{rate:g}"] = best | {"ratio": estimate(ratios).to_json()}
     return found
 
 

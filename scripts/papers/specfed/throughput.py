@@ -7,7 +7,7 @@ and a forward takes as long whatever it reads. Under the coupled rule all ways g
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.settings import FederatedSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, having
+from scripts.papers.intervals import Row, averages, distinct, grouped, having, table
 from scripts.papers.model_sides import question_of, text_side
-from scripts.papers.specfed.federated_text import Federation
+from scripts.papers.specfed.top_k_uploads import Federation
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played
 from scripts.train.controllers.prompt import Prompt
@@ -92,11 +92,7 @@ def row_of(
     return {
         "kind": prompt.kind,
         "method": f"{way}, {case.codec}",
-        "way": way,
-        "codec": case.codec,
-        "block_tokens": case.block_tokens,
-        "workers": case.workers,
-        "rate": case.rate,
+        **asdict(case),
         "text": number,
         "tokens": length,
         "tokens_per_s": length / given.seconds,
@@ -109,23 +105,12 @@ def row_of(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return throughput and bytes by method, workers and rate, and what blocks gain."""
-    points: dict[str, Any] = {}
-    gains = _gains(rows)
-    for column in ("tokens_per_s", "speedup", "bytes_per_token"):
-        for key, each in averages(gains, column, "codec", "workers", "rate", "way").items():
-            codec, workers, rate, way = key
-            point = points.setdefault(f"{codec}, {workers} workers, {rate / 1e3:g} kbit/s", {})
-            number = round(each.value, 1) if column == "bytes_per_token" else each.to_json()
-            point.setdefault(way, {})[column] = number
-    texts = grouped(rows, "codec", "workers", "text")
-    acceptance = averages(rows, "acceptance", "workers", "block_tokens")
+    texts = grouped(rows, "codec", "workers", "text").values()
+    keys, columns = ("codec", "workers", "rate"), ("tokens_per_s", "speedup", "bytes_per_token")
     return {
-        "same_text": all(len({row["digest"] for row in group}) == 1 for group in texts.values()),
-        "acceptance": {
-            f"{workers} workers, blocks of {length}": each.to_json()
-            for (workers, length), each in acceptance.items()
-        },
-        **points,
+        "same_text": all(len(distinct(group, "digest")) == 1 for group in texts),
+        "acceptance": table(rows, "workers", "block_tokens", mean=["acceptance"]),
+        "means": table(_gains(rows), *keys, "block_tokens", mean=columns),
     }
 
 

@@ -1,22 +1,30 @@
 """`specfed-uploads`: what top-K uploads change (SPEC 3, SPECFED Fig. 2, 3).
 
 Their aggregation bias (Theorem 2), and how much it changes how often drafts are accepted
-(Theorem 3): a picture of each. Both reconstructions go through the runtime's codecs, so their
-half-precision values are part of what is measured; the bound is that of exact values. At the same
-positions workers weigh alike, and one weighs more than the others (as `--worker HOST:PORT=0.7`).
+(Theorem 3): a picture of each. Uploads have half-precision values, the bound has exact ones. At the
+same positions workers weigh alike, and one weighs more (as `--worker HOST:PORT=0.7`).
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import Distribution, codec, mix
+from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, significant
-from scripts.papers.specfed.federated_text import FederatedPosition, Federation
+from scripts.papers.intervals import Row, averages, distinct, grouped, significant, table
+from scripts.papers.speculation import model_pair
+from scripts.papers.texts import prompts
 from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
+from scripts.train.controllers.model_pair import AnswerReader
+from scripts.train.controllers.prompt import TextKind
 
 NAME = "specfed-uploads"
 SUMMARY = "Bias and acceptance change of top-K uploads over K (SPECFED Fig. 2, 3; 3 minutes)"
@@ -30,6 +38,65 @@ TEXTS_QUICK, TEXTS_PER_REPEAT = 6, 4
 FP16_ERROR = 2.0**-10
 """At most so much of the total variation is half precision's: its values keep 11 bits."""
 CHANGES = {"bias": "aggregation bias (TV), mean", "acceptance_change": "change of acceptance, mean"}
+
+
+HEAVY = 0.7
+"""The weight of one worker among others that share the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedPosition:
+    """The distributions before token `step` of a text, float64 [V], the temperature applied."""
+
+    kind: TextKind
+    text: int
+    step: int
+    workers: tuple[NDArray[np.float64], ...]
+    draft: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """The workers' models and the draft model."""
+
+    workers: tuple[LanguageModel, ...]
+    draft: LanguageModel
+
+    @classmethod
+    def load(cls, settings: Settings) -> "Federation":
+        """Load the figure's models. Raises DragonError where their tokens do not mean the same."""
+        pairs = [model_pair(settings.draft, model) for model in settings.models]
+        return cls(tuple(pair.target for pair in pairs), pairs[0].draft)
+
+    @property
+    def weightings(self) -> dict[str, list[float]]:
+        """The workers' weights by name: all alike, then each heavy in turn."""
+        names = [model.name for model in self.workers]
+        places = range(len(names))
+        found = [[1 / len(names)] * len(names)]
+        if len(names) > 1:
+            light = (1 - HEAVY) / (len(names) - 1)
+            found += [[HEAVY if one == heavy else light for one in places] for heavy in places]
+        return {", ".join(map("{} {:.2g}".format, names, each)): each for each in found}
+
+    def positions(
+        self, temperature: float, texts: int, tokens: int, seed: int
+    ) -> Iterator[FederatedPosition]:
+        """Yield every position of so many texts at this temperature, `tokens` each at most."""
+        random = np.random.Generator(np.random.Philox(seed))
+        sampler = Sampler(temperature)
+        for number, prompt in enumerate(prompts(self.draft, texts)):
+            text: list[int] = []
+            readers = [
+                AnswerReader(model, prompt.tokens, tokens) for model in (*self.workers, self.draft)
+            ]
+            while len(text) < tokens and set(prompt.stops).isdisjoint(text):
+                *workers, draft = (
+                    sampler.dense(reader.after(text, len(text))[0]) for reader in readers
+                )
+                yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
+                target = np.mean(workers, axis=0)
+                text.append(int(random.choice(target.size, p=target / target.sum())))
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -72,42 +139,19 @@ def changes(
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return means beside the bound, and whether the bound holds at every position."""
-    positions = len({(row["temperature"], row["text"], row["step"]) for row in rows})
-    return {"positions": positions, "half_precision": FP16_ERROR} | {
-        column: _beside_bound(rows, column) for column in CHANGES
+    """Return means beside the bound, and by how much a position exceeds it at most."""
+    keys = ("weights", "temperature", "k", "reconstruction")
+    excess = {name: max(row[name] - row["bound"] for row in rows) for name in CHANGES}
+    return {
+        "positions": len(grouped(rows, "temperature", "text", "step")),
+        "largest_excess": {name: significant(each, 3) for name, each in excess.items()},
+        "half_precision": FP16_ERROR,
+        "means": table(rows, *keys, mean=("bound", *CHANGES)),
     }
-
-
-def _beside_bound(rows: list[Row], column: str) -> dict[str, Any]:
-    excess = [row[column] - row["bound"] for row in rows]
-    keys = ("weights", "temperature", "k")
-    means = {
-        form: averages([row for row in rows if row["reconstruction"] == form], column, *keys)
-        for form in FORMS
-    }
-    smaller = sum(
-        means["residual"][key].value < each.value for key, each in means["renorm"].items()
-    )
-    found: dict[str, Any] = {
-        "rows_above_bound": sum(each > FP16_ERROR for each in excess),
-        "largest_excess": significant(max(excess), 3),
-        "residual_smaller": f"{smaller} of {len(means['renorm'])} points",
-    }
-    for key, bound in averages(rows, "bound", *keys).items():
-        weights, temperature, k = key
-        by_k = found.setdefault(weights, {}).setdefault(f"temperature {temperature:g}", {})
-        by_k[f"K = {k}"] = {"bound": significant(bound.value, 4)} | {
-            form: means[form][key].to_json() for form in FORMS
-        }
-    return found
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw the bias at `path` and the change of acceptance beside it.
-
-    A row of panels per weights, a column per temperature: the means below the bound.
-    """
+    """Draw the bias at `path` and the change of acceptance beside it."""
     weightings, heats = distinct(rows, "weights"), sorted(distinct(rows, "temperature"))
     panels = grouped(rows, "weights", "temperature")
     size: dict[str, Any] = {"rows": len(weightings), "columns": len(heats)}

@@ -1,23 +1,14 @@
 """`sprinter-latency`: what approximate verification saves, and costs (SPRINTER Tables 2 and 3).
 
-By the paper's methods with the same rule and codec, and by the speculative mode by default. Two
-kinds of text, of 20 tokens at most: answers to the sample questions behind the document with the
-evidence, and prose behind the beginnings of articles. On the virtual clock a forward of the draft
-model takes 10 ms and one of the target 50 ms. Texts are the same on both clocks. A second picture
-has some of the texts, with what became of every token (Fig. 7 and 11). Texts differ between the
-methods by chance, too: each is another sample, of the target's law but for SPRINTER's.
-
-The paper's second table is of another pair of models. Our second pair has the same draft model, and
-a target that is hardly larger: it saves no FLOPs, and its 50 ms are those of the clock.
-
-ROUGE compares with the target's own text: at temperature 0 with the text itself, which exact
-methods must give, above it with other samples of the target. FLOPs are 2 x parameters for each
-token that a model was fed behind the prompt, for 20 tokens of text, of each model and of the heads
-that judge drafts. `paper_gflop` counts one token for each call of a sprinter's target, as the paper
-does (Eq. 6), although the target has to read the tokens before it, too.
+By the paper's methods with the same rule and codec, and by the speculative mode by default, on
+answers behind the document with the evidence and on prose. A second picture has some of the texts,
+with what became of every token (Fig. 7 and 11): each is another sample, of the target's law but
+for SPRINTER's. ROUGE compares with the target's own text at temperature 0, above it with other
+samples of the target. FLOPs are 2 x parameters for each token that a model was fed behind the
+prompt. `paper_gflop` counts one token for each call of a sprinter's target, as Eq. 6 does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -30,16 +21,10 @@ from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, exactly, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, exactly, grouped, having, mean, table
 from scripts.papers.model_sides import question_of
 from scripts.papers.model_sides import run as run_main
-from scripts.papers.sprinter.lineup import (
-    METHODS,
-    SPECULATIVE,
-    SPRINTER,
-    SPRINTERS,
-    SprinterLineup,
-)
+from scripts.papers.sprinter.lineup import METHODS, SPECULATIVE, SPRINTER, SPRINTERS, SprinterLineup
 from scripts.papers.texts import prompts, rouge_l, rouge_n
 from scripts.papers.virtual_arena import streamed_s
 from scripts.train.controllers.prompt import Prompt
@@ -111,19 +96,15 @@ def _rows(
     references = _references(lineup, prompt, question)
 
     def row(
-        rtt_ms: int,
-        method: str,
-        tokens: list[int],
-        origins: list[str],
-        seconds: float,
-        **more: float,
+        rtt_ms: int, method: str, seconds: float, said: list[tuple[int, str]], **more: float
     ) -> Row:
-        text = target.decode(tokens)
+        tokens = [token for token, _ in said]
+        text, scale = target.decode(tokens), TOKENS / len(tokens)
         rouge = [
             (rouge_n(text, each, 1), rouge_n(text, each, 2), rouge_l(text, each))
             for each in references
         ]
-        scale = TOKENS / len(tokens)
+        more["gflop"] = more["draft_gflop"] + more["target_gflop"]
         return {
             "pair": f"{draft.name}, {target.name}",
             "kind": prompt.kind,
@@ -134,32 +115,26 @@ def _rows(
             "tokens": len(tokens),
             "ms_per_token": 1e3 * seconds / len(tokens),
             **{name: each * scale if "gflop" in name else each for name, each in more.items()},
-            **dict(
-                zip(("rouge1", "rouge2", "rougeL"), np.mean(rouge, axis=0).tolist(), strict=True)
-            ),
+            **dict(zip(ROUGE, np.mean(rouge, axis=0).tolist(), strict=True)),
             "prefix": draft.decode(prompt.tokens),
-            "said": [
-                [target.decode([token]), each] for token, each in zip(tokens, origins, strict=True)
-            ],
+            "said": [[target.decode([token]), each] for token, each in said],
         }
 
     for rtt_ms in ROUND_TRIPS_MS:
         text, seconds = lineup.target_text(question, prompt)
-        rtt_s, read = rtt_ms / 1e3, per_target * (len(text) - 1)
+        rtt_s = rtt_ms / 1e3
         streamed = streamed_s(len(text), FORWARD_S["cloud"], rtt_s)
         yield row(
             rtt_ms,
             TARGET_ALONE,
-            text,
-            [OWN] * len(text),
             seconds + rtt_s if settings.real else streamed,
+            [(token, OWN) for token in text],
             target_calls=len(text),
             drafts_standing=0,
             unverified=0,
             draft_gflop=0.0,
-            target_gflop=read,
+            target_gflop=per_target * (len(text) - 1),
             verifier_gflop=0.0,
-            gflop=read,
             paper_gflop=per_target * len(text),
         )
         for method in METHODS:
@@ -172,16 +147,14 @@ def _rows(
             yield row(
                 rtt_ms,
                 method,
-                given.tokens,
-                [origin(event) for _, event in given.answer.decisions],
                 given.seconds,
+                [(event.token, origin(event)) for _, event in given.answer.decisions],
                 target_calls=counts.calls,
                 drafts_standing=counts.accepted["device"],
                 unverified=counts.unverified,
                 draft_gflop=per_draft * fed["device"],
                 target_gflop=per_target * fed["cloud"],
                 verifier_gflop=per_head * fed["device"],
-                gflop=per_draft * fed["device"] + per_target * fed["cloud"],
                 paper_gflop=per_draft * counts.forwards + per_target * judged,
             )
 
@@ -195,61 +168,40 @@ def origin(decision: TokenDecided) -> str:
     return CONFIRMED if decision.cause == "target" else PASSED
 
 
-PARTS = {
-    "draft_gflop": "draft model",
-    "target_gflop": "target",
-    "verifier_gflop": "verifier",
-}
-METRICS = ("ms_per_token", "rouge1", "rouge2", "rougeL", *PARTS, "gflop", "paper_gflop")
+PARTS = {"draft_gflop": "draft model", "target_gflop": "target", "verifier_gflop": "verifier"}
+ROUGE = ("rouge1", "rouge2", "rougeL")
+METRICS = (
+    *("tokens", "target_calls", "drafts_standing", "unverified", "ms_per_token"),
+    *(*ROUGE, *PARTS, "gflop", "paper_gflop"),
+)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return a table for each pair of models, kind of text, temperature and round trip.
-
-    Means with their intervals over texts, and ratios of means: the speed-ups over speculative
-    decoding and the target alone. `origins` are shares of the tokens.
-    """
-    keys = ("pair", "kind", "temperature", "rtt_ms", "method")
-    found = {metric: averages(rows, metric, *keys) for metric in METRICS}
-    summary: dict[str, Any] = {}
+    """Return a table for each pair of models, kind of text, temperature and round trip."""
+    keys = ("pair", "kind", "temperature", "rtt_ms")
+    found: dict[str, Any] = {"means": table(rows, *keys, "method", mean=METRICS)}
     for key, group in grouped(rows, *keys).items():
-        *common, method = key
-        pair, kind, temperature, rtt_ms = common
-        case = f"{kind}, temperature {temperature:g}, round trip {rtt_ms} ms"
-        own_ms, baseline_ms, alone_ms = (
-            found["ms_per_token"][*common, each].value
-            for each in (method, SPECULATIVE, TARGET_ALONE)
-        )
-        said = [each for row in group for _, each in row["said"]]
-        summary.setdefault(pair, {}).setdefault(case, {})[method] = {
-            **_per_call(group),
-            "speedup": round(baseline_ms / own_ms, 3),
-            "over_target_alone": round(alone_ms / own_ms, 3),
-            **{metric: found[metric][key].to_json() for metric in METRICS},
-            "origins": {name: round(said.count(name) / len(said), 4) for name in COLOURS},
-        }
-    return summary
+        methods = grouped(group, "method")
+        ms = {method: mean(some, "ms_per_token") for (method,), some in methods.items()}
+        for (method,), some in methods.items():
+            said = [each for row in some for _, each in row["said"]]
+            found.setdefault("{}, {}, temperature {:g}, {} ms".format(*key), {})[method] = {
+                "tokens_per_call": _per_call(some),
+                "speedup": round(ms[SPECULATIVE] / ms[method], 3),
+                "over_target_alone": round(ms[TARGET_ALONE] / ms[method], 3),
+                "origins": {name: round(said.count(name) / len(said), 4) for name in COLOURS},
+            }
+    return found
 
 
-def _per_call(rows: list[Row]) -> dict[str, float | None]:
-    """Return rates of all texts together, as an answer may need no call at all."""
-    tokens, calls, standing, unverified = (
-        sum(row[name] for row in rows)
-        for name in ("tokens", "target_calls", "drafts_standing", "unverified")
-    )
-    return {
-        "tokens_per_call": round(tokens / calls, 3) if calls else None,
-        "drafts_standing_per_call": round(standing / calls, 3) if calls else None,
-        "unverified": round(unverified / tokens, 4),
-    }
+def _per_call(rows: list[Row]) -> float | None:
+    """Return tokens per call of all texts together, as an answer may need no call at all."""
+    calls = sum(row["target_calls"] for row in rows)
+    return round(sum(row["tokens"] for row in rows) / calls, 3) if calls else None
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw the costs at `path`, and beside it texts of the first pair.
-
-    A column for each pair of models, at the highest temperature: ms per token by round trip,
-    tokens per target call, ROUGE-L, and FLOPs by component.
-    """
+    """Draw the costs at `path`, and beside it texts of the first pair."""
     hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
     hot = [
         row | {"case": f"round trip {row['rtt_ms']} ms"}
@@ -264,7 +216,7 @@ def plot(rows: list[Row], path: Path) -> None:
             calls = {
                 key: exactly(each)
                 for key, group in grouped(far, "pair", "method").items()
-                if (each := _per_call(group)["tokens_per_call"]) is not None
+                if (each := _per_call(group)) is not None
             }
             times = averages(some, "ms_per_token", "case", "method")
             rouge = averages(far, "rougeL", "pair", "method")
@@ -293,57 +245,34 @@ def plot(rows: list[Row], path: Path) -> None:
     _draw_texts(having(hot, pair=names[0], rtt_ms=farthest), path.with_stem(f"{path.stem}-texts"))
 
 
-COLUMNS, MARGIN = 116, 14
-"""Characters of a line, and those before it that name the method."""
-FONT_POINTS, LINE_INCHES = 8.0, 0.17
-
-Placed = tuple[int, int, str, str | None]
-"""Line, column, text and origin (None of what is given) of a token in the picture."""
+SHOWN_CHARACTERS, MARGIN = 102, 14
+"""Of a line in the second picture, and before it for the name of the method."""
 
 
 def _draw_texts(rows: list[Row], path: Path) -> None:
-    """Draw each prefix in grey, below it the texts, every token on the colour of its origin."""
-    line, placed = 0, list[Placed]()
+    """Draw the end of each prefix in grey, below it the texts, tokens on their origins' colours."""
+    lines: list[tuple[str, list[tuple[str, str | None]]]] = []
     for group in list(grouped(rows, "kind", "text").values())[:SHOWN]:
-        given = [(f"{word} ", None) for word in group[0]["prefix"].split()]
-        texts = {"prefix": given} | {
-            row["method"]: row["said"] for row in group if row["method"] in EXAMPLES
-        }
-        for name, tokens in texts.items():
-            placed.append((line, 0, name, None))
-            placed += _laid(tokens, line)
-            line = placed[-1][0] + 1
-        line += 1
-    with charts.picture(path, height_inches=LINE_INCHES * line + 0.5) as (figure, axes):
+        lines.append(("prefix", [("…" + group[0]["prefix"][-SHOWN_CHARACTERS:], None)]))
+        lines += [(row["method"], row["said"]) for row in group if row["method"] in EXAMPLES]
+    style = {"family": "monospace", "size": 8.0, "va": "center_baseline", "parse_math": False}
+    with charts.picture(path, height_inches=0.17 * len(lines) + 0.5) as (figure, axes):
         from matplotlib.patches import Patch
 
         axis = axes[0, 0]
-        axis.set(xlim=(0, COLUMNS), ylim=(line, 0))
+        axis.set(xlim=(-MARGIN, SHOWN_CHARACTERS), ylim=(len(lines), 0))
         axis.set_axis_off()
-        for line, column, text, origin in placed:
-            axis.text(
-                column,
-                line + 0.5,
-                text,
-                family="monospace",
-                size=FONT_POINTS,
-                color=charts.GREY if origin is None else charts.BLACK,
-                verticalalignment="center_baseline",
-                parse_math=False,
-            )
-            if origin is not None:
-                extent = [column, column + len(text) - 0.12], line + 0.05, line + 0.95
-                axis.fill_between(*extent, color=COLOURS[origin], alpha=0.5, linewidth=0)
+        for line, (name, tokens) in enumerate(lines):
+            axis.text(-MARGIN, line + 0.5, name, color=charts.GREY, **style)
+            column = 0
+            for token, origin in tokens:
+                text, colour = token.replace("\n", "↵"), COLOURS.get(origin or "")
+                axis.text(
+                    column, line + 0.5, text, color=charts.BLACK if colour else charts.GREY, **style
+                )
+                if colour:
+                    extent = [column, column + len(text) - 0.12], line + 0.05, line + 0.95
+                    axis.fill_between(*extent, color=colour, alpha=0.5, linewidth=0)
+                column += len(text)
         keys = [Patch(color=colour, alpha=0.5, label=name) for name, colour in COLOURS.items()]
         figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), fontsize=8)
-
-
-def _laid(tokens: Iterable[tuple[str, str | None]], line: int) -> Iterator[Placed]:
-    """Yield the tokens from that line on, none of them broken."""
-    column = MARGIN
-    for token, origin in tokens:
-        shown = token.replace("\n", "↵")
-        if column + len(shown) > COLUMNS:
-            line, column = line + 1, MARGIN
-        yield line, column, shown, origin
-        column += len(shown)

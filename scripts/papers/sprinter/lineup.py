@@ -22,7 +22,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.papers.arena import Given
-from scripts.papers.model_sides import ReadingSide, engine, reading_side, text_reader
+from scripts.papers.model_sides import engine, reading_side, text_reader
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked
 from scripts.train.controllers.model_pair import ModelPair
@@ -90,19 +90,22 @@ class SprinterLineup:
         models: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
         head = self.head(method)
         trained: dict[str, Any] = {} if head is None else {"verifier": head}
-        readers: dict[Side, CountingReader] = {}
-        sides: list[ReadingSide] = []
+        readers = {
+            side: text_reader(model, prompt, question.seed, CountingReader)
+            for side, model in models.items()
+        }
         async with AsyncExitStack() as stack:
-            for name, model in models.items():
-                reader = readers[name] = text_reader(model, prompt, question.seed, CountingReader)
-                side = reading_side(name, model, partial(_given, reader))
+            device, cloud = (
+                reading_side(side, model, partial(_given, readers[side]))
+                for side, model in models.items()
+            )
+            for side in (device, cloud):
                 if forward_s is not None:
-                    side.decode_s = forward_s[name]
+                    side.decode_s = forward_s[side.side]
                 else:
                     side.engine = await stack.enter_async_context(engine())
-                sides.append(side)
             link = LinkProfile(latency_s=rtt_s / 2)
-            arena = await stack.enter_async_context(linked(sides[0], sides[1:], link))
+            arena = await stack.enter_async_context(linked(device, [cloud], link))
             given = await arena.ask(question, settings_of(method), **trained)
         return given, {side: reader.fed for side, reader in readers.items()}
 

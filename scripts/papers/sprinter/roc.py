@@ -18,7 +18,7 @@ from dragonrt.side import Side
 from retrieval.documents import load
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
+from scripts.papers.intervals import Row, distinct, grouped, having, mean, table
 from scripts.train.verifiers.models import BatchedModel, BatchedPair
 from scripts.train.verifiers.texts import Passage, answered, read_texts, split
 from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
@@ -37,10 +37,7 @@ BUNDLED = "bundled"
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per threshold of each verifier's curve.
-
-    A repeat has its own split and drafts.
-    """
+    """Return a row per threshold of each verifier's curve."""
     pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.model))
     rows: list[Row] = []
     with suppress(ControlError):  # of other models there may be none
@@ -102,25 +99,13 @@ def _rows(verifier: Verifier, name: str, repeat: int) -> list[Row]:
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return AUCs over repeats, and the rates at threshold 0.5, by features and λ."""
-    summary: dict[str, Any] = {}
-    for (name, ratio), middle in grouped(having(rows, threshold=0.5), "verifier", "ratio").items():
-        summary[f"{name}, λ = {ratio:g}"] = {
-            "auc": estimate([row["auc"] for row in middle], "mean").to_json(),
-            **{
-                column: round(mean(middle, column), 4)
-                for column in ("eta_tp", "eta_fp", "acceptable")
-            },
-            "held_out_tokens": sum(row["samples"] for row in middle),
-        }
-    return summary
+    """Return AUCs, rates at threshold 0.5 and held-out tokens over repeats, by features and λ."""
+    columns = ("auc", "eta_tp", "eta_fp", "acceptable", "samples")
+    return table(having(rows, threshold=0.5), "verifier", "ratio", mean=columns)
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw a panel for each sort of features with the curves of each λ.
-
-    The bundled verifier's is with those that read the most, as it does.
-    """
+    """Draw a panel for each sort of features with the curves of each λ."""
     names = [name for name in distinct(rows, "verifier") if name != BUNDLED]
     shipped = having(rows, verifier=BUNDLED)
     with charts.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):

@@ -1,11 +1,11 @@
 """`sprinter-theory`: what approximate verification promises, and what it does (SPRINTER Fig. 5, 6).
 
-The mode's own drafting and verifying, with verifiers of known rates on known distributions: the
-distance of the output's law from the target's (Theorem 1), the share of drafted tokens that stand
-(Theorem 7), and, if `ACCEPTABLE` tokens in a row are acceptable and no more, how many pass until
-the verifier rejects one (Theorem 2), and how long that takes (Theorem 3).
+Verifiers of known rates on known distributions: the distance of the output's law from the target's
+(Theorem 1), the share of drafted tokens that stand (7), and, if `ACCEPTABLE` tokens in a row are
+acceptable and no more, how many pass until one is rejected (2), and how long that takes (3).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,17 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, having
-from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 from scripts.papers.theory import (
     expected_acceptance_sprinter,
     expected_run_length,
@@ -66,29 +67,76 @@ TV = total_variation(
 )
 
 
+class KnownRates:
+    """A verifier that is told p, in the place of the hidden state, and errs at given rates."""
+
+    threshold = 0.5
+
+    def __init__(self, eta_tp: float, eta_fp: float, seed: int) -> None:
+        self._eta_tp = eta_tp
+        self._eta_fp = eta_fp
+        self._random = np.random.Generator(np.random.Philox(seed))
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        rate = self._eta_tp if q[token] <= hidden[token] else self._eta_fp
+        return float(self._random.random() < rate)
+
+
 @dataclass(frozen=True, slots=True)
-class Theorem:
-    """A formula of η_TP and η_FP, which of them its panel is drawn over, and the panel's label."""
+class SprintedToken:
+    """The next token of a text; whether the target was called for it, and the draft stands."""
 
-    expected: Callable[[float, float], float]
-    over: str
-    label: str
+    token: int
+    called: bool
+    stands: bool
 
 
-THEOREMS = {
-    1: Theorem(lambda tp, fp: mixture_tv(fp, TV), "eta_fp", "TV of output and target"),
-    7: Theorem(
-        lambda tp, fp: expected_acceptance_sprinter(fp, TV), "eta_fp", "drafted tokens that stand"
-    ),
-    2: Theorem(
-        lambda tp, fp: expected_run_length(tp, fp, ACCEPTABLE), "eta_tp", "tokens that pass"
-    ),
-    3: Theorem(
-        lambda tp, fp: stopping_time(DRAFT_S, tp, fp, ACCEPTABLE),
-        "eta_tp",
-        "seconds until a token is rejected",
-    ),
+class Lockstep:
+    """Both sides of an answer, the device's drafting and the cloud's judging, token by token."""
+
+    def __init__(
+        self,
+        question: Question,
+        settings: SprinterSettings,
+        vocabulary: int,
+        verifier: TokenVerifier,
+    ) -> None:
+        resources = Resources(vocabulary=vocabulary, verifier=verifier)
+        self.drafting = SprinterDrafting(question, settings, resources)
+        self._judging = SprinterJudging(question, settings, resources)
+
+    def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
+        """One token, where the target says `p` [V] and the draft model `q` [V]."""
+        drafted = self.drafting.head(math.inf)([SimulatedSaid(q, 0.0, p)])
+        advance = self.drafting.take_draft(drafted)
+        block = advance.block
+        if block is not None:
+            sent = wire.Block(
+                session=1,
+                round=1,
+                step=block.step,
+                prefix_hash=block.prefix_hash & LOW_BITS,
+                count=block.count,
+                resolutions=block.resolutions,
+                decided=block.decided,
+                payload=block.payload,
+            )
+            read = self._judging.read(sent)
+            verdict = self._judging.answer(read, [SimulatedSaid(p, 0.0, p)])
+            advance = self.drafting.take_verdict(verdict.accepted, verdict.token)
+        decided = advance.decided[0]
+        return SprintedToken(decided.token, block is not None, decided.stands is not False)
+
+
+THEOREMS: dict[int, tuple[Callable[[float, float], float], str, str]] = {
+    1: (lambda tp, fp: mixture_tv(fp, TV), "eta_fp", "TV of output and target"),
+    7: (lambda tp, fp: expected_acceptance_sprinter(fp, TV), "eta_fp", "drafted tokens that stand"),
+    2: (lambda tp, fp: expected_run_length(tp, fp, ACCEPTABLE), "eta_tp", "tokens that pass"),
+    3: (lambda tp, fp: stopping_time(DRAFT_S, tp, fp, ACCEPTABLE), "eta_tp", "seconds that pass"),
 }
+"""A formula of η_TP and η_FP, which of them its panel is drawn over, and the panel's label."""
 NAMES = {"eta_fp": "false positives η_FP", "eta_tp": "true positives η_TP"}
 
 
@@ -128,7 +176,7 @@ def measure(case: SprinterCase) -> list[Row]:
             "eta_fp": case.eta_fp,
             "seed": case.seed,
             "measured": measured,
-            "expected": THEOREMS[theorem].expected(case.eta_tp, case.eta_fp),
+            "expected": THEOREMS[theorem][0](case.eta_tp, case.eta_fp),
         }
         for theorem, measured in found.items()
     ]
@@ -186,19 +234,21 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 def plot(rows: list[Row], path: Path) -> None:
     """Draw a panel per theorem: the formula's curves and the simulated points."""
     with charts.picture(path, rows=2, columns=2, height_inches=6.4) as (_, axes):
-        for axis, (number, theorem) in zip(axes.flat, THEOREMS.items(), strict=True):
-            law = theorem.over == "eta_fp"
+        for axis, (number, (expected, over, label)) in zip(
+            axes.flat, THEOREMS.items(), strict=True
+        ):
+            law = over == "eta_fp"
             fixed, values = ("eta_tp", LAW_TP) if law else ("eta_fp", RUN_FP)
             looks = {
                 value: replace(look, line="", label=f"{NAMES[fixed][-4:]} = {value:g}")
                 for value, look in charts.looks(values).items()
             }
-            found = averages(having(rows, theorem=number), "measured", fixed, theorem.over)
+            found = averages(having(rows, theorem=number), "measured", fixed, over)
             charts.lines(axis, found, looks)
             xs = np.linspace(0, 1, 101).tolist()
             for value, look in looks.items():
-                curve = [theorem.expected(*((value, x) if law else (x, value))) for x in xs]
+                curve = [expected(*((value, x) if law else (x, value))) for x in xs]
                 axis.plot(xs, curve, color=charts.BLACK if law else look.colour)
             title = f"Theorem {number}"
-            axis.set(xlabel=NAMES[theorem.over], ylabel=theorem.label, title=title)
+            axis.set(xlabel=NAMES[over], ylabel=label, title=title)
             axis.legend()

@@ -20,7 +20,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean, significant
+from scripts.papers.intervals import Row, distinct, grouped, having, mean, significant, table
 from scripts.papers.speculation import Speculation, VerifiedBlock, model_pair
 from scripts.papers.texts import prompts
 
@@ -97,10 +97,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def sums(blocks: list[VerifiedBlock], resolution: int) -> Row:
-    """Return measured rejections, what is expected of them, and the bound's terms.
-
-    `steered` is the dropped mass as C-SQS's threshold counts it, once for each token of the text.
-    """
+    """Return measured rejections, what is expected of them, and the bound's terms."""
     judged = [
         (each, Distribution.from_dense(p))
         for block in blocks
@@ -132,36 +129,30 @@ def bound(row: Row) -> float:
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Per judged token: measured with its interval over texts, expected, bound; and Theorem 2."""
+    """Return per judged token: rejected, expected and the bound; and Theorem 2."""
     above = sum(row["expected"] > bound(row) + ROUNDING for row in rows)
-    summary: dict[str, Any] = {"texts_expected_above_bound": above}
+    summary: dict[str, Any] = {
+        "texts_expected_above_bound": above,
+        "per text": table(rows, "setting", "temperature", mean=("judged", "rejected")),
+    }
     for (setting, heat), texts in grouped(rows, "setting", "temperature").items():
         judged = sum(row["judged"] for row in texts)
-        shares = {
+        found = {
             column: round(sum(row[column] for row in texts) / judged, 4)
             for column in ("rejected", "expected", *TERMS)
         }
-        found = {
-            "judged": judged,
-            "rejected_per_text": estimate([row["rejected"] for row in texts], "mean").to_json(),
-            "bound": round(sum(map(bound, texts)) / judged, 4),
-            **shares,
-        }
+        found["bound"] = round(sum(map(bound, texts)) / judged, 4)
         if texts[0]["threshold"] is not None:
-            dropped, limit = theorem2(texts)
-            found |= {
-                "theorem2_dropped": significant(dropped, 4),
-                "theorem2_bound": significant(limit, 4),
-                "last_threshold": significant(texts[-1]["threshold"], 4),
-            }
+            names = ("theorem2_dropped", "theorem2_bound", "last_threshold")
+            numbers = (*theorem2(texts), texts[-1]["threshold"])
+            found |= {name: significant(each, 4) for name, each in zip(names, numbers, strict=True)}
         summary.setdefault(setting, {})[str(heat)] = found
     return summary
 
 
 def theorem2(texts: list[Row]) -> tuple[float, float]:
     """Return the mass dropped per token in all texts of one threshold, and its bound."""
-    coding = CODINGS[texts[0]["setting"]]
-    tokens = sum(row["tokens"] for row in texts)
+    coding, tokens = CODINGS[texts[0]["setting"]], sum(row["tokens"] for row in texts)
     dropped = sum(row["steered"] for row in texts) / tokens
     return dropped, theorem2_bound(tokens, coding.beta or 0.0, coding.eta, ALPHA)
 

@@ -1,12 +1,10 @@
 """`sqs`: latency and resampling rate of K-SQS and C-SQS over temperature (SQS Fig. 2, 4 - 6).
 
-Real models and messages in virtual time. As in the paper a batch is drafted while its bits fit the
-budget, and the next one only after the verdict; ℓ, η, α and the budget are the paper's. It states
-neither the uplink's rate nor the models' delays: ours are those of QSV's setting, a narrow uplink
-without propagation delay.
+Real models and messages in virtual time. A batch is drafted while its bits fit the budget, the next
+one after the verdict. ℓ, η, α and the budget are the paper's, rates and delays those of QSV.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -17,7 +15,7 @@ from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean, table
 from scripts.papers.model_sides import BlockPace, PromptCase
 
 NAME = "sqs"
@@ -31,36 +29,20 @@ TOKENS, TOKENS_QUICK = 48, 24
 CLOUD, K_SQS, C_SQS, FIXED = "cloud alone", "K-SQS", "C-SQS", "C-SQS, η = 0"
 
 
-@dataclass(frozen=True, slots=True)
-class SqsCoding:
-    """A method, its K or β, the codec's name, and the learning rate of the threshold."""
-
-    method: str
-    parameter: str
-    codec: str
-    eta: float = 0.0
-
-
-def _k_sqs(k: int) -> SqsCoding:
-    return SqsCoding(K_SQS, f"K = {k}", f"ksqs:{k}:{RESOLUTION}")
-
-
-def _c_sqs(beta: float, eta: float) -> SqsCoding:
-    return SqsCoding(C_SQS if eta else FIXED, f"β = {beta:g}", f"csqs:{beta}:{RESOLUTION}", eta)
-
-
 CODINGS = (
-    *map(_k_sqs, (8, 32, 128)),
-    *(_c_sqs(beta, eta) for eta in (ETA, 0.0) for beta in (0.001, 0.01, 0.05)),
+    *((K_SQS, f"K = {k}", f"ksqs:{k}:{RESOLUTION}", 0.0) for k in (8, 32, 128)),
+    *(
+        (C_SQS if eta else FIXED, f"β = {beta:g}", f"csqs:{beta}:{RESOLUTION}", eta)
+        for eta in (ETA, 0.0)
+        for beta in (0.001, 0.01, 0.05)
+    ),
 )
-CODINGS_QUICK = (_k_sqs(32), _c_sqs(0.01, ETA), _c_sqs(0.01, 0.0))
+"""Method, parameter, codec, and the learning rate of the threshold."""
+CODINGS_QUICK = tuple(each for each in CODINGS if each[1] in ("K = 32", "β = 0.01"))
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """Return a row per text, temperature and coding, and one of the cloud alone.
-
-    `seconds` is up to the answer's last token.
-    """
+    """Return a row per text, temperature and coding, and one of the cloud alone."""
     texts = PromptCase.several(settings, 2 * settings.repeats * settings.size(2, 1))
     heats = settings.size(TEMPERATURES, TEMPERATURES_QUICK)
     codings, tokens = settings.size((CODINGS, TOKENS), (CODINGS_QUICK, TOKENS_QUICK))
@@ -69,25 +51,25 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(
-    codings: tuple[SqsCoding, ...], tokens: int, case: tuple[PromptCase, float]
+    codings: tuple[tuple[str, str, str, float], ...], tokens: int, case: tuple[PromptCase, float]
 ) -> list[Row]:
     """Return the rows of one text at one temperature, with every coding."""
     text, temperature = case
-    answers, question = text.answers(), text.question(temperature, tokens)
+    answers = text.answers(temperature, tokens)
     same = {"kind": text.prompt.kind, "temperature": temperature, "text": text.number}
-    rows = [same | {"method": CLOUD, "parameter": ""} | answers.streamed(question, PACE)]
-    for coding in codings:
+    rows = [same | {"method": CLOUD, "parameter": ""} | answers.streamed(PACE)]
+    for method, parameter, codec, eta in codings:
         settings = SpeculativeSettings(
             rule="rejection",
-            codec=coding.codec,
+            codec=codec,
             block_tokens=MAX_BLOCK,
             budget=BUDGET,
             pipelined=False,
-            learning_rate=coding.eta,
+            learning_rate=eta,
             target=ALPHA,
         )
-        named = {"method": coding.method, "parameter": coding.parameter}
-        rows.append(same | named | answers.costs(question, settings, PACE))
+        named = {"method": method, "parameter": parameter}
+        rows.append(same | named | answers.costs(settings, PACE))
     return rows
 
 
@@ -95,18 +77,14 @@ METRICS = ("seconds", "resampling_rate", "drafted_per_block", "bits_per_token", 
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return means over texts; at each temperature the best K and the best β.
-
-    `crossover` says which of the two methods is faster, and which resamples less often, each with
-    the parameter that is fastest over all temperatures.
-    """
-    summary: dict[str, Any] = {"crossover": _crossover(rows)}
-    for metric in METRICS:
-        for key, each in averages(rows, metric, "method", "parameter", "temperature").items():
-            method, parameter, heat = key
-            name = f"{method}, {parameter}" if parameter else method
-            summary.setdefault(name, {}).setdefault(str(heat), {})[metric] = each.to_json()
-    return summary
+    """Return means over texts, the fastest K and β over all temperatures, and their crossover."""
+    best = chosen(rows)
+    own = [row for row in rows if best[row["method"]] == row["parameter"]]
+    return {
+        "best": best,
+        "crossover": table(own, "temperature", "method", mean=METRICS[:2]),
+        "all": table(rows, "method", "parameter", "temperature", mean=METRICS),
+    }
 
 
 def chosen(rows: list[Row]) -> dict[str, str]:
@@ -116,22 +94,6 @@ def chosen(rows: list[Row]) -> dict[str, str]:
         candidate = (mean(some, "seconds"), parameter)
         best[method] = min(best.get(method, candidate), candidate)
     return {method: parameter for method, (_, parameter) in best.items()}
-
-
-def _crossover(rows: list[Row]) -> dict[str, Any]:
-    best = chosen(rows)
-    found: dict[str, Any] = {method: best[method] for method in (K_SQS, C_SQS)}
-    for (heat,), some in sorted(grouped(rows, "temperature").items()):
-        at: dict[str, Any] = {}
-        for metric in METRICS[:2]:
-            means = {
-                method: mean(having(some, method=method, parameter=best[method]), metric)
-                for method in (K_SQS, C_SQS)
-            }
-            at[f"lower {metric}"] = min(means, key=means.__getitem__)
-            at |= {f"{method} {metric}": round(value, 4) for method, value in means.items()}
-        found[str(heat)] = at
-    return found
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -12,6 +12,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import RowWeights
 from dragonrt.errors import DragonError
 from scripts.papers.dragon import perplexity
+from scripts.papers.dragon.baselines.reading import fitting
 from scripts.papers.texts import read_corpus
 
 TEXT = "The ferry to Vardo leaves from pier two at half past nine. " * 60
@@ -54,6 +55,6 @@ def test_likelihoods_are_those_of_decoding_token_by_token(model: LanguageModel) 
 
 def test_documents_that_do_not_fit_are_left_out_the_best_stand_last() -> None:
     documents = [[1, 1], [2, 2], [3, 3]]
-    assert perplexity.fitting(documents, 6) == ([3, 3, 2, 2, 1, 1], 3)
-    assert perplexity.fitting(documents, 5) == ([2, 2, 1, 1], 2)
-    assert perplexity.fitting(documents, 1) == ([], 0)
+    assert fitting(documents, 6) == ([3, 3, 2, 2, 1, 1], 3)
+    assert fitting(documents, 5) == ([2, 2, 1, 1], 2)
+    assert fitting(documents, 1) == ([], 0)

@@ -37,12 +37,12 @@ def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones()
     stretches = Acceptances(
         (True,) * 40 + (True, False) * 20 + (True,) * 20, (True, False) * 20 + (True,) * 60
     )
-    (floor,) = measure(SchedulingCase((120, 30), 0, "device", 1, stretches))
+    (floor,) = measure(SchedulingCase(120, 30, 0, "device", 1, stretches))
     assert floor["seconds"] == pytest.approx(TOKENS * 0.12, rel=0.02)
     seconds = {
         row["scheduler"]: row["seconds"]
         for name in SCHEDULERS
-        for row in measure(SchedulingCase((30, 30), 300, name, 1, stretches))
+        for row in measure(SchedulingCase(30, 30, 300, name, 1, stretches))
     }
     assert seconds["leaderless"] < seconds["greedy"] < min(seconds["device"], seconds["cloud"])
     assert seconds["leaderless"] > TOKENS * 0.03

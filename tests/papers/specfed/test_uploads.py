@@ -5,7 +5,7 @@ import pytest
 
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.specfed import top_k_uploads
-from scripts.papers.specfed.federated_text import FederatedPosition
+from scripts.papers.specfed.top_k_uploads import FederatedPosition
 
 V = 60
 WEIGHTS = [0.7, 0.3]

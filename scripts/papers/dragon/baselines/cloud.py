@@ -7,10 +7,8 @@ serves everybody who connects, so it listens on loopback only and says what it i
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from safetensors.numpy import save
 
 from dragonrt.errors import DragonError, LinkError
@@ -20,13 +18,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import complete_library, load_model, local_side
 from dragonrt.node.side_settings import SideSettings
 from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
-from scripts.papers.dragon.baselines.reading import (
-    Asked,
-    BaselineSide,
-    Probabilities,
-    RetrievedText,
-    log_probability,
-)
+from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, packed
 
 HOST = "127.0.0.1"
 
@@ -46,35 +38,30 @@ async def serve_baselines(stream: Stream, side: BaselineSide) -> None:
 
 
 async def _answer(channel: Channel, side: BaselineSide, what: str, asked: Asked) -> None:
-    hits = await side.find(asked.question, asked.documents)
     match what:
         case "texts":
-            for hit in hits:
-                await channel.send("Text", hit.chunk.title, hit.chunk.text, hit.score)
+            for text in await side.texts(asked):
+                await channel.send("Text", *text)
             await channel.send("End")
         case "kv":
+            hits = await side.find(asked)
             for hit, stored in zip(hits, await side.kv(hits), strict=True):
                 await channel.send("StoredKv", save(stored.dump()), hit.score)
             await channel.send("End")
         case "answer":
-            found = [RetrievedText.of(hit) for hit in hits]
-            reader = await side.read_context(found, asked.question, asked.tokens)
+            reader = await side.read_context(await side.texts(asked), asked)
             async for token, _ in side.decode(reader, asked):
                 await channel.send("Token", token)
         case _:  # scores or distributions
+            hits = await side.find(asked)
             reader = await side.read_rows(await side.kv(hits), [hit.score for hit in hits], asked)
             drawn = [each async for each in side.decode(reader, asked)]
             tokens, p = zip(*drawn, strict=True)
-            await channel.send("Drawn", pack(tokens), reader.relevance, _said(what, tokens, p))
-            _, packed = await channel.receive("Score")
-            theirs = unpack(packed)
+            await channel.send("Drawn", pack(tokens), reader.relevance, packed(what, tokens, p))
+            _, sequence = await channel.receive("Score")
+            theirs = unpack(sequence)
             along = await side.distributions(reader, theirs)
-            await channel.send("Scored", _said(what, theirs, along))
-
-
-def _said(what: str, tokens: Sequence[int], p: Sequence[Probabilities]) -> bytes:
-    score = np.float64(log_probability(tokens, p))
-    return score.tobytes() if what == "scores" else np.concatenate(p).tobytes()
+            await channel.send("Scored", packed(what, theirs, along))
 
 
 def baseline_side(side: LocalSide) -> BaselineSide:

@@ -5,7 +5,7 @@ aggregator "sync".
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass, field
 
 import numpy as np
@@ -17,8 +17,8 @@ from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import (
     Asked,
     BaselineSide,
-    RetrievedText,
     log_probability,
+    scored,
 )
 
 NOTICE = (
@@ -64,7 +64,8 @@ class BaselineDevice:
 
     async def crcg_device(self, asked: Asked, show: Show) -> None:
         """Answer on the device alone, its own documents in the context."""
-        await self._decode(await self._read([], asked), asked, show)
+        found = await self.side.texts(asked)
+        await self._decode(await self.side.read_context(found, asked), asked, show)
 
     async def crcg_cloud(self, asked: Asked, show: Show) -> None:
         """Answer on the cloud alone, its own documents in the context."""
@@ -75,9 +76,12 @@ class BaselineDevice:
     async def drcg_text(self, asked: Asked, show: Show) -> None:
         """Fetch the cloud's texts and answer on the device with all documents in the context."""
         await self._request("texts", asked)
-        texts = await self.channel.receive_until_end("Text")
-        fetched = [RetrievedText(*each) for each in texts]
-        await self._decode(await self._read(fetched, asked), asked, show)
+        fetched = await self.channel.receive_until_end("Text")
+        found = [
+            *await self.side.texts(asked),
+            *((title, text, score) for title, text, score in fetched),
+        ]
+        await self._decode(await self.side.read_context(found, asked), asked, show)
 
     async def drcg_kv(self, asked: Asked, show: Show) -> None:
         """Fetch the cloud's stored KV and answer on the device, a row per document of both sides.
@@ -86,7 +90,7 @@ class BaselineDevice:
         outputs are aggregated; nothing but the question is prefilled.
         """
         await self._request("kv", asked)
-        hits = await self.side.find(asked.question, asked.documents)
+        hits = await self.side.find(asked)
         stored, scores = await self.side.kv(hits), [hit.score for hit in hits]
         for data, score in await self.channel.receive_until_end("StoredKv"):
             stored.append(DocumentKV.from_arrays(load(data)))
@@ -94,10 +98,11 @@ class BaselineDevice:
         await self._decode(await self.side.read_rows(stored, scores, asked), asked, show)
 
     async def drdg_sw(self, asked: Asked, show: Show) -> None:
-        """Draw a whole sequence on both sides; the likelier one of the mixture is the answer.
+        """Draw a whole sequence y on both sides; the likelier one is the answer.
 
-        The cloud sends the distributions of all tokens in one transmission (DRAGON section 7.2),
-        of its own sequence and then of the device's. No token is there before the last one is.
+        That is by η_l p_l(y) + η_r p_r(y), REPLUG's weights. The cloud sends the distributions of
+        all tokens in one transmission (DRAGON section 7.2), of its own sequence and then of the
+        device's. No token is there before the last one is.
         """
         await self._sequence("distributions", asked, show)
 
@@ -106,10 +111,9 @@ class BaselineDevice:
         await self._sequence("scores", asked, show)
 
     async def _sequence(self, what: str, asked: Asked, show: Show) -> None:
-        """Show the likelier sequence y by η_l p_l(y) + η_r p_r(y), REPLUG's weights."""
         side, channel = self.side, self.channel
         await self._request(what, asked)
-        hits = await side.find(asked.question, asked.documents)
+        hits = await side.find(asked)
         reader = await side.read_rows(await side.kv(hits), [hit.score for hit in hits], asked)
         own, p = zip(*[each async for each in side.decode(reader, asked)], strict=True)
         await channel.send("Score", pack(own))
@@ -118,17 +122,12 @@ class BaselineDevice:
         theirs_here = log_probability(theirs, await side.distributions(reader, theirs))
         _, along_own = await channel.receive("Scored")
         h = reader.relevance, relevance
-        own_there, theirs_there = _scored(what, along_own, own), _scored(what, along, theirs)
+        own_there = scored(along_own, own)
+        theirs_there = scored(along, theirs)
         own_score = np.logaddexp(h[0] + log_probability(own, p), h[1] + own_there)
         theirs_score = np.logaddexp(h[0] + theirs_here, h[1] + theirs_there)
         for token in own if own_score >= theirs_score else theirs:
             show(token)
-
-    async def _read(self, fetched: list[RetrievedText], asked: Asked) -> Reader:
-        """Read own and fetched documents and the question, in one context."""
-        own = await self.side.find(asked.question, asked.documents)
-        found = [*(RetrievedText.of(hit) for hit in own), *fetched]
-        return await self.side.read_context(found, asked.question, asked.tokens)
 
     async def _decode(self, reader: Reader, asked: Asked, show: Show) -> None:
         async for token, _ in self.side.decode(reader, asked):
@@ -143,10 +142,3 @@ BASELINES: dict[str, Callable[[BaselineDevice, Asked, Show], Awaitable[None]]] =
     "DRDG/SW": BaselineDevice.drdg_sw,
     "DRDG/SW, scores": BaselineDevice.drdg_sw_scores,
 }
-
-
-def _scored(what: str, along: bytes, tokens: Sequence[int]) -> float:
-    """Return the log-probability of the tokens from what the cloud says along them."""
-    if what == "scores":
-        return float(np.frombuffer(along, np.float64).item())
-    return log_probability(tokens, list(np.frombuffer(along, np.float32).reshape(len(tokens), -1)))

@@ -1,21 +1,13 @@
-"""The baselines' own messages: frames of msgpack arrays, over any stream.
+"""The baselines' own messages: frames of msgpack arrays, a name and its fields, over any stream.
 
 The frames are those of `dragonrt.wire`; the messages are not. The first one on each side is a
-Greeting, which makes a normal side hang up. Both sides are this program, so no message is checked
-beyond its name, which comes before its fields:
-
-Greeting         the protocol, the fingerprint of the model
-BaselineRequest  what is asked for, and all fields of `Asked`
-Text             a retrieved document: title, text, score
-StoredKv         its keys and values as safetensors, score
-End              of documents
-Token            of an answer that the cloud makes alone
-Drawn            the cloud's sequence, its h̃, and what its model says along it
-Score            the device's sequence, for the cloud to score
-Scored           what the cloud's model says along that
-
-Sequences are packed tokens. What is said along one is all distributions, float32 one after another,
-or its log-probability, one float64.
+Greeting (the protocol, the model's fingerprint), which makes a normal side hang up. Both sides are
+this program, so no message is checked beyond its name. A BaselineRequest has what is asked for and
+all fields of `Asked`. It is answered with each Text (title, text, score) or StoredKv (safetensors,
+score) and an End; with each Token; or with Drawn, the cloud's sequence, its h̃ and the distributions
+along it, then, for the device's sequence in Score, Scored: the distributions along that. Sequences
+are packed tokens, distributions float32 one after another, or for `scores` their log-probability
+of the sequence, one float64.
 """
 
 from collections.abc import Sequence

@@ -27,6 +27,8 @@ from retrieval import Chunk, Hit
 
 T = TypeVar("T")
 Probabilities = NDArray[np.float32]
+RetrievedText = tuple[str, str, float]
+"""Title, text and score of a document."""
 
 RELEVANCE_TEMPERATURE = 0.05
 """What scores are divided by, as in an ordinary answer."""
@@ -66,20 +68,6 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievedText:
-    """A retrieved document: its text and its score."""
-
-    title: str
-    text: str
-    score: float
-
-    @classmethod
-    def of(cls, hit: Hit) -> "RetrievedText":
-        """Return what the index found."""
-        return cls(hit.chunk.title, hit.chunk.text, hit.score)
-
-
-@dataclass(frozen=True, slots=True)
 class BaselineSide:
     """A model with its documents. `worker` runs the model, `librarian` the retrieval."""
 
@@ -89,9 +77,14 @@ class BaselineSide:
     worker: Runner
     librarian: Runner
 
-    async def find(self, question: str, documents: int) -> list[Hit]:
+    async def find(self, asked: Asked) -> list[Hit]:
         """Return the most relevant documents of this side, the best first."""
-        return await self.librarian.run(lambda: self.library.find(question, documents))
+        return await self.librarian.run(lambda: self.library.find(asked.question, asked.documents))
+
+    async def texts(self, asked: Asked) -> list[RetrievedText]:
+        """Return their texts and scores."""
+        found = await self.find(asked)
+        return [(hit.chunk.title, hit.chunk.text, hit.score) for hit in found]
 
     async def kv(self, hits: Sequence[Hit]) -> list[Document]:
         """Return the stored KV of each document."""
@@ -99,20 +92,19 @@ class BaselineSide:
             lambda: [self.library.document_kv(hit.chunk) for hit in hits]
         )
 
-    async def read_context(
-        self, found: Sequence[RetrievedText], question: str, tokens: int
-    ) -> Reader:
-        """Prefill all documents and the question as one text, with room for `tokens` more.
-
-        Documents that do not fit are left out, the least relevant first.
-        """
+    async def read_context(self, found: Sequence[RetrievedText], asked: Asked) -> Reader:
+        """Prefill all documents and the question as one text, with room for the answer."""
 
         def read() -> Reader:
             model = self.model
-            asked = fitting_prompt(model, question, (), model.context_length - tokens)
-            room = model.context_length - tokens - len(asked)
-            text = [*concatenated(model, found, room), *asked]
-            sequence = model.sequence([model.document_kv(())], len(text) + tokens)
+            room = model.context_length - asked.tokens
+            prompt = fitting_prompt(model, asked.question, (), room)
+            documents = [
+                model.encode(model.prompt.document_text(title, text))
+                for title, text, _ in sorted(found, key=lambda each: -each[2])
+            ]
+            text = [*fitting(documents, room - len(prompt))[0], *prompt]
+            sequence = model.sequence([model.document_kv(())], len(text) + asked.tokens)
             return Reader.behind(sequence, text, START)
 
         return await self.worker.run(read)
@@ -172,13 +164,25 @@ def log_probability(tokens: Sequence[int], p: Sequence[Probabilities]) -> float:
     return sum(math.log(max(float(each[token]), SMALLEST)) for token, each in given)
 
 
-def concatenated(model: LanguageModel, found: Sequence[RetrievedText], room: int) -> list[int]:
-    """Return the tokens of as many documents as fit into `room`, the best one last."""
+def packed(what: str, tokens: Sequence[int], p: Sequence[Probabilities]) -> bytes:
+    """Return the distributions along a sequence, or for `scores` its log-probability, as bytes."""
+    score = np.float64(log_probability(tokens, p))
+    return score.tobytes() if what == "scores" else np.concatenate(p).tobytes()
+
+
+def scored(along: bytes, tokens: Sequence[int]) -> float:
+    """Return the log-probability of a sequence from what `packed` gave."""
+    if len(along) == 8:
+        return float(np.frombuffer(along, np.float64).item())
+    return log_probability(tokens, list(np.frombuffer(along, np.float32).reshape(len(tokens), -1)))
+
+
+def fitting(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]:
+    """Return the documents one behind another, best last, and how many of them fit."""
     chosen: list[list[int]] = []
-    for each in sorted(found, key=lambda one: -one.score):
-        tokens = model.encode(model.prompt.document_text(each.title, each.text))
-        room -= len(tokens)
+    for document in documents:
+        room -= len(document)
         if room < 0:
             break
-        chosen.append(tokens)
-    return [token for tokens in reversed(chosen) for token in tokens]
+        chosen.append(document)
+    return [token for document in reversed(chosen) for token in document], len(chosen)

@@ -21,12 +21,10 @@ from dragonrt.wire.reasons import HandshakeError, RemoteProtocolError
 from retrieval import Chunk, Hit
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, BaselineDevice, Timed
-from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
+from scripts.papers.dragon.baselines.exchange import BaselineError, Channel
 from scripts.papers.dragon.baselines.reading import (
     Asked,
     BaselineSide,
-    RetrievedText,
-    concatenated,
     log_probability,
 )
 from scripts.papers.model_sides import PacedWorker
@@ -152,24 +150,6 @@ def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
     drawn, scored = loop.run(draw_and_score())
     assert scored == pytest.approx(drawn, abs=1e-3)
     assert drawn < 0
-
-
-def test_the_best_documents_stand_last_and_the_worst_are_left_out(model: LanguageModel) -> None:
-    found = [
-        RetrievedText("", text, score) for text, score in (("a b", 0.2), ("c d", 0.9), ("e f", 0.5))
-    ]
-    one = len(model.encode(model.prompt.document_text("", "c d")))
-    assert model.decode(concatenated(model, found, 2 * one + 1)).split() == [
-        *("Document:", "e", "f"),
-        *("Document:", "c", "d"),
-    ]
-    assert concatenated(model, found, one - 1) == []
-
-
-def test_tokens_are_packed_in_four_bytes_each() -> None:
-    tokens = [0, 1, 2**32 - 1]
-    assert unpack(pack(tokens)) == tokens
-    assert len(pack(tokens)) == 12
 
 
 async def other_model(one: Channel, other: Channel) -> None:
