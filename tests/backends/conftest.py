@@ -14,7 +14,7 @@ from dragonrt.backends.torch_.backend import TorchBackend
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.int8 import can_quantize
-from dragonrt.backends.torch_.weights import Format, between_rounded_weights, floats, int4, int8
+from dragonrt.backends.torch_.weights import Format, floats, int4, int8
 from dragonrt.testing.backend_contract import Subject
 
 SIZES: dict[str, Any] = {
@@ -114,7 +114,7 @@ class Tiny:
 
     def _backend(self, dtype: str) -> TorchBackend:
         form = FORMATS[dtype]()
-        possible = {"int8": can_quantize(), "int4": can_multiply_int4(between_rounded_weights())}
+        possible = {"int8": can_quantize(), "int4": can_multiply_int4()}
         if dtype in possible and not (possible[dtype] and self.written_out):
             pytest.skip(f"{dtype} is not possible here, or with this architecture")
         model = copy.deepcopy(self.reference).to(form.dtype)

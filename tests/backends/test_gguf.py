@@ -24,7 +24,6 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.gguf.file import TYPES
 from dragonrt.backends.torch_.gguf.model import DECODERS
 from dragonrt.backends.torch_.int4 import can_multiply_int4
-from dragonrt.backends.torch_.weights import between_rounded_weights
 from dragonrt.errors import ModelError
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -248,7 +247,7 @@ def test_every_tensor_type_gives_the_logits_of_its_numbers(kind: str, tmp_path: 
     exact = LanguageModel.load(path, "cpu", "float32")
     torch.testing.assert_close(says(exact), expected(reference), atol=1e-3, rtol=0)
     own = LanguageModel.load(path, "cpu")
-    in_groups = Kind[kind] in DECODERS and can_multiply_int4(between_rounded_weights())
+    in_groups = Kind[kind] in DECODERS and can_multiply_int4()
     assert own.dtype == ("int4" if in_groups else "float32")
     said, wanted = says(own), expected(reference)
     assert float((wanted.exp() * (wanted - said)).sum(dim=1).mean()) < 2e-3
@@ -284,7 +283,7 @@ def test_types_differ_in_one_layer(tmp_path: Path) -> None:
     model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu")
     said, wanted = says(model), expected(file.reference())
     assert float((wanted.exp() * (wanted - said)).sum(dim=1).mean()) < 2e-3
-    if can_multiply_int4(between_rounded_weights()):
+    if can_multiply_int4():
         assert model.dtype == "mixed"
 
 

@@ -133,7 +133,7 @@ class AdaptedLinear:
         outputs: Sequence[int],
         dtype: torch.dtype,
     ) -> None:
-        """`outputs` are the layers' sizes; x and y are of the type `dtype`."""
+        """`outputs` are the layers' sizes; what is added is computed in `dtype`."""
         self._product = product
         down = torch.cat([update.down for update in updates if update is not None])
         down = functional.pad(down, (0, 0, 0, -len(down) % _STEP))
@@ -147,9 +147,11 @@ class AdaptedLinear:
             row += size
         fits = down.shape[1] % _STEP == 0 and _can_multiply_bytes(dtype)
         make = _ByteLinear if fits else Linear
+        self._dtype = dtype
         self._down, self._up = make(down.to(dtype)), make(up.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(self._dtype)
         return self._product(x).add_(self._up(self._down(x)))
 
 
@@ -165,10 +167,10 @@ class _ByteLinear:
         self._scales = scales.to(weight.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch._weight_int8pack_mm(x, self._codes, self._scales)
+        return torch._weight_int8pack_mm(x.to(self._scales.dtype), self._codes, self._scales)
 
 
 @cache
 def _can_multiply_bytes(dtype: torch.dtype) -> bool:
     """Return whether torch has that product, and computes each row as if it were alone."""
-    return computes_rows(lambda w: _ByteLinear(w.to(dtype)), sample_weight(), dtype, atol=0.3)
+    return computes_rows(lambda w: _ByteLinear(w.to(dtype)), sample_weight(), atol=0.3)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from dragonrt.backends.torch_.attention import AttentionForm
 from dragonrt.backends.torch_.backend import Geometry, LayerShape
-from dragonrt.backends.torch_.linear import Pointwise
+from dragonrt.backends.torch_.linear import Pointwise, is_row_invariant
 from dragonrt.backends.torch_.transformer import (
     Layer,
     RootMeanSquareNorm,
@@ -87,11 +87,12 @@ def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
     ):
         return None
     tables = [kinds.index(kind) for kind in config.layer_types] if kinds else [0] * len(body.layers)
-    layers = [
-        _rotary_layer(make, config, block, activation, table)
-        for block, table in zip(body.layers, tables, strict=True)
-    ]
-    like = torch.empty((1, 1), dtype=make.form.dtype, device=make.device)
+
+    def layers(make: LayerFactory) -> list[Layer]:
+        blocks = zip(body.layers, tables, strict=True)
+        return [_rotary_layer(make, config, *each, activation) for each in blocks]
+
+    like = torch.empty((1, 1), dtype=make.between, device=make.device)
     positions = torch.arange(config.max_position_embeddings, device=make.device)[None]
     arguments: list[Any] = [(like, positions, kind) for kind in kinds] or [(like, positions)]
     return _assemble(
@@ -106,7 +107,7 @@ def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
 
 
 def _rotary_layer(
-    make: LayerFactory, config: Any, block: Any, activation: Pointwise, rotation: int
+    make: LayerFactory, config: Any, block: Any, rotation: int, activation: Pointwise
 ) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     gate_up = make.joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj"))
@@ -202,17 +203,20 @@ def _classic(
     activation = _activation(model.config)
     if activation is None:
         return None
-    layers = [
-        Layer(
-            attention_norm=_norm(make, attention_norm),
-            attention_in=make.joined(*inputs),
-            attention_out=make.joined(output),
-            feed_forward=sandwiched(
-                _norm(make, norm), _plain(make.joined(up), activation, make.joined(down)), None
-            ),
-        )
-        for attention_norm, norm, inputs, output, up, down in blocks
-    ]
+
+    def layers(make: LayerFactory) -> list[Layer]:
+        return [
+            Layer(
+                attention_norm=_norm(make, attention_norm),
+                attention_in=make.joined(*inputs),
+                attention_out=make.joined(output),
+                feed_forward=sandwiched(
+                    _norm(make, norm), _plain(make.joined(up), activation, make.joined(down)), None
+                ),
+            )
+            for attention_norm, norm, inputs, output, up, down in blocks
+        ]
+
     return _assemble(
         model, make, layers, final_norm=_norm(make, final_norm), position_embedding=positions
     )
@@ -223,17 +227,19 @@ def _plain(up: Pointwise, activation: Pointwise, down: Pointwise) -> Pointwise:
 
 
 def _assemble(
-    model: Any, make: LayerFactory, layers: Sequence[Layer], **others: Any
+    model: Any, make: LayerFactory, layers: Callable[[LayerFactory], list[Layer]], **others: Any
 ) -> Transformer:
     config, heads = model.config, model.config.num_attention_heads
     embed, output = make.ends(model.get_input_embeddings(), model.lm_head)
+    own = layers(make)
+    of_prompts = own if make.of_prompts is None else layers(make.of_prompts)
     filled_up = not make.form.groups
-    weights = Weights(embed, tuple(layers), heads, output, filled_up=filled_up, **others)
+    weights = Weights(embed, own, of_prompts, heads, output, filled_up=filled_up, **others)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     shape = LayerShape(getattr(config, "num_key_value_heads", heads), head_dim, head_dim)
     sizes = len(model.lm_head.weight), config.max_position_embeddings
-    geometry = Geometry((shape,) * len(layers), *sizes, make.form.dtype, make.device)
-    return Transformer(weights, geometry)
+    geometry = Geometry((shape,) * len(own), *sizes, make.form.dtype, make.device)
+    return Transformer(weights, geometry, is_row_invariant(make.form.floats, make.device))
 
 
 def _activation(config: Any) -> Pointwise | None:
@@ -250,8 +256,8 @@ def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:
 def _norm(make: LayerFactory, norm: Any) -> Pointwise:
     if not isinstance(norm, nn.LayerNorm):
         return RootMeanSquareNorm(*_norm_weight(make, norm))
-    weight, bias, epsilon = make.tensor(norm.weight), make.tensor(norm.bias), norm.eps
-    return lambda x: functional.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
+    weight, bias = (make.tensor(each).to(make.between) for each in (norm.weight, norm.bias))
+    return lambda x: functional.layer_norm(x, x.shape[-1:], weight, bias, norm.eps)
 
 
 def _norm_weight(make: LayerFactory, norm: Any) -> tuple[Tensor, float]:

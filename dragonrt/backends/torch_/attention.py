@@ -1,19 +1,10 @@
 """Attention of new tokens over a cache's columns, with bits that depend on a query's row alone.
 
-On a CPU the product of weights and values sums in an order that may depend on how many queries
-there are and on the number of columns. There are two schemes in which it does not:
-
-- by position: a product takes two queries of one position (a single one is filled up), every
-  position being a batch entry of its own over the same keys. So few are summed in the order of the
-  columns; for one or three that would depend on the thread, for their scores are aligned in the
-  memory of the first thread alone. Quick for few tokens behind a short text in float32.
-- together: all queries are taken at once, in multiples of four (fewer are filled up), over whole
-  tiles of columns. Quick for many tokens, and always in bfloat16. In float32 a tile has 512
-  columns, as many as the kernel takes at a time. In bfloat16 it has 128, and a query reads as many
-  as its own position needs: more of them would change its bits, though they are masked.
-
-They differ in their last bits, so it is not the size of a block that chooses but what a token is:
-in float32, one of a prompt or of an answer.
+The product of weights and values sums in an order that may depend on how many queries there are
+and on the number of columns. On a CPU it does not if three rules hold, by measurement: the product
+is in float32, the number of queries is a multiple of four, and the number of columns follows from
+the query's own position alone. So every query reads whole tiles of columns up to its own, and
+missing queries are filled up.
 """
 
 from dataclasses import dataclass
@@ -22,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_PAIR = 2  # queries of one product by position
-_FEWEST_QUERIES = 4
+_QUERIES = 4
+_TILE = 64  # columns; smaller ones mean more products in a block of tokens
+_LARGE_TILE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,159 +34,106 @@ class AttentionForm:
 PLAIN = AttentionForm()
 
 
-LARGEST_TILE = 512
-_TILE_BY_POSITION = 32
-_OWN_TILE = 128
+def attention_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the type in which attention is computed over a cache of `dtype`."""
+    return torch.float32 if device.type == "cpu" else dtype
 
 
-def attends_by_position(dtype: torch.dtype, device: torch.device, *, prompt: bool) -> bool:
-    """Whether the tokens of an answer, or of a prompt, are attended from by position."""
-    return device.type == "cpu" and dtype == torch.float32 and not prompt
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Neighbouring rows and tokens of a block whose queries read the same number of columns."""
+
+    rows: slice
+    tokens: slice
+    columns: int
 
 
-def column_tile(*, by_position: bool) -> int:
-    """Columns are read in multiples of this; masked ones in whole tiles change no bit."""
-    return _TILE_BY_POSITION if by_position else LARGEST_TILE
+def tiles(firsts: list[int], tokens: int, device: torch.device) -> list[Tile]:
+    """Part a block of `tokens` tokens per row, of which a row's first one has position firsts[row].
 
-
-def own_tile(dtype: torch.dtype, device: torch.device) -> int | None:
-    """The tile in which a query reads as many columns as its own position needs, if it does."""
-    return _OWN_TILE if device.type == "cpu" and dtype == torch.bfloat16 else None
-
-
-class Masks:
-    """Where the queries of R rows and T tokens may look: 0 there, -inf elsewhere.
-
-    Made once for all layers that look alike.
+    Other devices than a CPU read all rows and tokens at once.
     """
+    if device.type != "cpu":
+        needed = max(firsts) + tokens
+        columns = -(-needed // _LARGE_TILE) * _LARGE_TILE
+        return [Tile(slice(0, len(firsts)), slice(0, tokens), columns)]
+    parts, row = [], 0
+    while row < len(firsts):
+        cuts, last = _cuts(firsts[row], tokens), row + 1
+        while last < len(firsts) and _cuts(firsts[last], tokens) == cuts:
+            last += 1
+        parts += [Tile(slice(row, last), part, columns) for part, columns in cuts]
+        row = last
+    return parts
 
-    __slots__ = ("_blocked", "_columns", "_folded", "_plain", "_positions", "by_position")
 
-    def __init__(
-        self, positions: Tensor, columns: Tensor, blocked: Tensor, *, by_position: bool
-    ) -> None:
-        """Positions [R, T] of the tokens, the columns' numbers, and -inf in the model's type."""
-        self.by_position = by_position
-        self._positions, self._columns, self._blocked = positions, columns, blocked
-        self._plain: dict[int | None, Tensor] = {}
-        self._folded: dict[tuple[int | None, int, int], Tensor] = {}
+def columns_beyond(device: torch.device) -> int:
+    """Return how many columns a tile may reach beyond the last token."""
+    return _TILE if device.type == "cpu" else _LARGE_TILE
 
-    @property
-    def columns(self) -> int:
-        """How many columns they cover."""
-        return self._columns.shape[0]
 
-    def plain(self, window: int | None) -> Tensor:
-        """[R, T, columns]"""
-        if window not in self._plain:
-            positions = self._positions[:, :, None]
-            hidden = self._columns > positions
-            if window is not None:
-                hidden |= self._columns <= positions - window
-            self._plain[window] = torch.where(
-                hidden, self._blocked, torch.zeros_like(self._blocked)
-            )
-        return self._plain[window]
+def mask(
+    positions: Tensor, columns: int, window: int | None, group: int, dtype: torch.dtype
+) -> Tensor:
+    """Return 0 where a query may look and -inf elsewhere.
 
-    def folded(self, window: int | None, group: int, missing: int) -> Tensor:
-        """[R, 1, T * group + missing, columns]; what is missing looks everywhere, at no cost."""
-        key = (window, group, missing)
-        if key not in self._folded:
-            masks = self.plain(window).repeat_interleave(group, dim=1)
-            self._folded[key] = functional.pad(masks, (0, 0, 0, missing))[:, None]
-        return self._folded[key]
+    Args:
+        positions: [R, T], those of the tokens.
+        group: queries per token and key head.
+
+    Returns [R, 1, queries, columns]; queries that fill up look everywhere.
+    """
+    numbers = torch.arange(columns, device=positions.device)
+    own = positions[:, :, None]
+    hidden = numbers > own
+    if window is not None:
+        hidden |= numbers <= own - window
+    hidden = hidden.repeat_interleave(group, dim=1)
+    hidden = functional.pad(hidden, (0, 0, 0, -hidden.shape[1] % _QUERIES))
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(
+        hidden, -torch.inf
+    )[:, None]
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, masks: Masks, form: AttentionForm
+    queries: Tensor, keys: Tensor, values: Tensor, blocked: Tensor, form: AttentionForm
 ) -> Tensor:
-    """The values, mixed for every query.
+    """Mix values by attention.
 
     Args:
-        queries: [rows, tokens, kv heads, group, head dim]; a group shares a key head.
-        keys: [rows, kv heads, columns, head dim], and `values` likewise; columns in whole tiles.
-        masks: of the rows, tokens and columns.
+        queries: [R, T, key heads, group, head dim].
+        keys, values: [R, key heads, columns, head dim], of the same type.
+        blocked: as `mask` returns.
 
-    Returns [rows * tokens, heads * value dim].
+    Returns [R, T, key heads * group * head dim].
     """
-    if form.soft_cap is not None or masks.by_position:
-        return _by_position(queries, keys, values, masks.plain(form.window), form)
-    return _together(queries, keys, values, masks, form)
-
-
-def _together(
-    queries: Tensor, keys: Tensor, values: Tensor, masks: Masks, form: AttentionForm
-) -> Tensor:
-    """All queries of a row and key head in one product."""
     rows, tokens, heads, group, head_dim = queries.shape
-    folded = queries.permute(0, 2, 1, 3, 4).reshape(rows, heads, tokens * group, head_dim)
-    if missing := -folded.shape[2] % _FEWEST_QUERIES:
-        folded = functional.pad(folded, (0, 0, 0, missing))
-    mask = masks.folded(form.window, group, missing)
-    mixed = functional.scaled_dot_product_attention(
-        folded, keys, values, attn_mask=mask, scale=form.scale
-    )
-    mixed = mixed[:, :, : tokens * group].view(rows, heads, tokens, group, -1)
-    return mixed.permute(0, 2, 1, 3, 4).reshape(rows * tokens, -1)
-
-
-def _by_position(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm
-) -> Tensor:
-    """Every position, and every two queries of a group, by themselves."""
-    group = queries.shape[3]
-    if missing := -group % _PAIR:
-        queries = functional.pad(queries, (0, 0, 0, missing))
-    rows, tokens, heads, filled, head_dim = queries.shape
-    if tokens == 1 and filled == _PAIR and form.soft_cap is None:
-        columns = mask.shape[2]
-        masks = mask[:, :, None].expand(rows, 1, filled, columns)
+    folded = queries.transpose(1, 2).reshape(rows, heads, tokens * group, head_dim)
+    folded = functional.pad(folded, (0, 0, 0, -folded.shape[2] % _QUERIES))
+    if form.soft_cap is None:
         mixed = functional.scaled_dot_product_attention(
-            queries[:, 0], keys, values, attn_mask=masks, scale=form.scale
+            folded, keys, values, attn_mask=blocked, scale=form.scale
         )
-        return mixed[:, :, :group].reshape(rows, -1)
-    parted = queries.view(rows, tokens, heads, -1, _PAIR, head_dim).transpose(2, 3)
-    attend_row = _row if form.soft_cap is None else _capped_row
-    mixed_rows = []
-    for row in range(rows):
-        mixed = attend_row(
-            parted[row].reshape(-1, heads, _PAIR, head_dim),
-            keys[row],
-            values[row],
-            mask[row].repeat_interleave(filled // _PAIR, dim=0),
-            form,
-        )
-        mixed = mixed.view(tokens, -1, heads, _PAIR, mixed.shape[-1]).transpose(1, 2)
-        mixed_rows.append(mixed.flatten(2, 3)[:, :, :group].reshape(tokens, -1))
-    return torch.cat(mixed_rows)
+    else:
+        mixed = _capped(folded, keys, values, blocked, form.scale or head_dim**-0.5, form.soft_cap)
+    mixed = mixed[:, :, : tokens * group].view(rows, heads, tokens, group, -1)
+    return mixed.transpose(1, 2).reshape(rows, tokens, -1)
 
 
-def _row(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm
+def _capped(
+    queries: Tensor, keys: Tensor, values: Tensor, blocked: Tensor, scale: float, cap: float
 ) -> Tensor:
-    """Queries [n, heads, part, head dim] over a row's keys [heads, columns, head dim]."""
-    number, _, part, _ = queries.shape
-    return functional.scaled_dot_product_attention(
-        queries,
-        keys.expand(number, *keys.shape),
-        values.expand(number, *values.shape),
-        attn_mask=mask[:, None, None].expand(number, 1, part, mask.shape[1]),
-        scale=form.scale,
-    )
+    """Attend with soft-capped scores, every four queries by themselves."""
+    parts = []
+    for start in range(0, queries.shape[2], _QUERIES):
+        part = slice(start, start + _QUERIES)
+        scores = torch.matmul(queries[:, :, part] * (scale / cap), keys.transpose(-1, -2))
+        weights = scores.tanh_().mul_(cap).add_(blocked[:, :, part]).softmax(-1)
+        parts.append(torch.matmul(weights, values))
+    return torch.cat(parts, dim=2)
 
 
-def _capped_row(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm
-) -> Tensor:
-    """Like `_row`, with soft-capped scores and in float32, whatever the type."""
-    number, heads, _, head_dim = queries.shape
-    cap = 1.0 if form.soft_cap is None else form.soft_cap
-    scale = (head_dim**-0.5 if form.scale is None else form.scale) / cap
-    mixed = []
-    for head in range(heads):
-        asked = queries[:, head].float() * scale
-        head_keys = keys[head].float().T.expand(number, head_dim, mask.shape[1])
-        scores = torch.bmm(asked, head_keys).tanh_().mul_(cap).add_(mask[:, None])
-        head_values = values[head].float()
-        mixed.append(torch.bmm(scores.softmax(-1), head_values.expand(number, *head_values.shape)))
-    return torch.stack(mixed, dim=1).to(queries.dtype)
+def _cuts(first: int, tokens: int) -> list[tuple[slice, int]]:
+    """(tokens, columns) of a row's tokens from this position on."""
+    ends = range(first // _TILE * _TILE + _TILE, first + tokens + _TILE, _TILE)
+    return [(slice(max(0, end - _TILE - first), min(tokens, end - first)), end) for end in ends]

@@ -127,7 +127,7 @@ def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint
     if device.type != "cpu":
         raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
     source = GgufModel(path)
-    if dtype == "auto" and source.groups and can_multiply_int4(weights.between_rounded_weights()):
+    if dtype == "auto" and source.groups and can_multiply_int4():
         form = weights.int4("int4" if source.groups == 1.0 else "mixed", rounds=False)
     else:
         form = _form(dtype, device, source.model)
@@ -192,7 +192,7 @@ def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
             raise ModelError("int8 needs a CPU that multiplies bytes (VNNI): use bfloat16 or auto")
         return weights.int8()
     if dtype == "int4":
-        if device.type != "cpu" or not can_multiply_int4(weights.between_rounded_weights()):
+        if device.type != "cpu" or not can_multiply_int4():
             raise ModelError("int4 needs a CPU with AVX2 or AVX-512: use bfloat16 or auto")
         return weights.int4()
     if dtype != "auto":

@@ -28,8 +28,7 @@ class DocumentKV:
     """Keys and values of a document's tokens at positions 0 to length - 1, on the CPU.
 
     `keys[i]` and `values[i]` belong to layer i: [kv heads, length, head dim], in the model's dtype.
-    Where they are to be shared `pages` holds them, token by token: each layer's keys from the
-    page `starts[i]` on, then each layer's values.
+    If shared, `pages` holds a layer from byte `starts[i]` on: token by token, keys before values.
     """
 
     keys: tuple[Tensor, ...]
@@ -53,19 +52,23 @@ class DocumentKV:
 
     def shared(self) -> "DocumentKV":
         """Return the same in pages that sessions share; itself where that does not work."""
-        parts = [part.transpose(0, 1) for part in self.keys + self.values]
+        both = list(zip(self.keys, self.values, strict=True))
+        if any(keys.shape != values.shape for keys, values in both):
+            return self
+        parts = [torch.cat(layer).transpose(0, 1) for layer in both]
         sizes = [part.numel() * part.element_size() for part in parts]
         starts = [0, *accumulate(map(paged, sizes))]
         try:
             pages = SharedPages(starts[-1])
         except (OSError, ValueError):  # ValueError: an empty document
             return self
-        placed = []
+        keys, values = [], []
         for part, start, size in zip(parts, starts, sizes, strict=False):
             place = pages.bytes[start : start + size].view(part.dtype).view(part.shape)
-            placed.append(place.copy_(part).transpose(0, 1))
-        layers = len(self.keys)
-        return DocumentKV(tuple(placed[:layers]), tuple(placed[layers:]), pages, tuple(starts[:-1]))
+            own = place.copy_(part).transpose(0, 1).chunk(2)
+            keys.append(own[0])
+            values.append(own[1])
+        return DocumentKV(tuple(keys), tuple(values), pages, tuple(starts[:-1]))
 
     def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """Return the same numbers as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...

@@ -22,7 +22,7 @@ def whole_rows(rows: int) -> int:
 
 
 class Linear:
-    """y = x Wᵀ + b, with W [outputs, inputs] and x [n, inputs].
+    """y = x Wᵀ + b in the type of W [outputs, inputs], of x [n, inputs] of any type.
 
     On a CPU the weight is stored in oneDNN's blocked layout (about twice as fast as `F.linear` for
     few rows); where `is_row_invariant`, a row of y has the same bits in a block of any size.
@@ -41,6 +41,7 @@ class Linear:
         return self._weight.to_dense() if self._packed else self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
+        x = x.to(self._weight.dtype)
         if not self._packed:
             return functional.linear(x, self._weight, self._bias)
         return _multiply(filled_up(x), self._weight, self._bias)[: x.shape[0]]
@@ -119,15 +120,13 @@ def sample_weight() -> Tensor:
     return torch.randn(80, 64, generator=torch.Generator().manual_seed(0))
 
 
-def computes_rows(
-    make: Callable[[Tensor], Pointwise], weight: Tensor, dtype: torch.dtype, atol: float
-) -> bool:
+def computes_rows(make: Callable[[Tensor], Pointwise], weight: Tensor, atol: float) -> bool:
     """Return whether torch has the operators of a product, and it computes each row as if alone."""
     x = torch.randn(17, weight.shape[1], generator=torch.Generator().manual_seed(1))
     try:
         layer = make(weight)
-        y = layer(x.to(dtype))
-        alone = torch.cat([layer(row.to(dtype)) for row in torch.split(x, 1)])
+        y = layer(x)
+        alone = torch.cat([layer(row) for row in torch.split(x, 1)])
         return torch.equal(y, alone) and torch.allclose(y.float(), x @ weight.T, atol=atol)
     except (AttributeError, NotImplementedError, RuntimeError):
         return False

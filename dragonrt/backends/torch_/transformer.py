@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from dragonrt.backends.backend import Feed
-from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
+from dragonrt.backends.torch_.attention import PLAIN, AttentionForm, attention_dtype
 from dragonrt.backends.torch_.backend import Geometry, Output
 from dragonrt.backends.torch_.kv_cache import BlockLayout, KvCache
-from dragonrt.backends.torch_.linear import Pointwise, filled_up, is_row_invariant, whole_rows
+from dragonrt.backends.torch_.linear import Pointwise, filled_up, whole_rows
 
 
 class RootMeanSquareNorm:
@@ -118,7 +118,8 @@ class Weights:
     """Everything a forward reads. `output` gives the logits piece by piece."""
 
     embed: Pointwise
-    layers: tuple[Layer, ...]
+    layers: Sequence[Layer]
+    of_prompts: Sequence[Layer]  # the layers that read prompts
     heads: int
     output: Sequence[Pointwise]
     final_norm: Pointwise
@@ -150,27 +151,42 @@ class _Part:
 class Transformer:
     """The `Decoder` of the architectures whose forward is written out here."""
 
-    version = "transformer 5"
+    version = "transformer 6"
     rows = KvCache
 
-    def __init__(self, weights: Weights, geometry: Geometry) -> None:
+    def __init__(self, weights: Weights, geometry: Geometry, exact_blocks: bool) -> None:
         self._weights = weights
-        self.geometry = geometry
-        self.exact_blocks = is_row_invariant(geometry.dtype, geometry.device)
+        self._between = attention_dtype(geometry.dtype, geometry.device)
+        self.geometry, self.exact_blocks = geometry, exact_blocks
 
     def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
         """See `Backend.forward`. A preempted sequence leaves between two layers."""
-        parts = [_Part(number, feed, _layout(feed)) for number, feed in enumerate(feeds)]
+        outputs: list[Output | None] = [None] * len(feeds)
+        weights = self._weights
+        prompts = [feed.prompt and weights.of_prompts is not weights.layers for feed in feeds]
+        for layers, prompt in ((weights.layers, False), (weights.of_prompts, True)):
+            parts = [
+                _Part(number, feed, feed.rows.layout(feed.length, len(feed.tokens)))
+                for number, feed in enumerate(feeds)
+                if prompts[number] == prompt
+            ]
+            if parts:
+                self._run(layers, parts, outputs)
+        return outputs
+
+    def _run(
+        self, layers: Sequence[Layer], parts: list[_Part], outputs: list[Output | None]
+    ) -> None:
+        """Run parts through layers; put in the outputs of those that nobody preempts."""
         hidden = self._embedded(parts)
         rotations = self._weights.rotations
         if rotations:
             positions = self._positions(parts)
             rotations = tuple(rotation.at(positions) for rotation in rotations)
-        outputs: list[Output | None] = [None] * len(feeds)
-        for index, layer in enumerate(self._weights.layers):
+        for index, layer in enumerate(layers):
             staying = [part for part in parts if not part.feed.preemption.requested]
             if not staying:
-                return outputs
+                return
             if len(staying) < len(parts):
                 parts, places = staying, self._moved_together(staying)
                 hidden = hidden[places]
@@ -188,7 +204,6 @@ class Transformer:
                 log_p, read = (x[place].view(part.rows, -1, x.shape[1]) for x in said)
                 outputs[part.number] = log_p, read
             start += len(rows)
-        return outputs
 
     def _embedded(self, parts: Sequence[_Part]) -> Tensor:
         """Return the input of the first layer, all rows and tokens of all parts: [n, hidden].
@@ -202,7 +217,7 @@ class Transformer:
             ids += list(part.feed.tokens) * part.rows
         ids += [0] * (self._rows(len(ids)) - len(ids))
         tokens = torch.tensor(ids, device=self.geometry.device)
-        hidden = weights.embed(tokens)
+        hidden = weights.embed(tokens).to(self._between)
         if weights.embedding_scale != 1.0:
             hidden = hidden * torch.tensor(
                 weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
@@ -221,17 +236,20 @@ class Transformer:
     ) -> Tensor:
         heads, shape = self._weights.heads, self.geometry.layers[index]
         normed = hidden if layer.attention_norm is None else layer.attention_norm(hidden)
-        projected = layer.attention_in(normed).view(len(hidden), -1, shape.key_dim)
+        projected = layer.attention_in(normed).to(self._between)
+        projected = projected.view(len(hidden), -1, shape.key_dim)
         turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
         if layer.head_norm is not None:
             turned = layer.head_norm(turned)
         if rotation is not None:
             turned = rotation(turned)
+        queries, keys = torch.split(turned, [heads, shape.heads], dim=1)
+        keys_values = torch.cat((keys, values), dim=1)
         mixed = []
         for part in parts:
             cache, place = part.feed.rows, slice(part.start, part.start + part.size)
-            cache.write(index, turned[place, heads:], values[place], part.layout)
-            mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
+            cache.write(index, keys_values[place], part.layout)
+            mixed.append(cache.attend(index, queries[place], part.layout, layer.form))
         return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
 
     def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
@@ -267,11 +285,6 @@ class Transformer:
 
     def _filled_up(self, x: Tensor) -> Tensor:
         return filled_up(x) if self._weights.filled_up else x
-
-
-def _layout(feed: Feed) -> BlockLayout:
-    rows: KvCache = feed.rows
-    return rows.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
 
 
 def _wanted(part: _Part, hidden: Tensor) -> Tensor:

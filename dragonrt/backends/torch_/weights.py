@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
+from dragonrt.backends.torch_.attention import attention_dtype
 from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
 from dragonrt.backends.torch_.linear import Linear, Pointwise, has_fast_bfloat16, packs
@@ -22,6 +23,7 @@ PIECE = 16384
 _TIED_PIECE = 2048
 _WORTH_SHARING = 64 * 2**20  # bytes; below that a second copy is no matter
 _ROWS_KEPT = 4096
+_LARGEST_COPY = 512 * 2**20  # bytes
 
 Weight = Tensor | Groups
 Ends = tuple[Pointwise, Sequence[Pointwise]]
@@ -34,7 +36,8 @@ class Format:
 
     Attributes:
         name: float32, bfloat16, float16, int8, int4, or mixed for a file's own types.
-        dtype: what is computed between the products.
+        dtype: what documents' KV is held in, and what an adapter's products read.
+        floats: the type of weights that are not rounded.
         layer: makes the products of the layers of W [outputs, inputs] and a bias.
         output: makes those that give the logits.
         groups: whether `layer` accepts groups of 4 bits, too.
@@ -42,6 +45,7 @@ class Format:
 
     name: str
     dtype: torch.dtype
+    floats: torch.dtype
     layer: Callable[[Any, Tensor | None], Pointwise]
     output: Callable[[Tensor, Tensor | None], Pointwise]
     groups: bool = False
@@ -54,12 +58,13 @@ class Format:
 
 def floats(dtype: torch.dtype) -> Format:
     """Return the format of a float type."""
-    return Format(str(dtype).removeprefix("torch."), dtype, Linear, Linear)
+    return Format(str(dtype).removeprefix("torch."), dtype, dtype, Linear, Linear)
 
 
 def int8() -> Format:
     """Return the format of 8 bits; needs `can_quantize`."""
-    return Format("int8", between_rounded_weights(), QuantizedLinear, QuantizedLinear)
+    dtype = beside_rounded_weights()
+    return Format("int8", dtype, dtype, QuantizedLinear, QuantizedLinear)
 
 
 def int4(name: str = "int4", *, rounds: bool = True) -> Format:
@@ -67,20 +72,21 @@ def int4(name: str = "int4", *, rounds: bool = True) -> Format:
 
     Unless it `rounds`, only a file's own groups of 4 bits are multiplied as such.
     """
-    dtype, output = between_rounded_weights(), QuantizedLinear if can_quantize() else Linear
+    output = QuantizedLinear if can_quantize() else Linear
 
     def layer(weight: Weight, bias: Tensor | None) -> Pointwise:
         if rounds and isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0:
             weight = Groups.rounded(weight)
         if isinstance(weight, Groups):
-            return Int4Linear(weight, bias, dtype)
+            return Int4Linear(weight, bias)
         return Linear(weight, bias)
 
-    return Format(name, dtype, layer, output, groups=True)
+    beside = beside_rounded_weights()
+    return Format(name, torch.bfloat16, beside, layer, output, groups=True)
 
 
-def between_rounded_weights() -> torch.dtype:
-    """Return the type of what is computed between products of rounded weights."""
+def beside_rounded_weights() -> torch.dtype:
+    """Return the type in which weights are held that a rounded format does not round."""
     return torch.bfloat16 if has_fast_bfloat16() else torch.float32
 
 
@@ -129,14 +135,18 @@ class TiedTable:
 
 
 class LayerFactory:
-    """Makes an architecture's layers of a source's weights, in a format."""
+    """Makes an architecture's layers of a source's weights, in a format.
+
+    `between` is the type of what is computed between products.
+    """
 
     def __init__(
         self, model: Any, source: WeightSource, form: Format, adapter: Adapter | None
     ) -> None:
         self.form, self.tensor = form, source.tensor
         self.device = torch.device("cpu") if model.device.type == "meta" else model.device
-        self._source, self._adapter = source, adapter
+        self.between = attention_dtype(form.dtype, self.device)
+        self._model, self._source, self._adapter = model, source, adapter
         self._names = {id(module): name for name, module in model.named_modules()}
 
     def joined(self, *layers: Any) -> Pointwise:
@@ -158,6 +168,19 @@ class LayerFactory:
         outputs = [weight.shape[0] for weight in weights]
         return AdaptedLinear(product, updates, outputs, self.form.dtype)
 
+    @property
+    def of_prompts(self) -> "LayerFactory | None":
+        """Return what makes layers that read prompts, if their products should be others.
+
+        Of many rows, products with weights of 4 bits take twice as long as with bfloat16. So small
+        models are held in both.
+        """
+        layers = [each for each in self._model.modules() if isinstance(each, (nn.Linear, Conv1D))]
+        size = sum(each.weight.numel() for each in layers) * self.form.floats.itemsize
+        if not self.form.groups or size > _LARGEST_COPY:
+            return None
+        return LayerFactory(self._model, self._source, floats(self.form.floats), self._adapter)
+
     def ends(self, embedding: Any, output: Any) -> Ends:
         """Return both ends of the model."""
         return self._source.ends(embedding.weight, output.weight, self.form)
@@ -170,7 +193,7 @@ class LayerFactory:
             weight = weight.dense()
         if self.form.merges and (update := self._update(layer)) is not None:
             weight = weight.float() + update.dense().to(weight.device)
-        return weight.to(self.form.dtype)
+        return weight.to(self.form.floats)
 
     def _update(self, layer: nn.Module) -> Update | None:
         name = self._names[id(layer)]

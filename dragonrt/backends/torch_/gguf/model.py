@@ -143,7 +143,9 @@ class GgufModel(WeightSource):
         size, pieces = place.tensor.shape[0], []
         for start in range(0, size, PIECE):
             rows = self._numbers(place, start, min(start + PIECE, size))
-            pieces.append(form.output(rows.to(form.dtype) if form.output is Linear else rows, None))
+            pieces.append(
+                form.output(rows.to(form.floats) if form.output is Linear else rows, None)
+            )
 
         def embed(tokens: Tensor) -> Tensor:
             return torch.from_numpy(self._file.rows(table, tokens.tolist())).to(form.dtype)
