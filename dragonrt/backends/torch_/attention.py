@@ -109,15 +109,18 @@ def attend(
     """
     rows, tokens, heads, group, head_dim = queries.shape
     folded = queries.transpose(1, 2).reshape(rows, heads, tokens * group, head_dim)
-    folded = functional.pad(folded, (0, 0, 0, -folded.shape[2] % _QUERIES))
+    if missing := -folded.shape[2] % _QUERIES:
+        folded = functional.pad(folded, (0, 0, 0, missing))
     if form.soft_cap is None:
         mixed = functional.scaled_dot_product_attention(
             folded, keys, values, attn_mask=blocked, scale=form.scale
         )
     else:
         mixed = _capped(folded, keys, values, blocked, form.scale or head_dim**-0.5, form.soft_cap)
-    mixed = mixed[:, :, : tokens * group].view(rows, heads, tokens, group, -1)
-    return mixed.transpose(1, 2).reshape(rows, tokens, -1)
+    mixed = mixed[:, :, : tokens * group]
+    if tokens > 1:
+        mixed = mixed.view(rows, heads, tokens, group, -1).transpose(1, 2)
+    return mixed.reshape(rows, tokens, -1)
 
 
 def _capped(

@@ -127,7 +127,7 @@ class KvCache:
                 layout.masks[key] = mask(
                     positions, tile.columns, form.window, grouped.shape[3], self._attention_dtype
                 )
-            part = grouped[tile.rows, tile.tokens]
+            part = grouped if len(layout.tiles) == 1 else grouped[tile.rows, tile.tokens]
             mixed.append(attend(part, keys, values, layout.masks[key], form))
         if len(mixed) == 1:
             return mixed[0].flatten(0, 1)
