@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,9 +111,6 @@ class Rows(Protocol):
 
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens and keep what is stored."""
-
-    def fork(self, length: int) -> Self:
-        """Return a copy of the first `length` shared tokens behind the same documents."""
 
     def document(self, row: int, length: int) -> Document:
         """Return a copy of the first `length` shared tokens of a row with an empty document."""

@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Self
@@ -177,12 +176,6 @@ class Reader:
         after = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
         return cls(rows, prompt[-1], after[0].copy(), weighing, start, in_blocks=in_blocks)
-
-    def fork(self) -> "Reader":
-        """Return a reader of another text behind the same prompt."""
-        other = copy(self)
-        other._rows, other._prompt = self._rows.fork(), None
-        return other
 
     @property
     def context(self) -> int:

@@ -7,7 +7,6 @@ piece; others join and leave between two forwards. A batch belongs to the model'
 
 from collections.abc import Callable, Generator
 from collections.abc import Sequence as Tokens
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -47,8 +46,8 @@ class Sequence:
         self.rows = len(documents)
         self._check_context(self.longest_document)
         capacity = max(1, min(capacity, backend.info.context_length - self.longest_document))
-        self._pool, self._bytes = pool, backend.memory(documents, capacity)
-        self._room = None if pool is None else pool.room(self._bytes, documents)
+        if pool is not None:
+            self._room = pool.room(backend.memory(documents, capacity), documents)
         self.kv = backend.open(documents, capacity)
 
     def extend(self, tokens: Tokens[int], *, prompt: bool = False) -> RowLogits:
@@ -64,13 +63,6 @@ class Sequence:
         if not 0 <= length <= self.length:
             raise ModelError(f"cannot cut a sequence of {self.length} tokens to {length}")
         self.length = length
-
-    def fork(self) -> "Sequence":
-        """Return a copy behind the same documents and tokens. Raises like `KvPool.room`."""
-        other = copy(self)
-        other._room = None if self._pool is None else self._pool.room(self._bytes)
-        other.kv = self.kv.fork(self.length)
-        return other
 
     def check(self, tokens: Tokens[int]) -> None:
         """Raise ModelError for no tokens, an unknown one, or more than the context holds."""

@@ -1,1 +1,1 @@
-"""Policies: block length and resolution, aggregator, branches, and what they are estimated from."""
+"""Policies: block length and resolution, aggregator, and what they are estimated from."""

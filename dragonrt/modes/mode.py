@@ -103,8 +103,6 @@ class Work:
         peer: the side whose input is computed on: a DragonError then ends its session.
         following: given the head's result, the Work wanted next unless an input comes in between.
             Pure, as it is called beside the loop.
-        branches: other texts, each for the prediction after all of it. They come last; where memory
-            has no room, the last ones are left out.
         spare: nobody waits for it. It is preempted for other answers, and may be dropped unasked.
     """
 
@@ -113,7 +111,6 @@ class Work:
     guess: Sequence[int] = ()
     peer: str | None = None
     following: "Callable[[Any], Work | None] | None" = None
-    branches: Sequence[Span] = ()
     spare: bool = False
 
 

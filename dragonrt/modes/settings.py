@@ -26,8 +26,6 @@ from dragonrt.wire.limits import MAX_32, MAX_BLOCK, MAX_RUN_AHEAD
 
 MAX_OUTSTANDING = 8
 """Blocks of one session that may be under way and unanswered."""
-MAX_BRANCHES = 7
-"""With the draft itself no more than are kept of a step (`drafts.PREFIXES_PER_STEP`)."""
 FALLBACK = "topp:0.8"
 """The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
 coupled noise, or where the device may not ask for entries."""
@@ -117,7 +115,6 @@ class DragonSettings(Settings):
     follow: bool = setting(
         True, "Adopt the other side's drafts, and look up drafts in the documents."
     )
-    branches: str = setting("0", "Likely alternatives to draft beside each draft: 0 to 7.")
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,
         "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
@@ -150,8 +147,6 @@ class DragonSettings(Settings):
         rule(self.rule, Noise(0), Sampler())
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
-        if self.branches not in map(str, range(MAX_BRANCHES + 1)):
-            raise DragonError(f"--branches takes a number from 0 to {MAX_BRANCHES}")
         if self.keeps_drafts and self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
             raise DragonError(
                 f"with --disclose {self.disclose} the device decides every token, as it alone "
@@ -186,11 +181,6 @@ class DragonSettings(Settings):
         if not codec(name, 2).complete:
             return f"the codec {name} sends the cloud's distribution in part only"
         return None
-
-    @property
-    def most_branches(self) -> int:
-        """How many alternatives are drafted."""
-        return int(self.branches)
 
     @property
     def keeps_drafts(self) -> bool:

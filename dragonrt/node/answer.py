@@ -76,7 +76,7 @@ class AnswerSession:
             self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     def receive(self, message: wire.SessionMessage) -> None:
-        if self._driver.over and self.route is not None:
+        if self._driver.over.is_set() and self.route is not None:
             return  # the device's answer is complete, whatever was under way
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
@@ -195,19 +195,15 @@ class Driver:
         self.finish: modes.Finish | None = None
         self.rtt_s = 0.0
         """The largest round trip of a session that is over."""
+        self.over = asyncio.Event()
+        """Set when the answer has ended."""
         self._loop = asyncio.get_running_loop()
         self._stopped = False
-        self._over = asyncio.Event()
         self._error: Exception | None = None
         self._context: BackendSession | None = None
         self._inputs: deque[modes.Input] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the answer has ended."""
-        return self._over.is_set()
 
     # Inputs.
 
@@ -218,7 +214,7 @@ class Driver:
     ) -> PrefillResult | None:
         """Return the prefill result, None if the answer ends before; call `working` meanwhile."""
         preparing = asyncio.ensure_future(preparation)
-        tasks = (preparing, asyncio.ensure_future(self._over.wait()))
+        tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
         try:
             while not (await asyncio.wait(tasks, timeout=wait_s, return_when=first))[0]:
@@ -251,7 +247,7 @@ class Driver:
                 self._handle(self._inputs.popleft())
             self._begin_work()
         except Exception as error:  # of the mode itself: the answer ends, not the process
-            if self.over:
+            if self.over.is_set():
                 raise
             self._fail(error)
         finally:
@@ -259,7 +255,7 @@ class Driver:
         self._set_timer()
 
     def _handle(self, happened: modes.Input) -> None:
-        if self.over and not isinstance(happened, modes.Received):
+        if self.over.is_set() and not isinstance(happened, modes.Received):
             return
         try:
             effects = self.mode.handle(happened, self._loop.time())
@@ -283,7 +279,7 @@ class Driver:
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
     def _carry_out(self, effects: modes.Effects) -> None:
-        late = self.over
+        late = self.over.is_set()
         for event in effects.events:
             if not (late or (self._stopped and isinstance(event, TokenDecided))):
                 self.record(event)
@@ -299,7 +295,7 @@ class Driver:
             self._fail(effects.failed)
         if effects.finished is not None:
             self.finish = effects.finished
-            self._over.set()
+            self.over.set()
 
     def _leave(self, leave: modes.Leave) -> None:
         session = self.sessions[leave.peer]
@@ -313,12 +309,12 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
-        self._over.set()
+        self.over.set()
 
     # Work.
 
     def _begin_work(self) -> None:
-        while self._context is not None and not self.over:
+        while self._context is not None and not self.over.is_set():
             congested = any(session.congested for session in self.sessions.values())
             work = None if congested else self.mode.wanted()
             if work is None:
@@ -341,7 +337,7 @@ class Driver:
     # Time.
 
     def _set_timer(self) -> None:
-        due = None if self.over else self.mode.deadline()
+        due = None if self.over.is_set() else self.mode.deadline()
         if self._timer is not None:
             if self._timer.when() == due:
                 return
@@ -354,13 +350,13 @@ class Driver:
 
     async def wait_over(self) -> None:
         """Wait until the answer has ended. Raises what it failed with."""
-        await self._over.wait()
+        await self.over.wait()
         if self._error is not None:
             raise self._error
 
     async def settle(self) -> None:
         """End all that belongs to the answer."""
-        self._over.set()
+        self.over.set()
         self._set_timer()
         if self._context is not None:
             self._context.close()

@@ -9,7 +9,7 @@ their own, unless no other answer uses the model: then the thread that reads goe
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import PIECE, Batch, Reading
-from dragonrt.modes.mode import Prediction, Span, Work
+from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.node.backend_session import Done, ForwardResult
 from dragonrt.node.worker import WorkerThread, settle
-from dragonrt.wire.reasons import BusyError
 
 T = TypeVar("T")
 
@@ -183,7 +182,7 @@ class _Forward:
     def fits(self, work: Work) -> bool:
         """Return whether its result is that of `work`, too: they read the same prefixes."""
         mine, other = self.work.span, work.span
-        if mine is None or other is None or self.work.branches or work.branches:
+        if mine is None or other is None:
             return False
         return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
 
@@ -198,7 +197,6 @@ class ModelSession:
     def __init__(self, engine: Engine, reader: Reader) -> None:
         self._engine = engine
         self._reader: Reader | None = reader
-        self._forks: list[Reader] = []  # for branches, made where they are first wanted
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
@@ -235,7 +233,6 @@ class ModelSession:
         self._engine.opened(-(not self._closed))
         self._closed = True
         self._current = self._next = self._reader = None
-        self._forks = []
 
     # In the model's thread and that of heads.
 
@@ -259,41 +256,20 @@ class ModelSession:
         if span is None:
             raise ValueError("there is nothing to read")
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-        texts = [(reader, Span(tokens, hashes, span.first)), *self._beside(reader, work.branches)]
-        found: list[list[Prediction] | BaseException | None] = [None] * len(texts)
+        reading = reader.reading(tokens, hashes, span.first, forward.preemption)
+        done = partial(self._was_read, forward)
+        if work.spare:
+            self._engine.add_spare(reading, done, forward.preemption)
+        else:
+            self._engine.add(reading, done)
 
-        def take(place: int, predictions: list[Prediction] | BaseException) -> None:
-            found[place] = predictions
-            if not any(part is None for part in found):
-                self._was_read(forward, [part for part in found if part is not None])
-
-        for place, (each, text) in enumerate(texts):
-            reading = each.reading(text.tokens, text.hashes, text.first, forward.preemption)
-            if work.spare:
-                self._engine.add_spare(reading, partial(take, place), forward.preemption)
-            else:
-                self._engine.add(reading, partial(take, place))
-
-    def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
-        """Return the best fork for each branch; the last ones are left out if there is no room."""
-        with suppress(BusyError):
-            while len(self._forks) < len(branches):
-                self._forks.append(reader.fork())
-        free = list(self._forks)
-        texts: list[tuple[Reader, Span]] = []
-        for branch in branches[: len(free)]:
-            best = max(free, key=lambda fork: fork.kept(branch.hashes, branch.first))
-            free.remove(best)
-            texts.append((best, branch))
-        return texts
-
-    def _was_read(self, forward: _Forward, parts: list[list[Prediction] | BaseException]) -> None:
+    def _was_read(
+        self, forward: _Forward, predictions: Sequence[Prediction] | BaseException
+    ) -> None:
         seconds = self._clock() - forward.began_s
         self._reading = None
-        failed = next((part for part in parts if isinstance(part, BaseException)), None)
-        predictions = [each for part in parts if isinstance(part, list) for each in part]
-        if failed is not None:
-            result = _failed(forward.work, seconds, failed)
+        if isinstance(predictions, BaseException):
+            result = _failed(forward.work, seconds, predictions)
             self._engine.post(self._finished, forward, result, None)
         elif self._engine.queued > 1:  # others share the model: read on at once
             self._engine.heads.submit(lambda: self._conclude(forward, predictions, seconds))
@@ -302,7 +278,9 @@ class ModelSession:
         if self._waiting:
             self._read_next()
 
-    def _conclude(self, forward: _Forward, predictions: list[Prediction], seconds: float) -> None:
+    def _conclude(
+        self, forward: _Forward, predictions: Sequence[Prediction], seconds: float
+    ) -> None:
         """Run the head, and begin the forward that follows."""
         work, following = forward.work, None
         try:

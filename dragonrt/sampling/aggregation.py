@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, Step, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
-from dragonrt.distributions.race_codec import OwnRace, RaceEntries, leading
+from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.certificate import Certificate, certificate, cut_level, cuts
 from dragonrt.sampling.noise import Noise, Purpose, RaceNoise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.side import Side
-
-_RUNNER_UP = 0.02
-"""The score of a token that may be the target, as a part of the best one's."""
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
@@ -120,19 +117,6 @@ class Coupled:
     ) -> int:
         """argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
         return self._race(step, mix((device.distribution, cloud.distribution), weights))
-
-    def runners_up(self, step: int, p: Distribution, count: int) -> list[tuple[int, float]]:
-        """The next best tokens of the race of `p`, at most `count`, each with its part of the best
-        score: a good guess at where the target lands if not on the winner (Gumbel list sampling).
-        """
-        noise = self._noise_at(step)
-        if cuts(self._sampler):
-            p, noise = self._sampler(p), RaceNoise(self._noise, step, 1.0)
-        ids = leading(p, noise, _RUNNER_UP)
-        scores = p.probabilities[p.ids.searchsorted(ids)] / noise(p.vocabulary, ids)
-        best = np.argsort(-scores, kind="stable")[: count + 1]
-        parts = scores[best] / scores[best[0]]
-        return list(zip(ids[best].tolist(), parts.tolist(), strict=True))[1:]
 
     def listing(self, step: int, p: NDArray[np.floating[Any]], tau: float) -> Step:
         """What the race codec goes by at a step: the noise, or where the sampler cuts the level."""

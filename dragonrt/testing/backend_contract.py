@@ -143,22 +143,6 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
     on.same(found, numbers(shorter.extend_all(right)))
 
 
-def fork_equals_fresh(on: Subject) -> None:
-    """A fork and what it was made of go on in turns like sequences of their own."""
-    question = on.text(20, 1)
-    rows = on.opened()
-    rows.extend_all(question)
-    pairs = []
-    for each in (rows.fork(), rows):
-        fresh = on.opened()
-        fresh.extend_all(question)
-        pairs.append((each, fresh))
-    for turn in range(2):
-        for number, (each, fresh) in enumerate(pairs):
-            line = on.text(6, 2 * turn + number)
-            on.same(numbers(each.extend_all(line)), numbers(fresh.extend_all(line)), always=True)
-
-
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
     """Neither the block, nor the other rows, nor who shares the forward changes a row."""
     line = on.text(16, 1)
@@ -271,7 +255,6 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     shapes,
     mixed_is_the_mixture_of_rows,
     rolled_back_equals_recomputed,
-    fork_equals_fresh,
     blocks_rows_and_batches_equal_alone,
     preempted_leaves_no_trace,
     stored_documents_keep_every_bit,

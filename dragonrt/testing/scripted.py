@@ -92,14 +92,12 @@ class SimulatedModel(Protocol):
         ...
 
 
-def said_of(model: SimulatedModel, work: Work, branches: int) -> list[Prediction]:
-    """What a model says along a work, and on so many of its branches."""
+def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
+    """What a model says along a work."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
-    said = [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
-    beside = work.branches[:branches]
-    return said + [model.said(each.first, each.hashes[-1]) for each in beside]
+    return [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,4 +195,4 @@ class SimulatedContext:
             return ForwardResult(work, seconds, error=error)
 
     def _value(self, work: Work) -> Any:
-        return work.head(said_of(self._model, work, len(work.branches)))
+        return work.head(said_of(self._model, work))

@@ -62,15 +62,11 @@ class SideReady(Event, kind="ready"):
 
 
 class ForwardDone(Event, kind="decode"):
-    """A forward ended. It predicts behind `tokens` prefixes, the shortest of `step` tokens.
-
-    It also predicts behind so many `branches`, which are other texts.
-    """
+    """A forward ended. It predicts behind `tokens` prefixes, the shortest of `step` tokens."""
 
     step: int
     tokens: int
     seconds: float
-    branches: int = 0
 
 
 class Drafted(Event, kind="draft"):

@@ -81,9 +81,8 @@ class Sessions:
         if kind is Open and len(self._states) >= self._limit:
             text = f"there are already {self._limit} sessions on this connection"
             raise MessageError(Reason.BUSY, text, session)
-        self._check_tokens(message)
+        self._follow(message, following)
         self._closed_by_us.pop(session, None)
-        self._follow(session, following)
         return message
 
     def send(self, message: SessionMessage) -> None:
@@ -95,12 +94,11 @@ class Sessions:
             text = f"{kind.__name__} cannot be sent: session {session} is in state {state.value}"
             raise LocalProtocolError(Reason.OUT_OF_ORDER, text)
         try:
-            self._check_tokens(message)
+            self._follow(message, following)
         except MessageError as error:
             raise LocalProtocolError(error.reason, error.text) from None
         if kind is Close:
             self._remember_closed(session)
-        self._follow(session, following)
 
     def close(self, session: int) -> bool:
         """End a session for a fault of the other side; return whether it was known."""
@@ -115,7 +113,8 @@ class Sessions:
         """Return the sessions that are asked, invited or open, oldest first."""
         return tuple(self._states)
 
-    def _check_tokens(self, message: SessionMessage) -> None:
+    def _follow(self, message: SessionMessage, state: SessionState) -> None:
+        """Check the tokens of a message, and set the state that follows it."""
         tokens: tuple[int, ...] = ()
         match message:
             case wire.Draft(token=token) | wire.Target(token=token) | wire.Verdict(token=token):
@@ -125,14 +124,12 @@ class Sessions:
         if (largest := max(tokens, default=0)) >= self._vocabulary:
             text = f"token {largest} is outside the vocabulary of {self._vocabulary}"
             raise MessageError(Reason.MALFORMED, text, message.session)
+        self._states[message.session] = state
+        if state is SessionState.NONE:
+            del self._states[message.session]
 
     def _remember_closed(self, session: int) -> None:
         """Messages that were under way when we closed a session are no fault of the other side."""
         self._closed_by_us[session] = None
         if len(self._closed_by_us) > REMEMBERED_CLOSED:
             self._closed_by_us.popitem(last=False)
-
-    def _follow(self, session: int, state: SessionState) -> None:
-        self._states[session] = state
-        if state is SessionState.NONE:
-            del self._states[session]

@@ -169,8 +169,7 @@ class Interleaving:
         if chance.random() < likely:
             effects = mode.handle(Preempted(work, STEP_S), self._now)
         else:
-            rows = chance.randint(0, len(work.branches))  # memory may have no room for all
-            result = work.head(said_of(machine.model, work, rows))
+            result = work.head(said_of(machine.model, work))
             effects = mode.handle(Computed(work, result, STEP_S), self._now)
         self._carry_out(machine, effects)
 

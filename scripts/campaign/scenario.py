@@ -348,14 +348,16 @@ def _cadence(chance: random.Random, bandwidth: float | None) -> str:
 
 def _dragon(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
     rule, aggregator = chance.choice(AGGREGATIONS)
+    code, run_ahead = chance.choice(DISTRIBUTIONS), chance.choice((1, 2, 4, 8, 32))
+    follow, disclose = chance.random() < 0.7, chance.choice(_disclosures(rule, aggregator))
+    chance.choice(range(7))  # for a setting that is gone: seeds in tests keep their scenarios
     return DragonSettings(
         rule=rule,
         aggregator=aggregator,
-        codec=chance.choice(DISTRIBUTIONS),
-        run_ahead=chance.choice((1, 2, 4, 8, 32)),
-        follow=chance.random() < 0.7,
-        disclose=chance.choice(_disclosures(rule, aggregator)),
-        branches=chance.choice(("0", "0", "1", "2", "4", "7", "3")),
+        codec=code,
+        run_ahead=run_ahead,
+        follow=follow,
+        disclose=disclose,
         withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
         reveal=REVEALS[withhold],
         pad=chance.choice((None, False, True)),

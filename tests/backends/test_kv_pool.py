@@ -188,18 +188,3 @@ def test_the_usual_bound_is_a_part_of_the_memory(
     for text, limit in (("max\n", whole), ("400000000\n", 100_000_000)):
         container.write_text(text)
         assert usual_limit(None) == limit
-
-
-def test_a_branch_is_counted_like_a_session(model: LanguageModel, stored: list[Document]) -> None:
-    pool = KvPool()
-    session = model.sequence(stored, 40, pool)
-    one = pool.used
-    pool.limit = 2.5 * one
-    branch = session.fork()
-    assert pool.used == 2 * one
-    with pytest.raises(BusyError):
-        session.fork()
-    del session
-    assert pool.used == one
-    del branch
-    assert pool.used == 0

@@ -43,14 +43,12 @@ def test_no_run_violates_anything(mode: str) -> None:
     assert 0.15 < max(run.slowest for run in found) < 1, "the bound of liveness says something"
 
 
-@pytest.mark.parametrize(
-    ("mode", "seed"), [("dragon", 105296), ("dragon", 1009118), ("speculative", 8001949)]
-)
+@pytest.mark.parametrize(("mode", "seed"), [("dragon", 1009118), ("speculative", 8001949)])
 def test_runs_that_once_violated_something_do_not(mode: str, seed: int) -> None:
-    """105296: after a reconnection only the branch's second draft was there, and none came.
+    """1009118: one answer's drafts delay another's first message over a link of 50 kbit/s.
 
-    1009118: one answer's drafts kept another's first word back over a link of 50 kbit/s for longer
-    than a mute cloud is waited for. Going on alone is right then; the invariant said otherwise.
+    They do so for longer than a mute cloud is waited for. Going on alone is right then; the
+    invariant said otherwise.
 
     8001949: a device's third question waited until the cloud had read one of the first two.
     """

@@ -33,7 +33,6 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (DragonSettings, {"disclose": ANSWER, "aggregator": Aggregator.GREEDY}),
         (DragonSettings, {"disclose": REDACTED, "rule": "algorithm1"}),
         (DragonSettings, {"withhold": 0.5}),
-        (DragonSettings, {"branches": "8"}),
         (DragonSettings, {"cadence": "11s"}),
         (SpeculativeSettings, {"block_tokens": 0}),
         (SpeculativeSettings, {"block_tokens": 257}),

@@ -267,7 +267,7 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
         bench.session.receive(TARGET)
         assert bench.peer.closed == [(8, Reason.ERROR, "out of place")]
         assert bench.mode.heard[-1] == Left("cloud", "out of place", False)
-        assert not bench.driver.over
+        assert not bench.driver.over.is_set()
 
     driven(talk)
 
@@ -307,7 +307,7 @@ async def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session(bench:
     assert bench.peer.closed == [(8, Reason.ERROR, "bad bits")]
     assert bench.mode.heard[-2] == Left("cloud", "bad bits", False)
     assert isinstance(bench.mode.heard[-1], Preempted)
-    assert not bench.driver.over
+    assert not bench.driver.over.is_set()
     bench.driver.sessions["cloud"].send(TARGET)
     assert bench.peer.sent == []
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -137,40 +136,6 @@ async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) 
                 tokens.append(int(said.argmax()))
             else:
                 tokens[chance.randrange(len(tokens) + 1) :] = [chance.randrange(2, 500)]
-
-
-async def test_branches_without_room_are_left_out(model: LanguageModel) -> None:
-    beside = [Span.of(TokenPrefix(start_hash(7), [token]), 1, 1) for token in (5, 6)]
-    pool = KvPool()
-    async with WorkerThread("heads") as heads, Engine(heads) as engine:
-        rows = model.sequence([model.document_kv(())], 64, pool)
-        reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
-        on = Bench(engine, reader, ModelSession(engine, reader))
-        for room, said in ((1, 1), (2.5, 2), (3, 3)):
-            pool.limit = room * pool.used / max(1, said - 1)
-            outcome = await on.start(work(TEXT[:1], branches=beside))
-            assert len(outcome.value) == said
-
-
-async def test_branches_have_the_bits_of_forwards_of_their_own(exact: LanguageModel) -> None:
-    """Texts beside the line, from the KV that is there; where one is stopped, all are."""
-    texts = [[*TEXT[:2], 7, 9], TEXT[:1], [8, *TEXT[1:]], [*TEXT[:2], 7, 9, 11]]
-    expected = [(await one_by_one(exact, text))[-1] for text in texts]
-    line = await one_by_one(exact, TEXT)
-    async with bench(exact) as on:
-        for first, some in ((0, texts[:2]), (2, texts), (4, texts[1:2]), (4, [])):
-            beside = [
-                Span.of(TokenPrefix(start_hash(7), text), len(text), len(text)) for text in some
-            ]
-            outcome = await on.start(work(TEXT, first, branches=beside))
-            assert outcome.error is None
-            assert outcome.value == line[first:] + [expected[texts.index(text)] for text in some]
-        release = on.hold()
-        asked = on.start(work(TEXT, branches=beside))
-        on.context.preempt()
-        release()
-        assert (await asked).preempted
-        assert (await on.start(work(TEXT))).value == line[4:]
 
 
 async def test_without_blocks_the_bits_are_the_same(exact: LanguageModel) -> None:

@@ -105,7 +105,6 @@ class Speaking:
         if work.span is not None:
             text = [*work.span.tokens, *work.guess]
             said += [self._said(text[:n]) for n in range(work.span.first, len(text) + 1)]
-            said += [self._said(each.tokens) for each in work.branches]
 
         def finish() -> None:
             if not self._closed:

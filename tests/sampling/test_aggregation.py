@@ -14,7 +14,6 @@ from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.aggregation import (
     Candidate,
-    Coupled,
     Rule,
     relevance_weights,
     renormalise,
@@ -97,17 +96,6 @@ def test_the_order_of_steps_does_not_matter(name: str, sampler: Sampler) -> None
     steps = list(range(100)) * 2
     shuffled = random.Random(1).sample(steps, len(steps))
     assert tokens(steps) == tokens(shuffled)
-
-
-@pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.7), Sampler(top_k=3)], ids=str)
-def test_runners_up_are_the_next_best_of_the_race(sampler: Sampler) -> None:
-    each, p = Coupled(Noise(9), sampler), Distribution.from_dense(DEVICE)
-    for step in range(50):
-        scores = sampler.dense(DEVICE) / Noise(9).exponentials(step, DEVICE.size)
-        best = np.argsort(-scores)
-        found = each.runners_up(step, p, 2)
-        assert [token for token, _ in found] == best[1 : 1 + len(found)].tolist()
-        assert all(0 < part <= 1 for _, part in found)
 
 
 class TestTemperatureZero:

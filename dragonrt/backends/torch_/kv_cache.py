@@ -6,9 +6,7 @@ their tokens, only masking behind them.
 
 import math
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, field
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -51,11 +49,11 @@ class KvCache:
         self._heads = geometry.layers[0].heads
         self._attention_dtype = attention_dtype(geometry.dtype, geometry.device)
         self._documents = [document.length for document in documents]
-        self._shared = [None if each.pages is None else each for each in documents]
+        self._shown = [each for each in documents if each.pages is not None]  # a pool counts them
         self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
         self._allocate(capacity)
         for row, document in enumerate(documents):
-            if not self._show(row, self._shared[row]):
+            if not self._show(row, document):
                 stored = zip(self._rows, document.keys, document.values, strict=True)
                 for rows, keys, values in stored:
                     own = rows[row, : document.length].transpose(0, 1)
@@ -88,17 +86,6 @@ class KvCache:
             for rows in self._rows
         ]
         return DocumentKV(tuple(keys for keys, _ in parts), tuple(values for _, values in parts))
-
-    @torch.inference_mode()
-    def fork(self, length: int) -> Self:
-        other = copy(self)
-        other._allocate(self._capacity)
-        for row, document in enumerate(self._shared):
-            start = self._documents[row] if other._show(row, document) else 0
-            part = slice(start, self._documents[row] + length)
-            for new, stored in zip(other._rows, self._rows, strict=True):
-                new[row, part] = stored[row, part]
-        return other
 
     def layout(self, length: int, tokens: int) -> BlockLayout:
         """Return where `tokens` new ones go behind `length` shared ones."""
@@ -169,9 +156,9 @@ class KvCache:
         self._rows: tuple[Tensor, ...] = slots.view(layers, rows, total, *memory.shape[1:]).unbind()
         self._views: dict[tuple[int, int, int], list[Tensor]] = {}
 
-    def _show(self, row: int, document: DocumentKV | None) -> bool:
+    def _show(self, row: int, document: DocumentKV) -> bool:
         """Have a row begin with a document, if that lies in shared pages."""
-        if document is None or document.pages is None:
+        if document.pages is None:
             return False
         column = _column_bytes(self._geometry)
         total, rows = self._rows[0].shape[1] * column, len(self._documents)

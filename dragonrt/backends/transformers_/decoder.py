@@ -7,8 +7,7 @@ that every architecture's masks and positions support.
 
 import inspect
 from collections.abc import Sequence
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,15 +66,6 @@ class PaddedKvCache:
             for kind in range(2)
         )
         return DocumentKV(keys, values)
-
-    @torch.inference_mode()
-    def fork(self, length: int) -> Self:
-        """See `Rows.fork`: whatever lies beyond is copied, too."""
-        other = copy(self)
-        other._layers = [copy(layer) for layer in self._layers]
-        for layer in other._layers:
-            layer.buffers = [buffer.clone() for buffer in layer.buffers]
-        return other
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
         """Return a transformers cache of `start` columns that stores new ones behind them."""

@@ -8,7 +8,6 @@
 What follows is held by the machine only if the settings ask for it:
 
     race        codec `race`: entries on request                  a Decision
-    branches    alternatives beside the drafted sequence          in Planner.beside
     placement   one side decides, and hands over                  Dragon.takes, on_send, ...
     disclosing  a device that keeps its drafts                    a Dragon
     features    what settings ask for; ranking of decided tokens  Ranking.on_decision
@@ -29,8 +28,8 @@ __all__ = ["dragon"]
 def _pace(settings: DragonSettings) -> Pace:
     # A forward on a dead prefix, and one on the decided text; then a Draft and a Target.
     # A race may lack entries on both sides, and those of one may wait for the other's.
-    drafts = 2 * settings.run_ahead * (1 + settings.most_branches)
-    return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
+    requests = 2 if codec(settings.codec, 2).complete else 6
+    return Pace(settings.run_ahead, 2, 2 * settings.run_ahead, 1, requests)
 
 
 register(

@@ -27,7 +27,6 @@ class SideDraft:
         relevance: h̃, the log-sum-exp of the side's document relevances.
         decode_s: the seconds of the forward.
         rows: what each own document gave.
-        others: the next best tokens of the own race, where branches want them.
     """
 
     step: int
@@ -38,7 +37,6 @@ class SideDraft:
     decode_s: float
     distribution: Distribution | None = None
     rows: RowShares | None = None
-    others: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
@@ -106,12 +104,6 @@ class DraftQueue:
         """Return the draft of `step` that is valid for the prefix with this hash, if any."""
         kept = self._drafts.get(step)
         return kept.get(prefix_hash) if kept else None
-
-    def crowded(self, step: int) -> bool:
-        """Return whether one more draft of a step might push out one that is still needed."""
-        kept = self._drafts.get(step, {})
-        size = sum(len(each.payload) for each in kept.values())
-        return len(kept) >= PREFIXES_PER_STEP // 2 or size > BYTES_PER_STEP // 2
 
     def decide(self, step: int) -> None:
         """Drop everything up to and including `step`."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import mix
-from dragonrt.modes.dragon.branches import RUNNERS_UP, Branches
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
@@ -13,7 +12,7 @@ from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.plugs import Hooks, Plug, Port
 from dragonrt.modes.dragon.race import Race
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.sampling.aggregation import Coupled, side_weights
+from dragonrt.sampling.aggregation import side_weights
 from dragonrt.traces.events import TokenRanked
 
 
@@ -28,11 +27,7 @@ def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planne
         plugs.append(Placement(terms, drafts, decision, port))
     if question.top_logprobs is not None:
         plugs.append(Ranking(question.top_logprobs, port))
-    planner = Planner(terms, drafts, decision)
-    if settings.most_branches and settings.rule == Coupled.name:
-        planner.beside = Branches(terms, drafts, decision).work
-        planner.others = RUNNERS_UP
-    return decision, planner, Hooks(plugs)
+    return decision, Planner(terms, drafts, decision), Hooks(plugs)
 
 
 @dataclass(frozen=True, slots=True)

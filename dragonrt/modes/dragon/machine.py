@@ -256,10 +256,8 @@ class Dragon(PeerTracking):
             prefix.replace_from(step, [token])
             reading = self._reading
             if reading is not None and reading.span and len(reading.span.tokens) > step:
-                hashes = [branch.hashes[step + 1 : step + 2] for branch in reading.branches]
-                if [prefix.hash] not in hashes:  # no branch comes true
-                    self.emit(events.ForwardPreempted(len(reading.span.tokens)))
-                    self._out.preempt = True
+                self.emit(events.ForwardPreempted(len(reading.span.tokens)))
+                self._out.preempt = True
 
     # Own drafts.
 
@@ -275,7 +273,7 @@ class Dragon(PeerTracking):
                     return self._mixing
         if self._reading is not None:
             return None
-        self._reading = self._planner.wanted(connected=self._peer is not None)
+        self._reading = self._planner.wanted()
         return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
@@ -311,7 +309,7 @@ class Dragon(PeerTracking):
         """Queue and send the drafts of a forward that the prefix still leads to."""
         self._progress_s = now
         made = result.drafts
-        self.emit(events.ForwardDone(made[0].step, len(made), seconds, len(work.branches)))
+        self.emit(events.ForwardDone(made[0].step, len(made), seconds))
         for draft in self._planner.computed(work, result, seconds):
             for hook in self._hooks.draft:
                 hook(draft)

@@ -6,7 +6,7 @@ that have no draft yet, and goes on along what the lookup in the documents offer
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
@@ -16,7 +16,6 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.privacy.evidence import RowShares
-from dragonrt.sampling.aggregation import Coupled
 from dragonrt.side import other
 
 BLOCK = 8
@@ -66,47 +65,35 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class ForwardDrafts:
-    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried.
-
-    `branches` are drafts beside them, each after a prefix of its own.
-    """
+    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried."""
 
     guessed: int
     drafts: list[SideDraft]
-    branches: list[SideDraft] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Implements Head: drafts after the prefixes of `span`, along `guess`, and on `branches`.
+    """Implements Head: drafts after the prefixes of `span`, then along `guess`.
 
-    Row n of the model reads a document of the own file `files[n]`. With each draft come the next
-    best tokens of its race, at most `others`.
+    Row n of the model reads a document of the own file `files[n]`.
     """
 
     terms: Terms
     span: Span
     guess: Sequence[int]
-    branches: Sequence[Span]
     listing: Listing
     files: Sequence[int]
-    others: int = 0
 
     def __call__(self, predictions: Sequence[Prediction]) -> ForwardDrafts:
         """Return drafts as far as the guess comes true; `predictions` are in the above order."""
-        span, count = self.span, self.span.count + len(self.guess)
-        along: list[SideDraft] = []
+        span, drafts = self.span, list[SideDraft]()
         hashes = extended(span.hashes, self.guess)
-        for step, each in enumerate(predictions[:count], start=span.first):
+        for step, each in enumerate(predictions, start=span.first):
             beyond = step - len(span.tokens)
-            if beyond > 0 and along[-1].token != self.guess[beyond - 1]:
+            if beyond > 0 and drafts[-1].token != self.guess[beyond - 1]:
                 break
-            along.append(self._draft(step, hashes[step], each))
-        beside = [
-            self._draft(branch.first, branch.hashes[-1], each)
-            for branch, each in zip(self.branches, predictions[count:], strict=False)
-        ]
-        return ForwardDrafts(len(self.guess), along, beside)
+            drafts.append(self._draft(step, hashes[step], each))
+        return ForwardDrafts(len(self.guess), drafts)
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.terms.rule, self.terms.codec
@@ -114,9 +101,6 @@ class Draft:
         quantized = codec.quantize(p, self.listing(step, p))
         distribution = quantized.distribution
         token = rule.draft(self.terms.side, step, distribution)
-        others: tuple[tuple[int, float], ...] = ()
-        if self.others and isinstance(rule, Coupled):
-            others = tuple(rule.runners_up(step, distribution, self.others))
         return SideDraft(
             step,
             prefix_hash,
@@ -126,16 +110,11 @@ class Draft:
             0.0,
             distribution,
             RowShares.of(prediction, self.files, token, distribution),
-            others,
         )
 
 
 class Planner:
-    """Extends the prefix of `drafts` along what is at hand, and puts own drafts into its queue.
-
-    `beside` gives branches for a forward over a span, None without branches; `others` is how many
-    runners-up they want with each draft.
-    """
+    """Extends the prefix of `drafts` along what is at hand, and puts own drafts into its queue."""
 
     def __init__(self, terms: Terms, drafts: Drafts, decision: Decision) -> None:
         question, settings = terms.question, terms.settings
@@ -149,8 +128,6 @@ class Planner:
         self._prepared = Prepared()
         self._lookup = Lookup(())
         self._has_read = False
-        self.beside: Callable[[Span, int], list[Span]] | None = None
-        self.others = 0
 
     def prepared(self, prepared: Prepared) -> None:
         """Take the documents that this side has read."""
@@ -161,16 +138,11 @@ class Planner:
         """The longest prefix that may be drafted after now."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
-    def wanted(self, *, connected: bool) -> Work | None:
-        """Return the next forward, or None if all that may be drafted is. Alone has no branches."""
+    def wanted(self) -> Work | None:
+        """Return the next forward, or None if all that may be drafted is."""
         self.extend()
         undrafted = self.undrafted()
-        if undrafted is None:
-            return None
-        span, branches = Span.of(self._drafts.prefix, *undrafted), list[Span]()
-        if self.beside is not None and connected and self._ahead:
-            branches = self.beside(span, self.limit)
-        return self._work(span, branches)
+        return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
 
     def extend(self) -> None:
         """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
@@ -193,10 +165,7 @@ class Planner:
                 return
 
     def undrafted(self) -> tuple[int, int] | None:
-        """Return the first and last length of the prefix to draft after next, or None.
-
-        A draft on a branch may be at hand without those before it, which a reconnection dropped.
-        """
+        """Return the first and last length of the prefix to draft after next, or None."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)
         if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:
@@ -208,7 +177,7 @@ class Planner:
 
     def computed(self, work: Work, result: ForwardDrafts, seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
-        span, prefix, decided = work.span, self._drafts.prefix, self._drafts.decided
+        span, prefix = work.span, self._drafts.prefix
         if span is None:
             raise ValueError("a forward reads a span")
         found, last = result.drafts, len(span.tokens)
@@ -222,11 +191,7 @@ class Planner:
             if each.step > last and not self._reaches(each.step, found[place - 1].token):
                 break
             kept.append(replace(each, decode_s=decode_s))
-        for branch, each in zip(work.branches, result.branches, strict=False):
-            if branch.hashes[min(decided, branch.first)] == prefix.hashes[decided]:
-                kept.append(each)
-        for each in kept:
-            self._drafts.own.put(each)
+            self._drafts.own.put(kept[-1])
         return kept
 
     def _reaches(self, step: int, token: int) -> bool:
@@ -238,11 +203,11 @@ class Planner:
             prefix.append(token)
         return prefix.tokens[step - 1] == token
 
-    def _work(self, span: Span, branches: Sequence[Span] = ()) -> Work:
+    def _work(self, span: Span) -> Work:
         guess, listing = self._guess(span.tokens), self._decision.listing()
-        head = Draft(self._terms, span, guess, branches, listing, self._prepared.files, self.others)
-        following = self._following(span) if self._ahead and self.beside is None else None
-        return Work(head, span, guess, following=following, branches=branches)
+        head = Draft(self._terms, span, guess, listing, self._prepared.files)
+        following = self._following(span) if self._ahead else None
+        return Work(head, span, guess, following=following)
 
     def _following(self, span: Span) -> Callable[[ForwardDrafts], Work | None]:
         """Return what gives the forward after one over `span` that goes as drafted."""

@@ -87,7 +87,7 @@ def test_the_prefix_goes_along_the_drafts_and_what_follows_is_drafted(
     given: dict[str, Any], tokens: list[int], span: tuple[int, int] | None
 ) -> None:
     plans, drafts = planner(**given)
-    work = plans.wanted(connected=True)
+    work = plans.wanted()
     assert drafts.prefix.tokens == tokens
     read = None if work is None or work.span is None else work.span
     assert (None if read is None else (read.first, len(read.tokens))) == span
@@ -113,9 +113,9 @@ def sure_of(token: int) -> SimulatedSaid:
     return SimulatedSaid(p, 0.0, np.zeros(1, np.float32))
 
 
-def head(span: Span, guess: list[int], branches: Sequence[Span] = ()) -> Draft:
+def head(span: Span, guess: list[int]) -> Draft:
     terms = Terms("device", Question(seed=1), DragonSettings(), Resources(vocabulary=V))
-    return Draft(terms, span, guess, branches, lambda step, p: Step(step), ())
+    return Draft(terms, span, guess, lambda step, p: Step(step), ())
 
 
 def test_drafts_end_where_a_guess_is_wrong() -> None:
@@ -128,13 +128,3 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
         hashes = extended(prefix.hashes, guess)
         assert kept == [(n, hashes[n], said[n - 1]) for n in range(1, 3 + right)]
         assert made.guessed == 3
-
-
-def test_drafts_on_branches_come_behind_the_guess_and_may_be_fewer() -> None:
-    branches = [Span.of(TokenPrefix(7, [other]), 1, 1) for other in (5, 6)]
-    made = head(Span.of(TokenPrefix(7, [1]), 1, 1), [2], branches)(
-        [sure_of(token) for token in (2, 3, 4)]
-    )
-    assert [draft.token for draft in made.drafts] == [2, 3]
-    ((beside,)) = made.branches
-    assert (beside.step, beside.prefix_hash, beside.token) == (1, branches[0].hashes[-1], 4)
