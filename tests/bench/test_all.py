@@ -104,17 +104,9 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("architecture", "dtype", "documents"),
-    [("llama", "float32", 2), ("qwen3", "bfloat16", 1), ("gemma2", "bfloat16", 0)],
-)
-async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
-    architecture: str, dtype: str, documents: int
-) -> None:
-    models = small_pair(architecture, getattr(torch, dtype), 3)
-    if not models[0].exact_blocks:
-        pytest.skip(f"this CPU promises nothing of {dtype}")
-    equal = await texts_under_load(models, documents, 16, 4, 1, 5)
+async def test_sixteen_texts_at_once_are_those_of_their_runs_alone() -> None:
+    models = small_pair("qwen3", torch.float32, 3)
+    equal = await texts_under_load(models, 2, 16, 4, 1, 5)
     assert equal == [True] * 16
 
 

@@ -74,25 +74,19 @@ def test_pdf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "reason"),
+    ("name", "data"),
     [
-        ("a.txt", b"\x00\x01\x02", "is not text"),
-        ("a.txt", b" \n ", "holds no text$"),
-        ("a.pdf", pdf_with("", "Scan"), r"holds no text \(scanned"),
-        ("a.png", b"\x89PNG", "unknown type .png, known are .txt"),
+        ("a.txt", b"\x00\x01\x02"),
+        ("a.txt", b" \n "),
+        ("a.pdf", pdf_with("", "Scan")),
+        ("a.png", b"\x89PNG"),
+        ("gone.txt", None),
     ],
 )
-def test_what_cannot_be_read_has_a_reason(
-    tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
-    with pytest.raises(DocumentError, match=reason) as caught:
-        load(written(tmp_path, name, data))
+def test_what_cannot_be_read_has_a_reason(tmp_path: Path, name: str, data: bytes | None) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path / name if data is None else written(tmp_path, name, data))
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_has_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError):
-        load(tmp_path / "gone.txt")
 
 
 @pytest.mark.parametrize(("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx")])
@@ -100,5 +94,6 @@ def test_a_missing_library_is_named_with_its_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DocumentError, match=r"pip install 'dragonrt\[documents\]'"):
+    with pytest.raises(DocumentError) as caught:
         load(written(tmp_path, f"a{suffix}", b"x"))
+    assert "dragonrt[documents]" in str(caught.value)

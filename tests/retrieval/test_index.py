@@ -13,7 +13,6 @@ import pytest
 from retrieval import (
     Embedder,
     Index,
-    KvStore,
     Progress,
     Report,
     RetrievalError,
@@ -216,7 +215,7 @@ def test_a_vector_of_another_dimension_is_refused(
         Index.open(where).search(np.ones(3, dtype=np.float32), 1)
 
 
-@pytest.mark.parametrize("kept", [None, 600, 2000, 5000, 20000])
+@pytest.mark.parametrize("kept", [None, 600, 5000])
 def test_an_index_of_a_later_format_or_damaged_is_refused_and_rebuilt(
     where: Path, documents: Path, embedder: Embedder, kept: int | None
 ) -> None:
@@ -229,8 +228,9 @@ def test_an_index_of_a_later_format_or_damaged_is_refused_and_rebuilt(
     else:
         path.write_bytes(path.read_bytes()[:kept] + b"torn")
     for act in (lambda: Index.open(where), lambda: Index.update(where, documents, embedder)):
-        with pytest.raises(RetrievalError, match=f"--index {where} --rebuild") as caught:
+        with pytest.raises(RetrievalError) as caught:
             act()
+        assert str(caught.value).endswith(f"--index {where} --rebuild")
         assert "\n" not in str(caught.value)
     Index.update(where, documents, embedder, rebuild=True)
     assert found(where, embedder, "ferry") == ["ferry.txt"]
@@ -403,18 +403,6 @@ def test_a_table_repeats_its_header_in_every_chunk(
     assert all(chunk.text.startswith("Station Code Opens Price\n") for chunk in chunks[1:])
     text = "\n".join(chunk.text for chunk in chunks)
     assert [text.count(f"QX-{1000 + n}-K") for n in range(26)] == [1] * 26
-
-
-def test_kv_lives_as_long_as_its_chunk(where: Path, documents: Path, embedder: Embedder) -> None:
-    store = KvStore(where, "model")
-    Index.update(where, documents, embedder)
-    ids = Index.open(where).store.ids()
-    for digest in ids:
-        store.write(digest, {"keys": np.zeros(3, np.uint16)})
-    museum = next(c for c in Index.open(where).chunks() if c.source == "museum.md")
-    (documents / "museum.md").unlink()
-    Index.update(where, documents, embedder)
-    assert store.stored() == set(ids) - {museum.digest}
 
 
 def test_a_full_database_is_one_line_and_leaves_the_index(

@@ -1,6 +1,5 @@
 """The same index in a real PostgreSQL, which a wheel carries."""
 
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -119,11 +118,13 @@ def test_another_model_is_refused_and_a_rebuild_takes_it(
     Index.update(tmp_path / "kv", documents, hashes.embedder(), url=url)
     hashes.dimension = 32
     other = hashes.embedder("words-2")
-    command = f"rebuild it with dragonrt index {documents} --store URL --rebuild"
-    with pytest.raises(RetrievalError, match=re.escape(command)):
-        Index.update(tmp_path / "kv", documents, other, url=url)
-    with pytest.raises(RetrievalError, match=re.escape(command)):
-        Retriever(Index.open(tmp_path / "kv", url), other)
+    for act in (
+        lambda: Index.update(tmp_path / "kv", documents, other, url=url),
+        lambda: Retriever(Index.open(tmp_path / "kv", url), other),
+    ):
+        with pytest.raises(RetrievalError) as caught:
+            act()
+        assert f"dragonrt index {documents} --store URL --rebuild" in str(caught.value)
     reader = Index.open(tmp_path / "kv", url)
     Index.update(tmp_path / "kv", documents, other, url=url, rebuild=True)
     ferry = WordHashes().embedder().encode_question("ferry")
@@ -151,8 +152,9 @@ def test_an_index_of_another_format_is_refused_and_rebuilt(
         lambda: Index.open(tmp_path / "kv", url),
         lambda: Index.update(tmp_path / "kv", documents, embedder, url=url),
     ):
-        with pytest.raises(RetrievalError, match=r"format.*--store URL --rebuild") as caught:
+        with pytest.raises(RetrievalError) as caught:
             act()
+        assert "--store URL --rebuild" in str(caught.value)
         assert "\n" not in str(caught.value)
     with psycopg.connect(url) as reader:
         reader.execute("SELECT count(*) FROM files")

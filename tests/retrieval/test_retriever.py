@@ -41,16 +41,15 @@ def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHash
     assert hashes.encoded == []
 
 
-@pytest.fixture
-def numbered(tmp_path: Path, embedder: Embedder) -> Index:
+@pytest.fixture(scope="module")
+def numbered(tmp_path_factory: pytest.TempPathFactory) -> Index:
     """Invoices that only their numbers tell apart, and one text about something else."""
-    folder = tmp_path / "numbered"
-    folder.mkdir()
+    folder, where = (tmp_path_factory.mktemp(name) for name in ("numbered", "index"))
     for number in range(300):
         (folder / f"{number}.txt").write_text(f"Invoice INV-{7000 + number} was paid in full.")
     (folder / "lake.txt").write_text("The lake is cold, 漢字.")
-    Index.update(tmp_path / "index", folder, embedder)
-    return Index.open(tmp_path / "index")
+    Index.update(where, folder, WordHashes().embedder())
+    return Index.open(where)
 
 
 @pytest.mark.parametrize("frequent", [1000, 5])

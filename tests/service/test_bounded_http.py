@@ -95,8 +95,9 @@ def bounded(**seconds: float) -> HttpBounds:
     return replace(PATIENT, **seconds)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET /hea", HEADERS])
-@pytest.mark.parametrize("drip", [b"", b"x"])
+@pytest.mark.parametrize(
+    ("begun", "drip"), [(b"", b""), (b"\r\n", b"x"), (b"GET /hea", b"x"), (HEADERS, b"")]
+)
 async def test_headers_that_do_not_come_end_the_connection(begun: bytes, drip: bytes) -> None:
     async with (
         served({}, keys=KEYS, bounds=bounded(headers_s=SOON_S)) as service,

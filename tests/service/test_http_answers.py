@@ -246,8 +246,7 @@ async def test_errors_before_the_first_byte_are_http_errors_and_later_ones_event
         assert last.response.error.message == "the model broke"
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("halt_at", [0, 3])
+@pytest.mark.parametrize(("stream", "halt_at"), [(True, 3), (False, 0)])
 async def test_a_client_that_goes_away_stops_its_answer(stream: bool, halt_at: int) -> None:
     async with served(KNOWN, halt_at=halt_at, at_once=1) as service:
         begun, closed = asyncio.Event(), asyncio.Event()

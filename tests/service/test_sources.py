@@ -193,20 +193,15 @@ async def test_an_answer_does_not_wait_for_a_cloud_that_is_slow_to_say() -> None
     assert reply.not_found == []
 
 
-@pytest.mark.parametrize("said", ["I don't know.", "I do not know who it is."])
-async def test_a_refusal_rests_on_nothing(said: str) -> None:
+async def test_a_refusal_rests_on_nothing() -> None:
+    said = "I don't know."
     reply = await answered(side_of("device", (DANCE, said)), side_of("cloud", (SALT, said)))
     assert reply.text == said
     assert reply.sources == []
 
 
 @pytest.mark.parametrize(
-    ("theirs", "marked"),
-    [
-        ("Salt is dear.", ["plum-39"]),
-        ("The code plum-39 is old.", []),
-        ("See plum-39-b.", ["plum-39"]),
-    ],
+    ("theirs", "marked"), [("Salt is dear.", ["plum-39"]), ("The code plum-39 is old.", [])]
 )
 async def test_a_code_that_stands_in_no_document_is_marked(theirs: str, marked: list[str]) -> None:
     said = "It is plum-39."

@@ -4,9 +4,6 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, codec
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.qsv.quality import first_token_law
 
 Q = np.array((0.55, 0.24, 0.14, 0.07))
@@ -23,22 +20,6 @@ def test_drafts_from_the_exact_distribution_do_not() -> None:
     law = first_token_law(Distribution.from_dense(Q), SENT, P)
     assert law.sum() == pytest.approx(1)
     assert np.abs(law - P).sum() > 0.05
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rejection", "sample-quantize"])
-def test_the_rules_follow_that_law(name: str) -> None:
-    draws = 4000
-    counts = np.zeros(4)
-    exact = Distribution.from_dense(Q)
-    for seed in range(draws):
-        rule = speculative_rule(name, Noise(seed), Sampler(1.0))
-        source = SENT if rule.drafts_from_quantized else exact
-        token = rule.draft(0, source)
-        verdict = rule.verify(0, [token], [SENT], [P, P])
-        counts[token if verdict.accepted else verdict.token] += 1
-    law = first_token_law(SENT if name == "rejection" else exact, SENT, P)
-    assert float(((counts - draws * law) ** 2 / (draws * law)).sum()) < 16.3, "χ² of 3, at 0.001"
 
 
 def test_the_same_distribution_on_both_sides_refuses_nothing() -> None:

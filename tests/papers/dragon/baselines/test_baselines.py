@@ -83,7 +83,12 @@ def asked_each(model: LanguageModel, asked: Asked, *names: str) -> dict[str, Tim
     return loop.run(ask())
 
 
-def test_each_baseline_waits_for_what_it_fetches_and_decodes(model: LanguageModel) -> None:
+@pytest.fixture(scope="module")
+def answers(model: LanguageModel) -> dict[str, Timed]:
+    return asked_each(model, ASKED)
+
+
+def test_each_baseline_waits_for_what_it_fetches_and_decodes(answers: dict[str, Timed]) -> None:
     round_trip = 2 * LATENCY_S
     reading, last = DECODE_S, DECODE_S * ASKED.tokens  # reading the question, then 5 forwards
     fetched = (round_trip + reading, round_trip + last)
@@ -91,14 +96,14 @@ def test_each_baseline_waits_for_what_it_fetches_and_decodes(model: LanguageMode
     # both draw at once; the request is half a round trip, the sequence and its score the other
     # half, and each side reads the other's sequence once
     expected |= dict.fromkeys(("DRDG/SW", "DRDG/SW, scores"), (round_trip + last + DECODE_S,) * 2)
-    for name, answer in asked_each(model, ASKED).items():
+    for name, answer in answers.items():
         times = [time - answer.asked_s for time in answer.times_s]
         assert len(answer.tokens) == ASKED.tokens
         assert (times[0], times[-1]) == pytest.approx(expected[name]), name
 
 
-def test_only_fetched_documents_travel(model: LanguageModel) -> None:
-    sent = {name: answer.wire_bytes for name, answer in asked_each(model, ASKED).items()}
+def test_only_fetched_documents_travel(model: LanguageModel, answers: dict[str, Timed]) -> None:
+    sent = {name: answer.wire_bytes for name, answer in answers.items()}
     text = sum(len(note) for note in NOTES["cloud"])
     assert sent["CRCG/device"] == 0
     assert text < sent["DRCG/Text"] < text + 300
@@ -108,8 +113,10 @@ def test_only_fetched_documents_travel(model: LanguageModel) -> None:
     assert dense < sent["DRDG/SW"] < dense + 300
 
 
-def test_the_answer_depends_on_whose_documents_are_read(model: LanguageModel) -> None:
-    texts = {name: model.decode(answer.tokens) for name, answer in asked_each(model, ASKED).items()}
+def test_the_answer_depends_on_whose_documents_are_read(
+    model: LanguageModel, answers: dict[str, Timed]
+) -> None:
+    texts = {name: model.decode(answer.tokens) for name, answer in answers.items()}
     knowing = ("CRCG/device", "DRCG/Text")
     assert all(texts[name].startswith(" press green twice") for name in knowing)
     assert not texts["CRCG/cloud"].startswith(" press green")
@@ -126,8 +133,10 @@ def test_a_seed_repeats_an_answer_and_another_changes_it(model: LanguageModel) -
     assert first["DRDG/SW"].tokens == first["DRDG/SW, scores"].tokens
 
 
-def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(model: LanguageModel) -> None:
-    fetched = asked_each(model, ASKED, "DRCG/KV")["DRCG/KV"]
+def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(
+    model: LanguageModel, answers: dict[str, Timed]
+) -> None:
+    fetched = answers["DRCG/KV"]
     side = side_of("device", model)
 
     async def together() -> list[int]:
