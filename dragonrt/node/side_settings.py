@@ -1,4 +1,4 @@
-"""What a process answers with, as its user chooses it; nothing heavy is imported for it."""
+"""The settings of a side, without heavy imports."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ Search = Literal["hybrid", "dense", "words"]
 
 @dataclass(frozen=True, slots=True)
 class SideSettings:
-    """What a process answers with.
+    """The settings of a process that answers.
 
-    `documents` are indexed; without them `index` is opened as it is, or the `store` that has the
-    index in its place. With none of them the side answers without documents.
+    `documents` are indexed; without them `index` is opened unchanged, or the `store` that replaces
+    it. With none of them the side answers without documents.
     """
 
     side: Side
@@ -84,5 +84,5 @@ class SideSettings:
 
     @property
     def has_documents(self) -> bool:
-        """Whether it has anything to answer from."""
+        """Whether it has documents to answer from."""
         return bool(self.documents or self.index or self.store)

@@ -48,7 +48,7 @@ class ConstantRate:
         self._period_s, self._budget, self._left = 0.0, 0, 0
         self._wanted, self._over, self._low = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._over.set()
-        self._said: deque[tuple[int, float]] = deque()  # up to which byte of all, and when
+        self._queued: deque[tuple[int, float]] = deque()  # the byte that ends each message, and its time
         self._passed = 0
         self._stopped = False
         self.held_s, self.held = 0.0, 0
@@ -65,10 +65,10 @@ class ConstantRate:
             self._over.clear()
             self._wanted.set()
 
-    def said(self) -> None:
-        """A message has joined what waits for its ticks, if there are any."""
+    def queued(self) -> None:
+        """Record that a message has been queued for the ticks, if there are any."""
         if self._wanted.is_set():
-            self._said.append((self._passed + self._connection.waiting, self._loop.time()))
+            self._queued.append((self._passed + self._connection.waiting, self._loop.time()))
 
     async def run(self) -> None:
         """Tick whenever a cadence is wanted, until cancelled."""
@@ -100,15 +100,15 @@ class ConstantRate:
         self._write(connection.next_cell())
         self._left -= 1
         self._passed += before - connection.waiting
-        while self._said and self._said[0][0] <= self._passed:
-            self.held_s += self._loop.time() - self._said.popleft()[1]
+        while self._queued and self._queued[0][0] <= self._passed:
+            self.held_s += self._loop.time() - self._queued.popleft()[1]
             self.held += 1
         if connection.waiting < ENOUGH_BYTES:
             self._low.set()
 
     def _end(self) -> None:
         self._wanted.clear()
-        self._said.clear()
+        self._queued.clear()
         self._connection.unpace()
         self._over.set()
         self._low.set()

@@ -1,4 +1,4 @@
-"""Checks of message fields, before anything uses them: an annotation says what a field must be.
+"""Checks of message fields before use; an annotation declares a field's check.
 
 A bool is not an integer, NaN and the infinities are not numbers, and text must be encodable as
 UTF-8.
@@ -17,9 +17,9 @@ MAX_LINE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value `must` be, whether it `fits`, and what becomes of one that does.
+    """The values that a field must have, a test `fits`, and the conversion of a value that fits.
 
-    A value of one of the `kinds` from `low` to `high` fits in any case.
+    A value of one of the `kinds` from `low` to `high` always fits.
     """
 
     must: str

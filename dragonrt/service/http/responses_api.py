@@ -44,13 +44,13 @@ class ApiResponse(AnswerForm):
         fields, ignored = read(body, RESPONSE)
         included, top = fields.get("include", []), fields.get("top_logprobs", 0)
         ranked = Wanted("top_logprobs" if top else "include", top)
-        said = fields.get("input", [])
-        if isinstance(said, str):
-            said = [{"role": "user", "content": said}]
+        turns = fields.get("input", [])
+        if isinstance(turns, str):
+            turns = [{"role": "user", "content": turns}]
         return defaults.asked(
             fields,
             ignored,
-            dialogue(said, "input", fields.get("instructions", "")),
+            dialogue(turns, "input", fields.get("instructions", "")),
             ("max_output_tokens",),
             ranked if top or LOGPROBS in included else None,
             traced=TRACE in included,
