@@ -18,9 +18,9 @@ LIBRARIES = ("uvicorn", "httptools", "starlette", "prometheus_client", "watchfil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Where to listen, what protects it, and how many are answered.
+    """Address, protection and limits of the HTTP service.
 
-    Raises DragonError if strangers could ask or listen.
+    Raises DragonError if strangers could use or intercept it.
     """
 
     http_host: str = setting("127.0.0.1", "Listen here; elsewhere needs keys and TLS.", daily=True)
@@ -61,7 +61,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSettings:
-    """Where a cloud serves its health and metrics."""
+    """The address of a cloud's health and metrics."""
 
     http_host: str = setting(
         "127.0.0.1", "Serve health and metrics on this address, without a key."
@@ -79,14 +79,14 @@ def check_libraries() -> None:
 
 
 class ApiKeys:
-    """The keys of which a client must name one."""
+    """The API keys; a client must send one."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = tuple(key.encode() for key in keys)
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """Return the keys in a file, one a line; empty lines and those with # do not count."""
+        """Return the keys in a file, one per line; empty lines and those with # are skipped."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ class ApiKeys:
         return cls(keys)
 
     def allow(self, authorization: str | None) -> bool:
-        """Return whether a header `Authorization: Bearer KEY` names one, in constant time."""
+        """Return whether a header `Authorization: Bearer KEY` has a valid key, in constant time."""
         scheme, _, key = (authorization or "").partition(" ")
         given = key.strip().encode()
         known = [hmac.compare_digest(given, each) for each in self._keys]

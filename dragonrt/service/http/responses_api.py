@@ -40,7 +40,7 @@ class ApiResponse(AnswerForm):
 
     @staticmethod
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return what the body asks for. Raises ApiError for what is not supported."""
+        """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, RESPONSE)
         included, top = fields.get("include", []), fields.get("top_logprobs", 0)
         ranked = Wanted("top_logprobs" if top else "include", top)
