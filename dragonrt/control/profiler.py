@@ -61,8 +61,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of both sides' decoding delays, equal on both sides.
 
-    The first ANCHORS samples of an answer shift a side's line, with its slope: the machine's load
-    may have changed since it was profiled, or there is no profile.
+    The first ANCHORS samples of an answer shift a side's line and keep its slope. The load may have
+    changed since the profile, or there is none.
     """
 
     def __init__(self) -> None:

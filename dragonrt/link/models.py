@@ -94,7 +94,7 @@ class Jitter:
             raise LinkError("the period of a sinusoidal jitter must be above 0")
 
     def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
-        """Return the deviation of one message in seconds, from -amplitude up (normal: -3 of it)."""
+        """Return one message's deviation in seconds, at least -amplitude (normal: -3 amplitude)."""
         if self.amplitude_s == 0:
             return 0.0
         match self.kind:

@@ -25,7 +25,7 @@ from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
 CONGESTED_BYTES = 64 * 1024
-"""After so many sent bytes no work is begun before the other side has received them."""
+"""With this many sent bytes not received yet, no work is started."""
 
 OnRecord = Callable[[Record], None]
 
@@ -112,7 +112,7 @@ class AnswerSession:
 
     @property
     def congested(self) -> bool:
-        """Whether the other side has yet to receive what was sent."""
+        """Whether too many sent bytes are not received yet."""
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:

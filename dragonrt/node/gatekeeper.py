@@ -41,7 +41,7 @@ class CloudLimits:
     most_answers: int = setting(128, "Answers under way, of all devices.", low=1)
     device_answers: int = setting(32, "Answers under way of one device.", low=1)
     device_rate: float = setting(
-        20.0, "Answers a second that one device may begin, after three times as many.", low=0.01
+        20.0, "Answers per second that one device may begin; three times as many at once.", low=0.01
     )
 
 

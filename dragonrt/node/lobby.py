@@ -53,8 +53,8 @@ class Lobby:
     ) -> AsyncIterator[None]:
         """Hold a place until the context ends; `heard` returns whether a byte has arrived.
 
-        If the place is needed, calls `dismiss` and cancels the context. Raises MadeWayError then,
-        or if the connection is silent or unauthenticated for too long.
+        If another connection needs the place, calls `dismiss` and cancels the context. Raises
+        MadeWayError then, or after too long a silence or handshake.
         """
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
         late = f"it did not complete the handshake in {self._handshake_s:g} s"

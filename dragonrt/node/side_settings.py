@@ -46,9 +46,7 @@ class SideSettings:
         (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
     largest_file: str = setting("5MB", "Skip larger files, and files with more text.")
-    follow_links: bool = setting(
-        False, "Also read files outside the documents that links point to."
-    )
+    follow_links: bool = setting(False, "Follow links to files outside the documents.")
     index: Path | None = setting(
         None, "Path of the index. Default: one per directory of documents."
     )
@@ -75,7 +73,7 @@ class SideSettings:
         None, "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it."
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
-    share_sources: bool = setting(True, "Tell devices which files were used.")
+    share_sources: bool = setting(True, "Send devices the names of the files used.")
     rebuild: bool = setting(False, "Rebuild the index.")
 
     def __post_init__(self) -> None:

@@ -131,8 +131,8 @@ def steering_bits(token: int, own: Draft) -> float:
 class SteadyRelevance:
     """Bound the cloud's h̃ by its documents' largest scores, and reject changes of it.
 
-    Scores from -1 to 1 and D `documents` give |h̃| <= 1/T + log D, and lower by what `doubt` can
-    subtract. It may change every `reweight_every` tokens (0: never).
+    Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further.
+    It may change every `reweight_every` tokens (0: never).
     """
 
     def __init__(

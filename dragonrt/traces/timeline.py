@@ -170,9 +170,9 @@ def _track(side: Side, records: Sequence[Record]) -> Track:
 
 
 def flights(by_side: Mapping[Side, Sequence[Record]], *, check: bool = True) -> Iterator[Flight]:
-    """Pair every message sent with the first one received later of its kind, step and round.
+    """Pair every message sent with the first unpaired one received of its kind, step and round.
 
-    `check` leaves out pairs that end before they begin, as after a lost connection.
+    `check` skips those received before they were sent, as after a lost connection.
     """
     sent: list[tuple[tuple[object, ...], Record, str]] = []
     received: dict[tuple[object, ...], deque[Record]] = defaultdict(deque)

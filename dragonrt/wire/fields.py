@@ -82,7 +82,7 @@ def number(low: float, high: float) -> Check:
 
 
 def octets(low: int, high: int) -> Check:
-    """Return the check for `low` to `high` bytes."""
+    """Return the check for bytes of a length from `low` to `high`."""
     must = f"{low} bytes" if low == high else f"{low} to {high} bytes"
     return Check(must, lambda value: type(value) is bytes and low <= len(value) <= high)
 
@@ -108,7 +108,7 @@ def identifier(limit: int) -> Check:
 
 
 def tuple_of(each: Check, limit: int) -> Check:
-    """Return the check for a tuple of at most `limit` entries."""
+    """Return the check for a tuple of at most `limit` entries, each with its own check."""
     return Check(
         f"a tuple of at most {limit} entries, each {each.must}",
         lambda value: type(value) is tuple and len(value) <= limit and all(map(each.fits, value)),

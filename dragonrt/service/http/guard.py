@@ -51,9 +51,9 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._keys is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
-            return ApiError(403, f"{host!r} is not this machine; use localhost", code="foreign_host")
+            return ApiError(403, f"{host!r} is not local; use localhost", code="foreign_host")
         if origin is not None and urlsplit(origin).netloc != host:
-            return ApiError(403, "requests from other sites are rejected; open the page here", code="foreign_origin")
+            return ApiError(403, "foreign origin; open this service's page", code="foreign_origin")
         if self._keys is None or path in OPEN or path.startswith(PAGE):
             return None
         if self._keys.allow(headers.get("authorization")):

@@ -23,18 +23,18 @@ class HttpSettings:
     Raises DragonError if strangers could use or intercept it.
     """
 
-    http_host: str = setting("127.0.0.1", "Listen here; elsewhere needs keys and TLS.", daily=True)
-    http_port: int = setting(8080, "At this port; 0: a free one.", low=0, high=65535, daily=True)
+    http_host: str = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)
+    http_port: int = setting(8080, "Port; 0: a free one.", low=0, high=65535, daily=True)
     api_keys: Path | None = setting(
-        None, "File with one key a line, of which clients must name one.", limit=4096, daily=True
+        None, "File with one API key per line; clients must send one.", limit=4096, daily=True
     )
     http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
     http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
     uploads: Path | None = setting(
-        None, "Keep files dropped on the page here, and read them.", limit=4096, daily=True
+        None, "Store files uploaded on the page here, and index them.", limit=4096, daily=True
     )
-    answers_at_once: int = setting(16, "Answers under way; who comes later waits.", low=1, high=48)
-    waiting: int = setting(64, "Requests that may wait; the rest is sent away.", low=0, high=4096)
+    answers_at_once: int = setting(16, "Answers at a time; later requests wait.", low=1, high=48)
+    waiting: int = setting(64, "Requests that may wait; more are rejected.", low=0, high=4096)
     sources_in_text: bool = setting(
         True, "Name the sources at the end of each text, for clients that drop annotations."
     )
@@ -67,7 +67,7 @@ class StatusSettings:
         "127.0.0.1", "Serve health and metrics on this address, without a key."
     )
     http_port: int | None = setting(
-        None, "On this port; 0 takes a free one. Default: off.", low=0, high=65535
+        None, "Port of health and metrics; 0: a free one. Default: off.", low=0, high=65535
     )
 
 
