@@ -1,7 +1,6 @@
-"""Documents to chunks, chunks to vectors, questions to the chunks that may answer them.
+"""Cuts documents into chunks, embeds them, and finds the chunks that may answer a question.
 
-Usable alone. A name is imported when it is used, so that the process that reads documents loads no
-more than it needs.
+Usable alone. Names are imported at first use, so that the reader process loads little.
 
     Index.update(Path("index"), Path("documents"), embedder := Embedder.load())
     hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
@@ -40,4 +39,4 @@ class RetrievalError(Exception):
 
 
 class DocumentError(RetrievalError):
-    """One file cannot be read: it is skipped, the rest is indexed."""
+    """A file cannot be read: it is skipped, the others are indexed."""

@@ -1,6 +1,6 @@
 """The bundled embedding model on torch alone: a BERT encoder with mean pooling.
 
-`sentence_transformers` takes seconds to start. The same numbers to 1e-6 are ready here at once.
+It gives the numbers of `sentence_transformers` to 1e-6, without seconds of start-up.
 
 Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).
 """
@@ -50,7 +50,7 @@ class BertEncoder:
         """Return mean-pooled embeddings, float32 [texts, dimension], not yet normalised."""
         out = np.empty((len(texts), self._words.shape[1]), dtype=np.float32)
         # One text at a time: a batch is no faster on a CPU, and alone a text gets the same bits
-        # whatever else is indexed with it, so an updated index equals a rebuilt one.
+        # beside any other texts, so an updated index equals a rebuilt one.
         for row, text in enumerate(self._tokenizer.encode_batch(list(texts))):
             x = self._words[text.ids] + self._positions[: len(text.ids)]
             x = self._normalise(x[None], self._norm)

@@ -18,7 +18,7 @@ _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _LETTERS = re.compile(r"[a-z]+")
 _LONGEST = 15  # letters of most words
 _TABLE = 4
-"""A table of up to so many times a chunk's words is one chunk."""
+"""A table of up to this many times a chunk's words is one chunk."""
 _TOKENS = 3
 """Tokens of a chunk for each of its words; English prose has 1.3."""
 _SPARSE = 4  # most characters of an estimated token, with spaces
@@ -32,10 +32,10 @@ def chunk(
 ) -> list[tuple[int, int]]:
     """Return spans of at most `words` words, as characters `start:end`, that cover all words.
 
-    A chunk ends where a section starts (`starts`), else at the last end of a paragraph, or else of
-    a sentence, in its second half. A table (first character and end) of up to 4 `words` words is in
-    one chunk; a larger one is cut between its lines, with room for its `header`. Chunks of several
-    words have at most 3 `words` tokens by `tokens_of`, white space but single blanks one a byte.
+    A chunk ends at the next section (`starts`), else at a paragraph's or sentence's end in its
+    second half. A table (first character, end) of up to 4 `words` words is one chunk; a larger one
+    is cut between lines, with room for its `header`. A chunk of several words has at most 3 `words`
+    tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -96,9 +96,9 @@ def _gap(space: str) -> int:
 
 
 def tokens_of(word: str) -> int:
-    """Return about the most tokens that a tokenizer makes of a word.
+    """Estimate the most tokens that a tokenizer makes of a word.
 
-    That is one for three small Latin letters, two if so many are no word, one for any other byte.
+    One per three small Latin letters, two in runs of over 15, one per other byte.
     """
     runs = list(map(len, _LETTERS.findall(word)))
     letters = sum(-(-run // 3) if run <= _LONGEST else -(-2 * run // 3) for run in runs)

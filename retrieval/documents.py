@@ -1,8 +1,8 @@
-"""Read a file as a document, whatever its format.
+"""Read a file of any supported format as a document.
 
-The document depends on the file's content alone, not on its name: a renamed file is the same one.
-Its title is the format's own (HTML title, document properties, front matter, an e-mail's subject),
-else the first heading, else the first line.
+The document depends on the file's content alone, not on its name. Its title is the format's own
+(HTML title, document properties, front matter, e-mail subject), else the first heading, else the
+first line.
 """
 
 import math

@@ -66,7 +66,7 @@ class Embedder:
 
 
 def fingerprint(directory: Path) -> str:
-    """Return a hash of a model's files, of weights of 1 MiB in samples; RetrievalError if none."""
+    """Return a hash of a model's files, weights in samples of 1 MiB; RetrievalError if none."""
     modules = directory / "modules.json"
     folders = [directory]
     if modules.is_file():
@@ -122,7 +122,7 @@ def _bundled_encoders(directory: Path) -> tuple[Encode, Encode]:
 
 
 def _encoders(directory: Path) -> tuple[Encode, Encode]:
-    """Return what encodes documents and questions with any model."""
+    """Return encoders of documents and of questions for any model."""
     logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -1,7 +1,7 @@
 """Read regular files within bounds, and create files that only their owner can read.
 
-Opening a pipe would wait, and a device may never end. Files get the mode 0600, directories 0700,
-whatever the umask.
+Opening a pipe would wait, and a device may never end. Files have the mode 0600, directories 0700,
+independent of the umask.
 """
 
 import errno

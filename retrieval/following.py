@@ -1,9 +1,8 @@
 """A program that keeps an index up to date with its documents: `python -m retrieval.following`.
 
-It runs beside one that answers from the index, at the lowest priority. It reads an Order, a line of
-JSON, and ends with its input or, unless it watches, when the index is complete. It writes lines of
-JSON: {} when it has begun to watch, then a Report of each portion of an update, or {"error": why
-there was none}.
+It runs at the lowest priority beside the answering process. It reads an Order, a line of JSON, and
+ends with its input or, without watching, when the index is complete. It writes lines of JSON: {}
+once it watches, a Report per portion of an update, or {"error": reason}.
 """
 
 import json
@@ -49,11 +48,10 @@ class Order:
 
 
 def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
-    """Give changed files that `Index.update` with the same arguments may read, in batches.
+    """Yield batches of changed files that `Index.update` with the same arguments may read.
 
-    No change after the first batch is missed. A batch is empty when nothing has changed for a
-    while. A renamed file comes with both names. Raises RetrievalError if a path does not exist, or
-    watchfiles is not installed.
+    No change after the first batch is missed. A batch is empty after a while without changes. A
+    renamed file has both names. Raises RetrievalError for a missing path or watchfiles.
     """
     try:
         import watchfiles

@@ -46,11 +46,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an update did, in numbers of files; `chunks` are now in the index.
+    """The result of an update, in numbers of files; `chunks` are now in the index.
 
-    `deleted` counts indexed files that can no longer be read, too. `skipped` are files that could
-    not be read, with the reasons, `ignored` those of other kinds. `left` files, of `left_bytes`,
-    are still to be read; `next_file` is the next.
+    `deleted` includes indexed files that can no longer be read. `skipped` are unreadable files,
+    with reasons, `ignored` those of other kinds. `left` files, of `left_bytes`, are still to be
+    read, first `next_file`.
     """
 
     added: int
@@ -111,13 +111,12 @@ class Index:
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
     ) -> list[Hit]:
-        """Return the `k` chunks (fewer in a smaller index) that may answer a question, best first.
+        """Return the `k` chunks (or fewer) that may answer a question, best first.
 
         "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" by both
-        (reciprocal rank fusion, Cormack et al. 2009). A hit's score is always its cosine.
-
-        `vector` is the question's embedding, float32 [dimension], normalised; RetrievalError if it
-        is of another dimension than the index.
+        (reciprocal rank fusion, Cormack et al. 2009). A hit's score is always its cosine. `vector`
+        is the question's embedding, float32 [dimension], normalised; RetrievalError for another
+        dimension.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -149,15 +148,15 @@ class Index:
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
-        Only new and changed text is embedded, that of small files first. An interrupted update
-        leaves the index as it was; the next one reuses the embeddings of the finished files.
+        Only new and changed text is embedded, small files first. An interrupted update leaves the
+        index unchanged; the next one reuses the embeddings of the finished files.
 
         Args:
             words: size of the chunks, see `chunking.chunk`.
             progress: called after every file, and within long ones; its exceptions end the update.
-            on_portion: called whenever about 256 new chunks (or a quarter of the index) have become
+            on_portion: called when about 256 new chunks (or a quarter of the index) have become
                 visible, or after half a minute; the update ends if it returns False.
-            rebuild: ignore the present index, whatever its model and state.
+            rebuild: ignore the present index, even one of another model.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
             exclude, follow_links: see `ingestion.FoundFiles`.
@@ -196,7 +195,7 @@ class Retriever:
         """Equal if the same chunks are found for every question."""
 
     def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """Return the `k` most relevant chunks of a cosine from `floor` on, best first."""
+        """Return the `k` most relevant chunks of at least cosine `floor`, best first."""
         if len(self.index) == 0 or k < 1:
             return []
         vector = self._embedder.encode_question(question)
@@ -207,8 +206,8 @@ class Retriever:
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_kept` are the files that are as they should be, `_written` those of them that were read anew,
-    `_changes` what is not committed yet.
+    `_kept` are the files that are up to date, `_written` those read in this run, `_changes` what is
+    not committed yet.
     """
 
     def __init__(
@@ -233,7 +232,7 @@ class _Update:
         self._portion = self._embedded, time.monotonic()
 
     def _to_read(self) -> Iterator[tuple[int, str]]:
-        """Give the sizes and names of files that may have changed; keep or skip the others."""
+        """Yield the sizes and names of files that may have changed; keep or skip the others."""
         for name, path in self._found.files.items():
             try:
                 size, stamp = look(path)
@@ -248,7 +247,7 @@ class _Update:
                 yield size, name
 
     def run(self, progress: Callable[[Progress], None], *, portions: bool) -> Iterator[Report]:
-        """Bring the index up to date; gives the report at the end, and after every portion."""
+        """Update the index; yield a report after every portion and at the end."""
         done, total = 0, sum(size for size, _ in self._waiting)
         while self._waiting:
             size, name = self._waiting[-1]
@@ -268,7 +267,7 @@ class _Update:
         yield self._committed(last=True)
 
     def _read(self, name: str) -> Iterator[float]:
-        """Read a file and embed what is new in it; gives the share that is stored so far."""
+        """Read a file and embed its new text; yield the share that is stored so far."""
         known, before = self._old.get(name, ("", ""))
         size, stamp = look(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
@@ -295,7 +294,7 @@ class _Update:
         return self._embedded - before >= many or time.monotonic() - begun_s >= _PORTION_S
 
     def _committed(self, *, last: bool) -> Report:
-        """Make visible what has been read. Other files stay as they were, if they are cut alike."""
+        """Make visible what has been read. Other files stay unchanged, if they are cut alike."""
         waiting, old = {name for _, name in self._waiting}, self._old.keys()
         stays = self._kept | (waiting & old if self._same_cut else set())
         gone, manifest = self._store.files().keys() - stays, self._manifest

@@ -1,4 +1,4 @@
-"""From files to pieces: which files to index, and what each of them holds."""
+"""Which files to index, and the pieces of each."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from .documents import SUFFIXES
 from .files import opened, shown
 
 CUT = "3"
-"""Version of how texts are cut: files that another version cut are read again."""
+"""Version of the cutting of texts: files cut by another version are read again."""
 
 _SETTLED_NS = 2_000_000_000
 
@@ -36,9 +36,9 @@ class FoundFiles:
     ) -> None:
         """Find the files of `documents`, each a directory or a file; RetrievalError if it is not.
 
-        Hidden files, the index itself and what is `excluded` are left out, unless they are named.
-        Links to files within the documents are files. Links out of them are skipped unless
-        `follow_links`; then directories are followed, too, each once.
+        Hidden, `excluded` and the index's files are left out unless named. Links to files within
+        the documents are files. Links out of them are skipped unless `follow_links`; then
+        directories are followed, too, each once.
         """
         named = [documents] if isinstance(documents, Path) else documents
         paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
@@ -65,7 +65,7 @@ class FoundFiles:
         return path[self._before :].replace(os.sep, "/")
 
     def _walk(self, root: str) -> None:
-        """Collect what lies below a directory and was not seen before; in strings, for speed."""
+        """Collect the new files below a directory; in strings, for speed."""
 
         def unreadable(error: OSError) -> None:
             name = shown(self._name(error.filename))
@@ -110,14 +110,14 @@ def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a test of whether a file's name, or a directory above it, matches one of `patterns`.
 
     As in .gitignore, without "!": "*" and "?" match within a name, "**" across directories, "[ab]"
-    one of several; a "/" before the end anchors at the root, one at the end means a directory.
+    one of several. A "/" before the end anchors at the root, one at the end means a directory.
     """
     found = [_parts(pattern) for pattern in patterns if pattern.strip("/")]
     return lambda name: any(_matches(name.split("/"), parts) for parts in found)
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return the names in a pattern; it matches what begins with names that match."""
+    """Return the names in a pattern; it matches paths that begin with matching names."""
     parts = pattern.strip("/").split("/")
     if "/" not in pattern.rstrip("/"):
         parts = ["**", *parts]
@@ -148,7 +148,7 @@ def content_hash(path: Path) -> str:
 def look(path: Path) -> tuple[int, str]:
     """Return a file's size, and a stamp that changes with its content and with `CUT`.
 
-    It begins with "/" if the content changed just now: two changes in one tick of the file system's
+    It begins with "/" if the content has just changed: two changes in one tick of the file system's
     clock have one time (as in git's index). Raises DocumentError unless it is a regular file.
     """
     try:

@@ -1,7 +1,7 @@
 """The store of precomputed document KV: one file per chunk and model.
 
 No document is prefilled twice (DRAGON section 4). Arrays are stored by name, bit for bit. They can
-be computed again, so no write waits for the disk; a checksum finds what a loss of power damaged.
+be recomputed, so writes are not synced; a checksum detects damage.
 """
 
 import math
@@ -40,9 +40,9 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's arrays atomically and return their bytes; RetrievalError.
+        """Store a chunk's arrays atomically and return their bytes. Raises RetrievalError.
 
-        Nothing is written if they alone exceed the limit.
+        If they alone exceed the limit, nothing is written.
         """
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
@@ -81,7 +81,7 @@ class KvStore:
         return max(room, 0.0)
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """Give the time of last use, the size and the path of every file of any model."""
+        """Yield the time of last use, the size and the path of every file of any model."""
         for path in self.directory.parent.glob("*/*.safetensors"):
             with suppress(FileNotFoundError):  # another process has evicted it
                 found = path.stat()

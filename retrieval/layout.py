@@ -1,7 +1,7 @@
 """A document's text with the places of its headings, tables and pages.
 
 A reader returns one string in which noncharacters of Unicode, which no text has, mark the
-structure; `laid_out` removes them and records where they stood.
+structure; `laid_out` removes them and records their places.
 """
 
 import re
@@ -16,11 +16,11 @@ _LONGEST = 80
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's text, with "\\n" between lines, and its structure.
+    r"""A file's text, with "\n" between lines, and its structure.
 
-    `sections` have their first character and the headings above, outermost first; the text before
-    the first heading is in none. `tables` have their first character and end, `pages` their first
-    character. `title` is empty only if the text is.
+    `sections` are (first character, headings above, outermost first); text before the first heading
+    has none. `tables` are (first character, end), `pages` first characters. `title` is empty only
+    if the text is.
     """
 
     text: str
@@ -41,24 +41,24 @@ class Document:
 
 
 def heading(text: str, level: int = 1) -> str:
-    """Return a heading with its mark."""
+    """Mark a text as a heading of that level."""
     return f"\n\n{HEADING}{min(max(level, 1), 6)}{one_line(text)}\n\n"
 
 
 def table(rows: Iterable[Iterable[object]]) -> str:
-    """Return a table with its marks, a line for each row that is not empty."""
+    """Mark rows as a table, a line for each row that is not empty."""
     lines = ("\t".join("" if cell is None else str(cell) for cell in row).rstrip() for row in rows)
     return f"\n\n{TABLE}{chr(10).join(line for line in lines if line)}{TABLE_END}\n\n"
 
 
 def one_line(text: str) -> str:
-    """Return a text as a title: in one line, cut at a word if it is long."""
+    """Shorten a text to a title: one line, cut at a word if it is long."""
     line = " ".join(_MARK.sub("", text).split())
     return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0] + "…"
 
 
 def page(text: str) -> str:
-    """Return a page's text with its mark."""
+    """Mark a text as a page."""
     return f"\n\n{PAGE}{text.strip()}"
 
 
@@ -87,7 +87,7 @@ def laid_out(marked: str, title: str = "") -> Document:
 
 
 def _sections(text: str, headings: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Give sections from headings' places and levels; one without text joins the next one."""
+    """Yield sections from headings' places and levels; one without text joins the next one."""
     path: dict[int, str] = {}
     begin = None
     for number, (place, level) in enumerate(headings, start=1):

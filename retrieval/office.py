@@ -1,6 +1,6 @@
-"""Readers of office documents and books, each by a library that is imported when needed.
+"""Readers of office documents and books; libraries are imported at first use.
 
-Each takes a file's content, and returns its text with the marks of `layout`, and the file's title.
+Each takes a file's content, and returns its text with the marks of `layout`, and its title.
 """
 
 import posixpath

@@ -19,7 +19,7 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
 _ENVELOPE = re.compile(rb"^From .*\n", re.MULTILINE)
 _FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
 csv.field_size_limit(2**31 - 1)  # a long cell is a text like any other
-# Line breaks are kept: addresses and times stand in lines of their own.
+# Line breaks are kept: addresses and times are separate lines.
 _MARKDOWN = MarkdownIt("commonmark", {"breaks": True}).enable("table")
 
 _DROPPED = ["script", "style", "noscript", "template", "svg", "nav"]
@@ -43,7 +43,7 @@ _BREAKS = [
 
 
 def read_text(data: bytes) -> tuple[str, str]:
-    """Return the text as it is."""
+    """Return the text unchanged."""
     return decoded(data), ""
 
 
@@ -77,13 +77,13 @@ def read_csv(data: bytes) -> tuple[str, str]:
 
 
 def read_eml(data: bytes) -> tuple[str, str]:
-    """One message: its senders, its date and its text; the title is the subject."""
+    """Read one message: senders, date and text; the title is the subject."""
     message = email.message_from_bytes(data, policy=email.policy.default)
     return _message_text(message), str(message["Subject"] or "")
 
 
 def read_mbox(data: bytes) -> tuple[str, str]:
-    """All messages of a mailbox, each under its subject."""
+    """Read all messages of a mailbox, each under its subject."""
     text = ""
     for part in _ENVELOPE.split(data)[1:]:
         message = email.message_from_bytes(part, policy=email.policy.default)
@@ -117,10 +117,10 @@ def decoded(data: bytes, declared: str | None = None) -> str:
 
 
 def marked_text(page: str) -> tuple[str, str]:
-    """The text of a page with the marks of `layout`, and its title element's text.
+    """Return the text of a page with the marks of `layout`, and its title element's text.
 
-    Scripts, styles and navigation are left out; blocks become paragraphs, table cells are
-    separated by a space. A broken page gives what a browser would show.
+    Scripts, styles and navigation are left out. Blocks become paragraphs; table cells are separated
+    by a space. A broken page is parsed as in a browser.
     """
     tree = LexborHTMLParser(page)
     tree.strip_tags(_DROPPED)

@@ -1,7 +1,7 @@
 """An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
 
-PostgreSQL has no BM25, and its parser reads "E-4312" as a negative number. So it is given texts as
-separate words, and a query computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75): the same
+PostgreSQL has no BM25, and its parser reads "E-4312" as a negative number. So texts are stored as
+separate words, and a query computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75). The same
 corpus gives the same hits in either store.
 """
 
@@ -126,7 +126,7 @@ class PostgresStore(Store):
         return [number for (number,) in self.run(sql, list(words), k, filtered, len(words))]
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
-        """Run a statement that takes a lock; RetrievalError `busy` if others keep it too long."""
+        """Run a statement that takes a lock; RetrievalError `busy` if others hold it too long."""
         from psycopg.errors import LockNotAvailable
 
         self.run("SELECT set_config('lock_timeout', ?, false)", f"{1000 * wait_s + 1:.0f}")

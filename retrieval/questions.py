@@ -1,7 +1,7 @@
-"""The words of a question to search for, and the earlier questions that it needs.
+"""The search words of a question, and the earlier questions that it needs.
 
 "And when is it?" names no subject without the question before it. A question that names its subject
-stays alone: else the last subject would be found beside the new one.
+is searched alone; otherwise the last subject would be found, too.
 """
 
 import re
@@ -29,7 +29,7 @@ _REFERRING = re.compile(
 def words_of(question: str) -> list[str]:
     """Return the words of a question to search for, each once, without function words.
 
-    In a small corpus "my" is rarer than "ferry", and would decide. They stay if they are all.
+    In a small corpus "my" is rarer than "ferry" and would dominate. If all are such, they stay.
     """
     words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
     return [word for word in words if word not in _FUNCTION_WORDS] or words
@@ -38,8 +38,8 @@ def words_of(question: str) -> list[str]:
 def in_context(question: str, earlier: Sequence[str]) -> str:
     """Return the question, after as many of the `earlier` ones (oldest first) as it needs.
 
-    It needs the one before it if it continues that ("and", "what about"), refers to something
-    ("it", "she") or has only function words; and that one may need its own before it.
+    It needs the one before if it continues that ("and", "what about"), refers to something ("it",
+    "she") or has only function words. That one may need its own before it.
     """
     texts = [question]
     for before in reversed(earlier):

@@ -1,9 +1,9 @@
-"""A process that reads documents within limits, so that no file harms the process that indexes.
+"""A process that reads documents within limits, so that no file harms the indexing process.
 
-A file may be made to take all memory or time of its parser, or to crash it, and no library is safe
-from that. So `python -m retrieval.reader` parses. For each line of JSON, `[path, known hash,
-seconds, words, largest]`, it writes one: {"content": hash, "pieces": chunks} or {"reason": why
-there are none}. It ends with its input, also in the middle of a file.
+A file may exhaust memory or time of its parser, or crash it, in any library. So `python -m
+retrieval.reader` parses. For each line of JSON, `[path, known hash, seconds, words, largest]`, it
+writes one: {"content": hash, "pieces": chunks} or {"reason": error}. It ends with its input, also
+in the middle of a file.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ Piece = tuple[str, str, int, int, int]
 
 
 MEMORY = 2**30
-"""Bytes that reading one file may take."""
+"""The most memory for reading one file, in bytes."""
 SECONDS, SECONDS_PER_MB = 20.0, 5.0
 """Time of the processor that it may take: at least, and for its size."""
 _WAITED = 4
@@ -44,11 +44,11 @@ _ENVIRONMENT = (
     "PATH PYTHONPATH PYTHONHOME PYTHONUTF8 VIRTUAL_ENV LANG LC_ALL LC_CTYPE "
     "HOME TMPDIR TEMP TMP SYSTEMROOT HF_HOME HF_HUB_OFFLINE"
 )
-"""The process gets no other variable: passwords are kept in them."""
+"""The process gets no other variable: they may hold passwords."""
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """The process, started with the first file and again after its death; a context, which ends it.
+    """The process, started with the first file and after each death; a context, which ends it.
 
     Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
     """
@@ -111,7 +111,7 @@ class Reader(AbstractContextManager["Reader"]):
 
 
 def _ask(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> bytes:
-    """Return the line that a process answers with; incomplete if it died or was too slow."""
+    """Return a process's line of answer; incomplete if it died or was too slow."""
     assert process.stdin is not None
     assert process.stdout is not None
     deadline = threading.Timer(_WAITED * seconds, process.kill)
@@ -155,7 +155,7 @@ def _read(name: str, known: str, seconds: float, words: int, largest: float) -> 
 
 
 def _limit(seconds: float) -> None:
-    """Have the system end this process after so many more seconds, and refuse it more memory."""
+    """Limit the process to `seconds` more of the processor, and its memory."""
     if resource is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         end = int(used.ru_utime + used.ru_stime + seconds) + 1
@@ -176,7 +176,7 @@ def _answer(line: str) -> str:
 def _end_with_input(*, now: bool) -> None:
     """Have the system end this process, or not, when its input is closed or written.
 
-    A thread could not: the parser may hold the interpreter. Meanwhile nobody writes.
+    A thread could not, as the parser may hold the interpreter. The parent does not write meanwhile.
     """
     if fcntl is not None and hasattr(os, "O_ASYNC"):
         flags = fcntl.fcntl(0, fcntl.F_GETFL)

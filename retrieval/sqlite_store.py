@@ -1,10 +1,9 @@
 """An index in a directory: one SQLite file, read by many processes and written by one.
 
-index.sqlite     files, chunks, places, full text and vectors, with a write-ahead log
-writer.lock      held while the index is updated
-kv/              see `kv_store`
+index.sqlite files, chunks, places, full text and vectors, with a write-ahead log writer.lock held
+while the index is updated kv/ see `kv_store`
 
-A reader has all vectors in memory, of which FAISS finds the nearest ones exactly.
+A reader has all vectors in memory; FAISS finds the nearest ones exactly.
 """
 
 import heapq
@@ -32,7 +31,7 @@ from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 log = logging.getLogger(__name__)
 
 _FILE = "index.sqlite"
-_LEAST_FREE = 2**20  # bytes, below which SQLite says many things
+_LEAST_FREE = 2**20  # bytes, below which SQLite has various errors
 _OURS = (f"{_FILE}*", "writer.lock", "kv", "kv/*", "kv/*/*")
 
 _SCHEMA = f"""

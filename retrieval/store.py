@@ -1,8 +1,8 @@
 """The tables of an index, and the SQL that reads and changes them in either database.
 
-A chunk is stored once, however many places it stands at, and a vector by its chunk's digest and the
-model that made it. Vectors are stored as they come; everything else changes in one transaction. An
-interrupted update leaves the index as it was, and the next one finds the finished vectors.
+A chunk is stored once for all its places, and a vector by its chunk's digest and its model. Vectors
+are stored as they are computed; everything else changes in one transaction. An interrupted update
+leaves the index unchanged, and the next one finds the finished vectors.
 """
 
 import heapq
@@ -73,7 +73,7 @@ Search = Literal["hybrid", "dense", "words"]
 """How chunks are chosen: see `Index.search`."""
 
 FORMAT = 4
-"""Of the tables; a store of another format is refused until it is rebuilt."""
+"""Version of the tables; a store of another format is refused until it is rebuilt."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS manifest (
@@ -145,8 +145,8 @@ class Store(ABC):
         """Return the ids of the `k` best chunks by their words (BM25), best first.
 
         The rarest words, in up to `FREQUENT` chunks together, select chunks. If no word is so rare,
-        the two rarest select the chunks that have both, up to 2 `FREQUENT`. All words count in the
-        score. If `filtered`, only chunks of half the words and half the best score are returned.
+        the two rarest select chunks with both, up to 2 `FREQUENT`. All words count in the score. If
+        `filtered`, only chunks with half the words and half the best score are returned.
         """
 
     def prepare_search(self, manifest: Manifest) -> None:  # noqa: B027 (SQLite has triggers)
@@ -302,9 +302,9 @@ class Store(ABC):
         *,
         last: bool,
     ) -> Manifest:
-        """Put files, delete those that are `gone`, and return the next snapshot's manifest.
+        """Store files, delete those that are `gone`, and return the next snapshot's manifest.
 
-        Every chunk's vector has been stored. The `last` commit deletes the vectors of no chunk.
+        Every chunk's vector is stored already. The `last` commit deletes vectors without a chunk.
         """
         self.flush()
         try:

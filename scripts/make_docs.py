@@ -47,7 +47,7 @@ def wire_page() -> str:
                 ("bytes of a frame's body, before and after decompression", frames.MAX_BODY),
                 ("the same during the handshake", connection.HANDSHAKE_LIMIT),
                 ("bytes from which on compression is tried", frames.COMPRESS_ABOVE + 1),
-                ("bytes of a text for people, of which the rest is cut off", MAX_LINE),
+                ("bytes of a text for people; the rest is cut off", MAX_LINE),
                 ("entries of an array", encoding.LONGEST_ARRAY),
                 ("sessions of one connection", connection.DEFAULT_MAX_SESSIONS),
                 ("closed sessions whose late messages are ignored", sessions.REMEMBERED_CLOSED),

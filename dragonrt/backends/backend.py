@@ -11,13 +11,13 @@ from dragonrt.side import KvType
 
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
-    """The forward was stopped on request; the sequence is as it was before the call."""
+    """The forward was stopped on request; the sequence is unchanged."""
 
 
 class Preemption:
-    """A flag that any thread may raise and a forward reads between its layers (DRAGON 4.2).
+    """A flag that any thread may set and a forward reads between its layers (DRAGON 4.2).
 
-    A request stays: a forward that has not begun yet is stopped as well.
+    A request stays: a forward that begins later is stopped as well.
     """
 
     def __init__(self) -> None:
@@ -25,17 +25,17 @@ class Preemption:
 
     @property
     def requested(self) -> bool:
-        """Return whether forwards that hold this flag are to stop."""
+        """Return whether forwards with this flag should stop."""
         return self._requested
 
     def request(self) -> None:
-        """Stop the forward that holds this flag at its next check."""
+        """Stop the forward with this flag at its next check."""
         self._requested = True
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What is known of a loaded model.
+    """The properties of a loaded model.
 
     Attributes:
         parameters: the number of weights.
@@ -45,7 +45,7 @@ class ModelInfo:
         context_length: the most tokens of a document and everything after it.
         device: cpu, cuda or mps.
         device_memory: bytes of the accelerator's own memory; None if it has none.
-        dtype: how weights are held: float32, bfloat16, float16, int8, int4, or mixed (a file's).
+        dtype: of the weights: float32, bfloat16, float16, int8, int4, or mixed (a file's).
         version: names the forward; another version gives other bits.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
@@ -71,13 +71,13 @@ class Tokenizer(Protocol):
     is_chat: bool  # whether there is a chat template
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, none added."""
+        """Return the tokens of a text, without added ones."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, special ones left out."""
+        """Return the text of tokens, without special ones."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Render messages up to where the answer begins. Raises ModelError for refused roles."""
+        """Render messages up to the start of the answer. Raises ModelError for invalid roles."""
 
 
 class Document(Protocol):
@@ -89,35 +89,35 @@ class Document(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Return the memory that it takes."""
+        """Return its memory in bytes."""
 
     @property
     def is_shared(self) -> bool:
         """Return whether rows read this memory instead of copying it."""
 
     def shared(self) -> "Document":
-        """Return the document in memory that rows share; itself if that is not possible."""
+        """Return the document in memory that rows share; itself if not possible."""
 
     def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """Return the arrays that a store keeps; `Backend.load` is the inverse."""
 
 
 class Rows(Protocol):
-    """The keys and values of rows: a document each, and behind it the tokens that all share.
+    """The keys and values of rows: a document each, followed by tokens that all rows share.
 
-    Rows have no length of their own: a Feed says where new tokens go. What lies behind is ignored
-    and overwritten, so a forward that is stopped leaves no trace.
+    Rows have no length: a Feed gives the place of new tokens. Tokens after that place are ignored
+    and overwritten, so a stopped forward leaves no trace.
     """
 
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` shared tokens and keep what is stored."""
+        """Allocate room for `tokens` shared tokens, keeping stored ones."""
 
     def document(self, row: int, length: int) -> Document:
         """Return a copy of the first `length` shared tokens of a row with an empty document."""
 
 
 class RowLogits(Protocol):
-    """The predictions after one token of every row. Stays where the model runs."""
+    """The predictions after one token of every row, in the memory of the model's device."""
 
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mixture of the rows' distributions [vocabulary]; weights are [rows]."""
@@ -129,18 +129,18 @@ class RowLogits(Protocol):
         """Return the probability of one token by each row: [rows]."""
 
     def hidden(self) -> NDArray[np.float32]:
-        """Return what the output layer read: [rows, hidden size]."""
+        """Return the input of the output layer: [rows, hidden size]."""
 
     def copy(self) -> "RowLogits":
-        """Return the same in memory of its own."""
+        """Return a copy in its own memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """New tokens of some rows, behind the first `length` shared ones.
+    """New tokens of some rows, after the first `length` shared ones.
 
-    `every`: the logits after each token are wanted, otherwise after the last. Tokens of a `prompt`
-    are always fed as such: a backend may compute them in another way, with other last bits.
+    `every`: return the logits after each token, otherwise after the last. Feed the tokens of a
+    `prompt` always as such: a backend may compute them in another way, with other last bits.
     """
 
     rows: Any
@@ -152,24 +152,24 @@ class Feed:
 
 
 class Backend(Protocol):
-    """One loaded model. For one thread, but for `info`, `tokenizer` and `load`."""
+    """One loaded model, used by one thread except for `info`, `tokenizer` and `load`."""
 
     @property
     def info(self) -> ModelInfo:
-        """Return what is known of the model."""
+        """Return the properties of the model."""
 
     @property
     def tokenizer(self) -> Tokenizer:
         """Return the model's tokenizer."""
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
-        """Return the document that was dumped as these arrays. Raises ModelError for others."""
+        """Return the document of dumped arrays. Raises ModelError for others."""
 
     def empty(self) -> Document:
-        """Return a document of no tokens."""
+        """Return a document without tokens."""
 
     def memory(self, documents: Sequence[Document], capacity: int) -> int:
-        """Return the most bytes that such rows take, beside documents that are shared."""
+        """Return the most bytes that such rows take, without shared documents."""
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.

@@ -1,4 +1,4 @@
-"""The memory that one side keeps for its sessions' keys and values: bounded, documents once."""
+"""The bounded memory of one side for its sessions' keys and values, with each document once."""
 
 import math
 import os
@@ -14,7 +14,7 @@ from dragonrt.wire.reasons import BusyError
 
 _SHARE = 4
 _RETRY_S = 1.0
-_UNKNOWN = 16 * 2**30  # bytes of a machine that does not say
+_UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -31,22 +31,22 @@ def usual_limit(device_memory: int | None) -> int:
 
 
 class Room:
-    """Bytes that are counted as long as this lives."""
+    """Bytes that are counted until this object is deleted."""
 
 
 class KvPool:
-    """Counts the memory of sessions from their beginning on: one under way never lacks room.
+    """Reserves the memory of sessions at their start, so that a running one never lacks room.
 
-    A document is in memory once, as long as any session reads it; memory is free the moment nothing
-    refers to it. May be used from several threads. The methods raise BusyError if there is no room
-    now, ModelError if there never will be: `beside` are documents that the same session reads, too.
+    A document is in memory once, while any session reads it. Memory is free as soon as nothing
+    refers to it. Thread-safe. The methods raise BusyError if there is no room now, ModelError if
+    there never will be; `beside` are the session's other documents.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
         """`limit` is in bytes."""
         self.limit = limit
         self.used = 0
-        # Memory is given back in any thread, and in the midst of anything.
+        # Memory is freed in any thread, at any point.
         self._lock = threading.RLock()
         self._documents: weakref.WeakValueDictionary[str, Document] = weakref.WeakValueDictionary()
 
@@ -55,9 +55,9 @@ class KvPool:
         return self._documents.get(name)
 
     def keep(self, name: str, document: Document, beside: Sequence[Document] = ()) -> Document:
-        """Return the same document as sessions share it, as long as any refers to it.
+        """Return the document that sessions share under that name, while any refers to it.
 
-        Where memory cannot be shared it is counted with each session that copies it.
+        If memory cannot be shared, each session's copy is counted.
         """
         document = document.shared()
         with self._lock:
@@ -68,7 +68,7 @@ class KvPool:
             return document
 
     def room(self, size: int, beside: Sequence[Document] = ()) -> Room:
-        """Return so many bytes."""
+        """Reserve `size` bytes."""
         room = Room()
         self._take(room, size, beside)
         return room

@@ -16,7 +16,7 @@ from dragonrt.side import Precision, TorchDevice
 class LanguageModel:
     """A decoder-only model and its tokenizer, with the name that it was loaded by.
 
-    The attributes are those of `ModelInfo`; `prompt` is how documents and questions are written.
+    The attributes are those of `ModelInfo`; `prompt` formats documents and questions.
     """
 
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
@@ -58,13 +58,13 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """Return what stored KV depends on: checkpoint, precision, forward and prompt."""
+        """Return the hash that stored KV depends on: checkpoint, precision, forward, prompt."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
 
     @property
     def refusal(self) -> int | None:
-        """Return the first token of what the model says if it knows no answer, if known."""
+        """Return the first token of the model's refusal if it finds no answer, if known."""
         refusal = self.prompt.template.refusal
         return self.encode(refusal)[0] if refusal else None
 
@@ -79,11 +79,11 @@ class LanguageModel:
         return (*self.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, none added."""
+        """Return the tokens of a text, without added ones."""
         return self.backend.tokenizer.encode(text)
 
     def decode(self, tokens: Tokens[int]) -> str:
-        """Return the text of tokens, special ones left out."""
+        """Return the text of tokens, without special ones."""
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:

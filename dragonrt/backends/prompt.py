@@ -1,7 +1,7 @@
-"""Turns a document and a question into the text that a model reads.
+"""Formats a document and a question as the model's prompt.
 
-The document comes first and its text does not depend on the question, so its keys and values can be
-computed before any question is known. Everything else is the question part, shared by all rows.
+The document comes first and does not depend on the question, so its keys and values can be computed
+in advance. The rest is the question part, shared by all rows.
 """
 
 import tomllib
@@ -16,7 +16,7 @@ from retrieval.files import read_text
 Turn = tuple[str, str]  # an earlier question and its answer
 
 _DOCUMENT, _QUESTION = "{document}", "{question}"
-# Stands for the document while a chat template is rendered; no template contains it.
+# Placeholder of the document in a rendered chat template; no template contains it.
 _PLACEHOLDER = "\u241edocument\u241e"
 
 
@@ -25,10 +25,10 @@ class PromptTemplate:
     """The words around a document and a question.
 
     Attributes:
-        user: the first message, with {document} and then {question} in it. Later questions repeat
-            what stands behind {document}.
+        user: the first message, with {document}, then {question}. Later questions repeat the part
+            after {document}.
         system: the system message of a chat model.
-        refusal: what the model answers if the document has no answer; empty if that is not known.
+        refusal: the model's answer if the document has none; empty if unknown.
         stops: strings that end an answer, beside the model's own stop tokens.
     """
 
@@ -44,12 +44,12 @@ class PromptTemplate:
 
     @property
     def gap(self) -> str:
-        """Return the white space behind the document."""
+        """Return the white space after the document."""
         behind = self.user.partition(_DOCUMENT)[2]
         return behind[: len(behind) - len(behind.lstrip())]
 
     def asked(self, question: str, instructions: str = "") -> str:
-        """Return the instructions, if any, and what stands behind the gap, with the question."""
+        """Return the instructions, if any, and the text after the gap with the question."""
         behind = self.user.partition(_DOCUMENT)[2].lstrip()
         before = f"{instructions}\n\n" if instructions else ""
         return f"{before}{behind}".replace(_QUESTION, question, 1)
@@ -102,7 +102,7 @@ class PlainPrompt:
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Render the document without its title, for the bundled models never saw one."""
+        """Render the document without its title: the bundled models were trained so."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
@@ -126,7 +126,7 @@ class ChatPrompt:
         return f"{before}{text}" if is_titled else f"{before}{title}\n{text}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Render the chat template behind the document, up to where the answer begins."""
+        """Render the chat template after the document, up to the start of the answer."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after
 
@@ -150,7 +150,7 @@ class ChatPrompt:
 
 
 PromptFormat = PlainPrompt | ChatPrompt
-"""A model's prompt, cut in two: the document's text, and the text of the question behind it."""
+"""A model's prompt in two parts: the document's text, and the question's text after it."""
 
 
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:

@@ -1,4 +1,4 @@
-"""A model's predictions along a text: all that knows of cache, prefixes and rows (SPEC 1)."""
+"""A model's predictions along a text: with its cache, prefixes and rows (SPEC 1)."""
 
 import math
 import threading
@@ -15,13 +15,13 @@ from dragonrt.backends.backend import Preemption, RowLogits
 from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 
 REMEMBERED_WEIGHINGS = 8
-"""Weighings kept for prefixes that a rollback may come back to."""
+"""Weights kept for prefixes, in case of a rollback."""
 
 LONGEST_RUN = 256
-"""Tokens without a prediction that are fed together with others; more are fed by themselves."""
+"""The most tokens without a prediction that one forward shares with others."""
 
 SUREST = 1 - 1e-6
-"""No row is surer than that of not knowing: its weight stays above 0."""
+"""The largest probability of a refusal: keeps a row's weight above 0."""
 
 Relevances = NDArray[np.float64]
 """Document relevances [rows], already divided by their temperature."""
@@ -29,11 +29,10 @@ Relevances = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The documents' relevances, computed anew every `every` tokens (0: never) by `again`.
+    """The documents' relevances, recomputed by `again` after every `every` tokens (0: never).
 
-    They depend on the text alone, so rollbacks cannot change what is drafted (SPEC section 0).
-    `refusal` is the token that begins the model's words for not knowing, if it has any; `doubt`
-    is how much they count against a row.
+    They depend only on the text, so rollbacks cannot change drafts (SPEC section 0). `refusal` is
+    the first token of the model's refusal, if known; `doubt` is its weight against a row.
     """
 
     initial: Relevances
@@ -43,7 +42,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return what to add to relevances, by the prompt's logits: doubt * log(1 - P(refusal))."""
+        """Return the change of relevances by the prompt's logits: doubt * log(1 - P(refusal))."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -73,7 +72,7 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    Nothing is computed before it is asked for, and nothing twice.
+    Values are computed at first use, once.
     """
 
     def __init__(self, rows: RowLogits, weigh: Callable[[], RowWeights]) -> None:
@@ -96,7 +95,7 @@ class Mixture:
 
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
-        """Return what the output layer read [hidden], the rows weighed like distributions."""
+        """Return the input of the output layer [hidden], mixed with the rows' weights."""
         hidden: NDArray[np.float32] = (self.weights @ self._rows.hidden()).astype(np.float32)
         return hidden
 
@@ -119,9 +118,8 @@ class Mixture:
 class Reader:
     """The KV cache of one text, for the thread that runs the model.
 
-    Texts go on from a prompt and are named by the hashes of their prefixes. With `in_blocks`
-    several tokens are fed in one forward, otherwise one by one: not every machine computes the
-    same bits for a block.
+    Texts continue a prompt and are named by the hashes of their prefixes. If `in_blocks`, several
+    tokens are fed in one forward, otherwise one: some machines compute other bits for a block.
     """
 
     def __init__(
@@ -172,7 +170,7 @@ class Reader:
         in_blocks: bool = True,
         preemption: Preemption | None = None,
     ) -> Reading[Self]:
-        """Read a prompt; return the reader behind it. Rows weigh the same without `weighing`."""
+        """Read a prompt; return the reader after it. Without `weighing` rows weigh the same."""
         after = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
         return cls(rows, prompt[-1], after[0].copy(), weighing, start, in_blocks=in_blocks)
@@ -184,7 +182,7 @@ class Reader:
 
     @property
     def relevance(self) -> float:
-        """Return h̃ of the documents as they were found."""
+        """Return h̃ of the documents as retrieved."""
         return self._initial.relevance
 
     def read(
@@ -203,8 +201,8 @@ class Reader:
         tokens, hashes = list(tokens), list(hashes)
         if self._rows.length < self._prompt_length or (first == 0 and self._prompt is None):
             self._rows.truncate(self._prompt_length - 1)
-            said = yield Extension(self._rows, [self._last], False, preemption, prompt=True)
-            self._prompt = said[0].copy()
+            logits = yield Extension(self._rows, [self._last], False, preemption, prompt=True)
+            self._prompt = logits[0].copy()
         keep = self.kept(hashes, first)
         self._rows.truncate(self._prompt_length + keep)
         self._hashes = hashes
@@ -215,9 +213,9 @@ class Reader:
         after = {} if self._prompt is None else {0: self._prompt}
         size = max(len(tokens) - keep, 1) if self.in_blocks else 1
         for start in range(keep, len(tokens), size):
-            said = yield Extension(self._rows, tokens[start : start + size], True, preemption)
-            after.update(enumerate(said, start + 1))
-        if first:  # where answers go on; [rows, vocabulary] is much to keep for who begins again
+            logits = yield Extension(self._rows, tokens[start : start + size], True, preemption)
+            after.update(enumerate(logits, start + 1))
+        if first:  # [rows, vocabulary] is large, and needed only to start over
             self._prompt = None
         return [
             Mixture(after[length], partial(self._weigh, tokens, hashes, length))
@@ -225,7 +223,7 @@ class Reader:
         ]
 
     def kept(self, hashes: Tokens[int], first: int) -> int:
-        """Return how many tokens of the text with these hashes `read` would not feed again."""
+        """Return how many tokens of the text with these hashes `read` need not feed again."""
         length = max(0, min(self._rows.length - self._prompt_length, len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

@@ -1,8 +1,8 @@
 """Rows, one per document, that share their newest tokens (SPEC section 1), and their forwards.
 
-A reading is a generator: it yields the Extensions that it needs, is sent their logits, and returns
-its result (`Reader.reading`, `reading_prompt`). In a Batch each forward advances every reading by a
-piece; others join and leave between two forwards. A batch belongs to the model's thread.
+A reading is a generator: it yields Extensions, receives their logits, and returns its result
+(`Reader.reading`, `reading_prompt`). In a Batch each forward advances every reading by a piece.
+Readings join and leave between two forwards. A batch belongs to the model's thread.
 """
 
 from collections.abc import Callable, Generator
@@ -84,7 +84,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Tokens to append to a sequence. Without `every` only the last one's logits are wanted.
+    """Tokens to append to a sequence. Without `every` only the last one's logits are returned.
 
     A `prompt` is read faster, with other last bits than the same tokens have in an answer.
     """
@@ -101,10 +101,10 @@ Extended = list[RowLogits] | Preempted | ModelError
 
 
 Reading = Generator[Extension, list[RowLogits], T]
-"""Yields what is to be read next; ModelError and Preempted are thrown in."""
+"""Yields the next extension; ModelError and Preempted are thrown in."""
 
 Done = Callable[[T | BaseException], None]
-"""Is called with a reading's result or error. It must not raise."""
+"""Receives a reading's result or error. It must not raise."""
 
 
 class Batch:
@@ -123,10 +123,10 @@ class Batch:
             self._tasks.append(task)
 
     def step(self, piece: int = PIECE) -> None:
-        """Run one forward for all readings, and then what follows from it.
+        """Run one forward for all readings, then resume them.
 
-        Of the readings that want more than `piece` rows times tokens, the one that has waited
-        longest gets so many: so nobody waits for a long text. Preempted ones leave at once.
+        Of the readings with more than `piece` rows times tokens, only the longest waiting one gets
+        `piece`, so that long texts do not delay others. Preempted ones leave at once.
         """
         short: list[Task] = []
         long: list[Task] = []
@@ -141,7 +141,7 @@ class Batch:
         if ready := short + long[:1]:
             try:
                 advance(ready, piece)
-            except BaseException as error:  # it belongs to all who share the forward
+            except BaseException as error:  # raised in all readings that share the forward
                 for task in ready:
                     task.resume(error)
         self._tasks = [task for task in self._tasks if not task.is_done]
@@ -197,7 +197,7 @@ class Task:
             self._done(stop.value)
         except (Preempted, DragonError) as error:
             self._done(error.with_traceback(None))  # whose frames would keep the KV for a while
-        except BaseException as error:  # it belongs to who wants the reading
+        except BaseException as error:  # passed to the caller of the reading
             self._done(error)
         else:
             self._begin(extension)
@@ -207,14 +207,14 @@ class Task:
         try:
             sequence.check(extension.tokens)
             sequence.kv.reserve(sequence.length + len(extension.tokens))
-        except Exception as error:  # it belongs to the reading
+        except Exception as error:  # raised in the reading
             self.resume(error)
         else:
             self.extension, self._logits, self._read, self.is_done = extension, [], 0, False
 
 
 def advance(tasks: Tokens[Task], piece: int) -> None:
-    """Run one forward of a model: each reading gains at most so many rows times tokens."""
+    """Run one forward of a model: each reading advances by at most `piece` rows times tokens."""
     backend = tasks[0].extension.sequence.backend
     results = backend.forward([task.feed(piece) for task in tasks])
     for task, logits in zip(tasks, results, strict=True):
@@ -222,7 +222,7 @@ def advance(tasks: Tokens[Task], piece: int) -> None:
 
 
 def read_alone(reading: Reading[T]) -> T:
-    """Return the result of a reading, in forwards of its own. Raises what it raises."""
+    """Return the result of a reading, in its own forwards. Raises its exception."""
     found: list[T | BaseException] = []
     batch = Batch()
     batch.add(reading, found.append)

@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-A setting comes from its flag, else from the environment (DRAGONRT_<OPTION>), else from a TOML file
-with one table per command, else it has its default. What a user can mend is one line on stderr.
+A setting comes from its flag, else the environment (DRAGONRT_<OPTION>), else a TOML file with one
+table per command, else its default. An error that the user can fix is one line on stderr.
 """
 
 import logging
@@ -66,7 +66,7 @@ ENVIRONMENT = EnvironmentVariables()
 
 
 class Help(DefaultFormatter):
-    """Prints the panels that are needed daily; all of them for --help-all."""
+    """Prints the panels for daily use; all of them for --help-all."""
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
         if EVERYTHING in sys.argv or panel.title in ("Commands", "Arguments", DAILY):
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def run(commands: App) -> NoReturn:
-    """Run the command of sys.argv and exit: 1 for what went wrong, 2 for a wrong call."""
+    """Run the command of sys.argv and exit: 1 for an error, 2 for wrong usage."""
     try:
         sys.exit(commands(sys.argv[1:], exit_on_error=False, print_error=False))
     except UnusedCliTokensError as error:

@@ -45,7 +45,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.s
     without=("rebuild", "tls"),
 )
 class CloudOptions:
-    """What a cloud answers with, where it listens, and how much it takes on."""
+    """What a cloud answers with, where it listens, and its limits."""
 
 
 @derived(
@@ -53,7 +53,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """What a device answers with, and how it reaches the hosts that it is told."""
+    """What a device answers with, and how it reaches the given hosts."""
 
 
 @derived(
@@ -82,7 +82,7 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """How an answer comes about, in whatever mode."""
+    """The settings of an answer, for all modes."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:
@@ -163,7 +163,7 @@ class _Chosen:
         worker: Sequence[str],
         hosts: Sequence[str],
     ) -> "_Chosen":
-        """Return what the options say. Raises DragonError before anything is loaded."""
+        """Return the settings in the options. Raises DragonError before anything is loaded."""
         if mode not in MODES:
             raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
         values: dict[str, Any] = given(answers)
@@ -180,10 +180,10 @@ class _Chosen:
     def load(
         self, side: SideSettings
     ) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
-        """Load the model and the documents, and return them with the printer of notices.
+        """Load the model and the documents; return them with the printer of notices.
 
-        The other sides are dialled once before the documents are indexed, which may take long. The
-        notices of that are not printed again.
+        The other sides are dialled once before the documents are indexed, which may take long.
+        Their notices are not printed again.
         """
         from dragonrt.node import main as programs
 
@@ -244,7 +244,7 @@ def serve(
     worker: Workers = (),
     stop: Stops = (),
 ) -> None:
-    """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
+    """Serve a device over HTTP: OpenAI's API, and a page."""
     served = settings(HttpSettings, http)
     chosen = _Chosen.of(mode, own, answers, worker, host)
     check_libraries()
@@ -261,7 +261,7 @@ def serve(
 
 
 def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
-    """Look at everything an answer needs; exit code 1 if something has to be mended."""
+    """Check everything an answer needs; exit code 1 if something has to be fixed."""
     from dragonrt.node.diagnosis import diagnose
 
     reached = settings(NetworkSettings, own)

@@ -20,7 +20,7 @@ _lines = logging.getLogger("dragonrt.cli")
 
 
 def say(line: str, style: str | None = None) -> None:
-    """Print a line on stderr as it is; if the log is JSON, log it."""
+    """Print a line on stderr unchanged; if the log is JSON, log it."""
     if _lines.handlers:
         _lines.log(LEVELS[style], line)
     else:
@@ -60,9 +60,9 @@ class JsonLines(Lines):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Log to stderr; with `as_json` the lines of `say` are logged, too.
+    """Log to stderr; with `as_json` also log the lines of `say`.
 
-    `level` is the program's own: libraries log what passes through them, documents and answers.
+    `level` is the program's own: libraries log documents and answers.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else Lines("%(levelname)s %(name)s: %(message)s"))

@@ -31,7 +31,7 @@ class DemoOptions:
 
 @derived({DragonSettings: "Both sides together"})
 class TogetherOptions:
-    """How both sides come to one text."""
+    """How both sides decide one text."""
 
 
 def demo(
@@ -67,7 +67,7 @@ def demo(
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """What the device answers with, and where it finds the cloud."""
+    """What the device answers with, and the address of the cloud."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")
@@ -94,7 +94,7 @@ def latency(
         Path, option("Writes latency.csv and latency.png there.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
-    """Ask the same questions over slower and slower links, by four methods.
+    """Ask the same questions at increasing round-trip times, by four methods.
 
     Without --host a second process on this machine is the cloud.
     """

@@ -1,4 +1,4 @@
-"""`dragonrt index` and `dragonrt profile`: work done once, so that answers come fast."""
+"""`dragonrt index` and `dragonrt profile`: work done in advance, for faster answers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ def index(
     kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
     options: IndexOptions | None = None,
 ) -> None:
-    """Index documents: text and embeddings. Only what changed costs anything."""
+    """Index documents: text and embeddings. Only changed text is embedded again."""
     side = settings(SideSettings, options, side="device", documents=tuple(documents))
     loaded = load_model(side) if kv else None
     index_documents(side)
@@ -58,7 +58,7 @@ def profile(
     rows: Annotated[int, option("Documents decoded at the same time.", default="2", low=1)] = 2,
     runs: Annotated[int, option("Times the context is filled.", default="3", low=1)] = 3,
 ) -> None:
-    """Measure how long this machine takes per token; later answers are scheduled by it."""
+    """Measure this machine's time per token, which the scheduler of later answers uses."""
     side = settings(SideSettings, model, side="device")
 
     from dragonrt.node.host_profile import DOCUMENT_TOKENS, measure, save_profile

@@ -1,4 +1,4 @@
-"""`dragonrt keys`: the shared key, or certificates, made here and brought to the other machine."""
+"""`dragonrt keys`: make the shared key or certificates, and copy the key to the other machine."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def new(
     ] = (),
     days: Annotated[int, option("How long it is good.", default=f"{DAYS}", low=1)] = DAYS,
 ) -> None:
-    """Make a key, or with --tls certificates, that nobody else can read."""
+    """Make a key, or certificates with --tls, that only their owner can read."""
     import socket
 
     from dragonrt.link.authority import make_certificates
@@ -65,7 +65,7 @@ def new(
 
 @keys.command
 def show(file: File = KEY) -> None:
-    """Show a key as a QR code and as a line to type; who sees it has it."""
+    """Show a key as a QR code and as a line to type. Keep it secret."""
     import segno
 
     from dragonrt.link.shared_key import read_key, renewal
@@ -83,7 +83,7 @@ def show(file: File = KEY) -> None:
 
 @keys.command
 def enter(file: File = KEY) -> None:
-    """Type or paste the line that `keys show` shows on the other machine."""
+    """Type or paste the line of `keys show` on the other machine."""
     from dragonrt.link.shared_key import parse_key, write_secret
 
     if sys.stdin.isatty():

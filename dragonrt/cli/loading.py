@@ -24,14 +24,14 @@ LINE_EVERY_S = 10.0
 
 
 class Counting(Protocol):
-    """Shows how much is done of how much, and of what."""
+    """Shows the amount done, the total, and the current item."""
 
     def __call__(self, done: int, total: int, of: str = "") -> None: ...
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Counting]:
-    """Yield what shows progress and the time left: a bar on a terminal, else a line at times."""
+    """Yield a display of progress and time left: a bar on a terminal, else occasional lines."""
     bar = Progress(
         TextColumn(what),
         BarColumn(),
@@ -86,7 +86,7 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 
 def chosen_model(name: str | None = None) -> str:
-    """Return the name of the model to load; print how to get a real one if there is only a toy."""
+    """Return the name of the model to load; print how to get a real one if only a toy exists."""
     if name not in (None, bundled.DEFAULT_MODEL):
         return name
     found = bundled.default_model()
@@ -99,7 +99,7 @@ def chosen_model(name: str | None = None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Bring a side's index up to date, if it has documents; print what that did."""
+    """Update a side's index, if it has documents, and print the result."""
     from dragonrt.node.process import update_index
     from retrieval.documents import SUFFIXES
 
@@ -125,7 +125,7 @@ def index(
 
 
 def say_report(report: "Report | DragonError") -> None:
-    """Print what an update of the index did, or why there was none."""
+    """Print the report of an index update, or the reason of its failure."""
     if isinstance(report, DragonError):
         say(str(report), "yellow")
         return

@@ -17,7 +17,7 @@ from dragonrt.settings import Entry, assemble, entries
 T = TypeVar("T")
 
 DAILY = "Options"
-"""The panel of what is needed daily: the short help has no other."""
+"""The panel of options for daily use, the only one of the short help."""
 NETWORK = "Network"
 LINK = "Emulated link"
 
@@ -49,7 +49,7 @@ def option(
 
 @functools.cache
 def group(panel: str) -> Group:
-    """Return the panel of that title; they stand in the order in which they are first named."""
+    """Return the panel of that title; panels are ordered by their first use."""
     return Group(panel, sort_key=next(_ORDER))
 
 
@@ -103,7 +103,7 @@ def given(options: Any) -> dict[str, Any]:
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
     """Return the settings of one of the classes that the options are derived from.
 
-    Raises SettingError for what does not fit.
+    Raises SettingError for invalid values.
     """
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, fixed | {n: each for n, each in given(options).items() if n in known})

@@ -1,6 +1,6 @@
 """The sources of settings beside flags: the environment, and a TOML file.
 
-The file has one table per command; keys are as the options are called.
+The file has one table per command; keys are the names of options.
 """
 
 import os
@@ -21,11 +21,11 @@ PREFIX = "DRAGONRT_"
 
 
 class SettingsError(DragonError):
-    """A settings file that cannot be read, or a name of something that does not exist."""
+    """A settings file that cannot be read, or has an unknown name."""
 
 
 class EnvironmentVariables(Env):
-    """Reads variables that are called as the options are."""
+    """Reads the environment variables named like the options."""
 
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
@@ -33,14 +33,14 @@ class EnvironmentVariables(Env):
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         for flag in (name for each in arguments for name in each.negatives):
             variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
-            if variable in os.environ:  # the library would take its value for the flag's itself
+            if variable in os.environ:  # the library would read its value as the flag's
                 right = variable.replace("_NO_", "_", 1)
                 raise SettingsError(f"{variable} is no setting: write {right}=false")
         super().__call__(app, commands, arguments)
 
 
 class SettingsFile(Dict):
-    """Reads the table of the command that is run."""
+    """Reads the table of the running command."""
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
@@ -77,7 +77,7 @@ class SettingsFile(Dict):
 
 
 def _check_value(where: str, value: Any, hints: tuple[Any, ...]) -> None:
-    """Reject what the library would take for something else."""
+    """Reject values that the library would misread."""
     several = get_origin(hints[0]) is list or any(get_origin(each) is tuple for each in hints)
     if isinstance(value, dict) or (isinstance(value, list) and not several):
         raise SettingsError(f"{where} must be a single value")

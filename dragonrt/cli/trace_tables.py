@@ -1,4 +1,4 @@
-"""`dragonrt trace`: what happened, from the files that --trace wrote."""
+"""`dragonrt trace`: reports of the files that --trace wrote."""
 
 import json
 from pathlib import Path
@@ -201,7 +201,7 @@ def _answers(report: dict[str, Any]) -> "Table":
 
 
 def _decided(report: dict[str, Any]) -> str:
-    """Return the tokens that this side decided; one that verifies blocks decides none."""
+    """Return the number of tokens that this side decided; "-" if it verifies blocks."""
     verifies = report["verified"] and not report["blocks"]
     return MISSING if verifies and not report["tokens"] else str(report["tokens"])
 

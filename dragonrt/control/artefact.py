@@ -1,4 +1,4 @@
-"""Something trained: weights in `NAME.safetensors`, and what they mean in `NAME.json`.
+"""A trained artefact: weights in `NAME.safetensors`, and their meaning in `NAME.json`.
 
 `scripts/train` writes the two files.
 """
@@ -29,7 +29,7 @@ def files(path: Path) -> tuple[Path, Path]:
 
 
 def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
-    """Return what `read` makes of the finite float32 arrays and the record in the files.
+    """Return the result of `read` on the finite float32 arrays and the record in the files.
 
     Raises ControlError for wrong files, and for a ValueError, KeyError or TypeError of `read`.
     """

@@ -13,17 +13,17 @@ from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
 from dragonrt.errors import ControlError
 
-_NONE_YET = -1.0  # so that an answer's beginning is told from tokens that were certain
-_FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations
+_NONE_YET = -1.0  # distinguishes an answer's beginning from certain tokens
+_FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How states become inputs of the network, and its outputs actions.
+    """The network's inputs for a state, and the actions of its outputs.
 
-    Outputs go through the lengths and, for each, through the resolutions. The inputs are the newest
-    `confidences` confidences (-1 where there is none yet), the next one's and the natural logarithm
-    of the rate, standardized.
+    Outputs are ordered by length, then resolution. The inputs are the newest `confidences`
+    confidences (-1 if there are fewer), the next one's and the natural logarithm of the rate,
+    standardized.
     """
 
     lengths: tuple[int, ...]
@@ -102,7 +102,7 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str) -> Controller:
-    """Return the controller of a specification. Raises ControlError if it is none."""
+    """Return the controller of a specification. Raises ControlError if it is invalid."""
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
         known = spec in bundled.controllers()

@@ -1,7 +1,7 @@
-"""What a controller sees and decides, and the two baselines (SPEC 2, "Adaptive control"; QSV IV).
+"""A controller's state and action, and two baselines (SPEC 2, "Adaptive control"; QSV IV).
 
-It is asked at each block's first token, after the draft model's forward, before anything is drawn.
-It is a pure function of the state, so there is nothing to roll back.
+It chooses at each block's first token, after the draft model's forward and before sampling. It is a
+pure function of the state, so there is nothing to roll back.
 """
 
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What is known when a block is to be drafted.
+    """The state before a block is drafted.
 
     Attributes:
         confidences: the probability that the draft model, after the sampler and before the codec,
-            gave to each of the newest tokens that a distribution was drafted for, newest last.
-            The token behind a block that was accepted wholly is none of them.
+            gave to each of the newest tokens with a distribution, newest last. It excludes the
+            token after a wholly accepted block.
         next_confidence: the draft model's largest probability for the block's first token, before
-            the sampler. That token is drafted whatever is decided.
+            the sampler. That token is drafted in any case.
         rate: the uplink's in bit/s now, infinite if nothing limits it.
         accepted, drafted: of the block before, up to its first rejected token; 0 before the first.
     """
@@ -55,7 +55,7 @@ class Controller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """The same action always."""
+    """Always the same action."""
 
     action: Action
 
@@ -65,7 +65,7 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """One token more after a block accepted wholly, else as many as were accepted (QSV V-A)."""
+    """One token more after a wholly accepted block, else the number of accepted ones (QSV V-A)."""
 
     resolution: int
 
@@ -74,7 +74,7 @@ class Heuristic:
 
     def choose(self, state: ControlState) -> Action:
         if state.drafted == 0:
-            length = 4  # before it has seen a verdict
+            length = 4  # before the first verdict
         elif state.accepted == state.drafted:
             length = state.drafted + 1
         else:

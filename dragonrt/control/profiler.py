@@ -11,18 +11,18 @@ SMOOTHING = 0.1
 """ζ: the weight of the newest sample in every moving average."""
 
 ANCHORS = 3
-"""Real forwards of an answer whose mean delay sets the intercept k_c, which is frozen then."""
+"""Forwards of an answer whose mean delay sets the intercept k_c; later ones do not change it."""
 
 PRIOR_STEP = 16
-"""What is known of the slope before an answer weighs like a sample at this step of it."""
+"""The prior of the slope has the weight of a sample at this step of an answer."""
 
 
 @dataclass(slots=True)
 class DecodeProfile:
     """The decoding delay of one draft: ĉ(t) = (k_a / k_b)·t + k_c seconds.
 
-    In an answer t is the draft's step, the tokens that the answer has before it. An offline profile
-    is measured over whole contexts, and counts t from their beginning: see `behind`.
+    In an answer t is the draft's step, the number of tokens before it. An offline profile is
+    measured over whole contexts, and t counts from their beginning: see `behind`.
     """
 
     k_a: float
@@ -42,9 +42,9 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """Return the same line, t counted from the end of `context` tokens.
+        """Return the same line, with t counted from the end of `context` tokens.
 
-        Its slope weighs as PRIOR_STEP says, however long the contexts that it was measured on.
+        Its slope has the weight of PRIOR_STEP, however long the measured contexts.
         """
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
@@ -61,8 +61,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of both sides' decoding delays, equal on both sides.
 
-    The first ANCHORS samples of an answer move a side's line, its slope kept, to where they lie:
-    the machine may be under another load than when it was profiled, and it may never have been.
+    The first ANCHORS samples of an answer shift a side's line and keep its slope. The load may have
+    changed since the profile, or there is none.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Estimates:
         self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
-        """Return the line along which drafts of `side` are expected, if any is known."""
+        """Return the expected line of drafts of `side`, if known."""
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
@@ -90,7 +90,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return what the scheduler needs after a step. An unknown side is as fast as the other."""
+        """Return the scheduler's input after a step. An unknown side is as fast as the other."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -101,9 +101,9 @@ class Estimates:
 class RoundTrip:
     """One side's measurement of the round trip, from the times that messages carry.
 
-    Each message has two in microseconds since its side began: when it was sent, and an echo, the
-    newest time of the other side plus how long it was held here. So no clocks are compared.
-    `seconds` is the newest round trip, None before the first echo.
+    A message has two times in microseconds since its side began: when it was sent, and an echo, the
+    other side's newest time plus its hold here. So clocks are not compared. `seconds` is the newest
+    round trip, None before the first echo.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class RoundTrip:
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return the two times of a message that leaves now; an echo of 0 is none."""
+        """Return the two times of a message that is sent now; an echo of 0 is none."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -128,7 +128,7 @@ class RoundTrip:
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)
-        if 0 < echo_us <= elapsed_us:  # what cannot be true is no sample
+        if 0 < echo_us <= elapsed_us:  # ignore impossible samples
             self.seconds = (elapsed_us - echo_us) / 1e6
 
     def _elapsed_us(self, now: float) -> int:

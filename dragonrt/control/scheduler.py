@@ -12,7 +12,7 @@ from dragonrt.side import Side, other
 
 
 class Aggregator(StrEnum):
-    """Who aggregates: the values of `--aggregator`."""
+    """Which side aggregates: the values of `--aggregator`."""
 
     BOTH = "both"
     GREEDY = "greedy"
@@ -22,13 +22,13 @@ class Aggregator(StrEnum):
     SYNC = "sync"
 
     def first(self) -> Side:
-        """Return the side that decides step 0 where one side decides."""
+        """Return the side that decides step 0, if one side decides."""
         return "cloud" if self is Aggregator.CLOUD else "device"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the scheduler knows of the current step: seconds, and acceptance rates in [0, 1]."""
+    """The scheduler's input at a step: seconds, and acceptance rates in [0, 1]."""
 
     decode_s: dict[Side, float]
     acceptance: dict[Side, float]

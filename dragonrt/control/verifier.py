@@ -47,8 +47,8 @@ class Verifier:
 
     Attributes:
         weight: w, float32 [features].
-        threshold: τ; of a lower probability a token is expected to be rejected by the target.
-        ratio: λ of the labels; only a sprinter has one.
+        threshold: τ; below this probability a token is expected to be rejected by the target.
+        ratio: λ of the labels; only for a sprinter.
         trained_on: its training data, and its scores on held-out text.
     """
 
@@ -64,7 +64,7 @@ class Verifier:
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
-        """Predict the probability that `token`, drafted from `q` [V], is one to keep.
+        """Predict the probability that `token`, drafted from `q` [V], is accepted.
 
         `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
         distribution before any sampler.
@@ -110,7 +110,7 @@ class Verifier:
 
     @classmethod
     def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """Return the verifier of this kind for these models, trained here or else bundled.
+        """Return the verifier of this kind for these models, trained locally or else bundled.
 
         Raises ControlError if there is none.
         """
@@ -127,11 +127,11 @@ class Verifier:
 
 
 def trained_verifiers() -> Path:
-    """Return the directory of the verifiers that were trained here."""
+    """Return the directory of locally trained verifiers."""
     return Path(platformdirs.user_data_dir("dragonrt")) / "verifiers"
 
 
 def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:
     """Return q(x), ln q(x) and max q of a token x drafted from `q` [V], in float32."""
-    probability = max(float(q[token]), 1e-12)  # of which there is a logarithm
+    probability = max(float(q[token]), 1e-12)  # avoids log 0
     return np.array((probability, math.log(probability), q.max()), np.float32)

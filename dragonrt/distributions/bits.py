@@ -4,7 +4,7 @@ from dragonrt.errors import CodecError
 
 
 class BitWriter:
-    """Fields of given widths, one after the other, behind the bytes of `header`."""
+    """Writes fields of given widths, one after the other, after the bytes of `header`."""
 
     def __init__(self, header: bytes = b"") -> None:
         self._whole = bytearray(header)
@@ -32,14 +32,14 @@ class BitWriter:
         self._whole += data
 
     def to_bytes(self) -> bytes:
-        """What has been written, with zero bits up to a whole byte."""
+        """Return what has been written, with zero bits up to a whole byte."""
         if not self._tail_bits:
             return bytes(self._whole)
         return bytes(self._whole) + bytes((self._tail << (8 - self._tail_bits),))
 
 
 class BitReader:
-    """The fields of a BitWriter behind its header, out of bytes that came from the other side."""
+    """Reads the fields of a BitWriter after its header, from bytes of the other side."""
 
     def __init__(self, data: bytes, header: int = 0) -> None:
         """`header` is the number of bytes that are not read."""
@@ -52,7 +52,7 @@ class BitReader:
         return 8 * len(self._data) - self._position
 
     def read(self, bits: int) -> int:
-        """The next field, of `bits` bits. Raises CodecError where fewer are left."""
+        """Return the next field, of `bits` bits. Raises CodecError if fewer are left."""
         if bits > self.left:
             raise CodecError(f"payload ends {bits - self.left} bits too early; discard it")
         end = self._position + bits
@@ -61,7 +61,7 @@ class BitReader:
         return covering >> (-end % 8) & ((1 << bits) - 1)
 
     def rest(self) -> memoryview:
-        """The bytes that have not been read: `skip` those of them that belong to what was next.
+        """Return the unread bytes; call `skip` with the number of those that were used.
 
         Raises ValueError in the middle of a byte.
         """
@@ -70,16 +70,16 @@ class BitReader:
         return memoryview(self._data)[self._position // 8 :]
 
     def skip(self, count: int) -> None:
-        """Go on behind so many bytes, which are there."""
+        """Advance by `count` bytes, which must exist."""
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raises CodecError if more is left than so many bits and what fills the last byte."""
+        """Raise CodecError if more than `bits` bits and the padding of the last byte are left."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
     def finish(self) -> None:
-        """Raises CodecError unless only the zeros that fill the last byte are left."""
+        """Raise CodecError unless only the zero padding of the last byte is left."""
         self.expect(0)
         if self.read(self.left):
             raise CodecError("payload has bits after its last field; discard it")

@@ -1,11 +1,11 @@
-"""What travels: blocks of drafted tokens with their distributions, and distributions alone.
+"""Payloads: blocks of drafted tokens with their distributions, and single distributions.
 
-A draft's payload is one distribution alone, its token being a field of the message; an upload's
-payloads are such, too.
+A draft's payload is a single distribution; its token is a field of the message. So is each of an
+upload's payloads.
 
-The bits: the codec's header (a byte, or none where the distributions begin with their own), the
-distributions one after the other, then the tokens, each as its rank in the support of its
-distribution or as its id. Zero bits fill the last byte.
+The bits are the codec's header (a byte, or none if distributions start with their own), the
+distributions, then the tokens. A token is its rank in its distribution's support, or its id. Zero
+bits fill the last byte.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from dragonrt.errors import CodecError
 
 
 def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list[Step]:
-    """The steps of a block's `count` tokens from `first` on.
+    """Return the steps of a block's `count` tokens from `first` on.
 
-    `resolutions` are those that a message names: none, one for all, or one for each. Raises
-    CodecError for another number of them.
+    A message names no resolutions, one for all, or one for each. Raises CodecError for another
+    number.
     """
     if len(resolutions) not in (0, 1, count):
         raise CodecError(f"block has {count} tokens but {len(resolutions)} resolutions")
@@ -29,10 +29,10 @@ def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list
 
 
 def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quantized]) -> bytes:
-    """The payload of drafted tokens and of the distributions that each was drafted from.
+    """Return the payload of drafted tokens and the distributions that each was drafted from.
 
-    A codec that sends no distributions looks at none. Raises CodecError for a token that its
-    distribution gives no mass, and for what another codec quantized.
+    A codec that sends no distributions ignores them. Raises CodecError for a token without mass,
+    and for distributions that another codec quantized.
     """
     writer = BitWriter(codec.header)
     supports: Sequence[Distribution | None] = [None] * len(tokens)
@@ -48,10 +48,10 @@ def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quanti
 def decode_block(
     codec: Codec, data: bytes, steps: Sequence[Step]
 ) -> tuple[list[int], list[Distribution] | None]:
-    """The tokens and the distributions (None where none are sent) of a payload.
+    """Return the tokens and the distributions (None if none are sent) of a payload.
 
-    `steps` are those that the distributions were quantized with, one for each token. Raises
-    CodecError for bytes that are not such a block of this codec.
+    `steps`, one per token, are those of the quantization. Raises CodecError for bytes that are not
+    a block of this codec.
     """
     reader = _opened(codec, data)
     distributions = None
@@ -66,14 +66,14 @@ def decode_block(
 
 
 def encode_distribution(codec: Codec, quantized: Quantized) -> bytes:
-    """The payload of one distribution alone."""
+    """Return the payload of a single distribution."""
     writer = BitWriter(codec.header)
     codec.write(quantized, writer)
     return writer.to_bytes()
 
 
 def decode_distribution(codec: Codec, data: bytes, step: Step = PLAIN) -> Distribution:
-    """The distribution of a payload without tokens.
+    """Return the distribution of a payload without tokens.
 
     Raises CodecError for bytes that are not such a payload of this codec, or if it sends none.
     """
@@ -84,7 +84,7 @@ def decode_distribution(codec: Codec, data: bytes, step: Step = PLAIN) -> Distri
 
 
 def _opened(codec: Codec, data: bytes) -> BitReader:
-    """A reader behind the header. Raises CodecError where the header is another codec's."""
+    """Return a reader after the header. Raises CodecError for another codec's header."""
     if not data.startswith(codec.header):
         raise other_codec(codec.name)
     return BitReader(data, len(codec.header))

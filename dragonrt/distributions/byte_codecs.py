@@ -1,6 +1,6 @@
-"""Codecs of whole bytes: all probabilities, or the likeliest ones as Elias-Fano and fp16.
+"""Codecs of whole bytes: all probabilities, or the most likely ones as Elias-Fano and fp16.
 
-Their bytes say themselves what they are and where they end, so a payload has no other header.
+Their bytes encode their kind and length, so a payload has no other header.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from dragonrt.errors import CodecError
 
 @dataclass(frozen=True, slots=True)
 class ByteCodec(Codec):
-    """What the codecs of whole bytes have in common. Tokens travel as ids."""
+    """The common part of the codecs of whole bytes. Tokens travel as ids."""
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         if not isinstance(quantized.code, bytes):
@@ -48,13 +48,13 @@ class ByteCodec(Codec):
         return lambda: distribution
 
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
-        """The distribution at the beginning of `data`, and how many bytes say it."""
+        """Return the distribution at the beginning of `data`, and its number of bytes."""
         raise NotImplementedError
 
     def _quantized(
         self, p: NDArray[np.floating[Any]], total: float, coded: tuple[bytes, Distribution]
     ) -> Quantized:
-        """`p`, of the sum `total`, in its code."""
+        """Return `p`, of the sum `total`, in its code."""
         code, distribution = coded
         kept = float(p[distribution.ids].sum(dtype=np.float64))
         token = (self.vocabulary - 1).bit_length()

@@ -24,16 +24,16 @@ VALID_FORMS = (
 )
 
 RACE_TAU = 0.1
-"""Where the threshold of the codec race begins."""
+"""The initial threshold of the codec race."""
 
 QS, K_SQS, C_SQS = LatticeKind
 
 
 def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
-    """The codec called `name` over `vocabulary` tokens; CodecError lists the valid names.
+    """Return the codec `name` over `vocabulary` tokens; CodecError lists the valid names.
 
-    `tokens_by_id` is for drafts that are not sampled from what travels, as in the baseline S-Q
-    (QSV): their tokens may have no rank in a lattice point's support, so they travel as ids.
+    `tokens_by_id` sends tokens as ids. The baseline S-Q (QSV) needs it: its drafts are sampled from
+    the exact distribution and may have no rank in the transmitted support.
     """
     if not 0 < vocabulary < 2**31:
         raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
@@ -72,7 +72,7 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
 
 
 def distribution_codec(name: str, vocabulary: int) -> Codec:
-    """The codec called `name`. Raises CodecError for one that sends no distributions, too."""
+    """Return the codec `name`. Raises CodecError if unknown or without distributions."""
     chosen = codec(name, vocabulary)
     if not chosen.sends_distributions:
         raise CodecError(
@@ -82,17 +82,17 @@ def distribution_codec(name: str, vocabulary: int) -> Codec:
 
 
 def _number(text: str) -> float:
-    """The number that `text` writes in plain digits, otherwise nan (which no name accepts)."""
+    """Parse plain digits with a decimal point, otherwise nan (which no name accepts)."""
     return float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else float("nan")
 
 
 def _whole_number(text: str) -> int:
-    """The whole number that `text` writes in plain digits, otherwise 0 (which no name accepts)."""
+    """Parse a whole number in plain digits, otherwise 0 (which no name accepts)."""
     return int(n) if (n := _number(text)).is_integer() else 0
 
 
 def _resolution(text: str) -> int:
-    """The resolution that `text` writes, otherwise 0."""
+    """Parse a resolution, otherwise 0."""
     resolution = _whole_number(text)
     return resolution if resolution <= MAX_RESOLUTION else 0
 

@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from dragonrt.errors import CodecError, DistributionError
 
 FEW = 16
-"""So many tokens and fewer cost less one by one: after a forward numpy's code is out of the caches.
-The bits are the same."""
+"""Up to this many tokens a Python loop is faster than numpy; the bits are the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """Probabilities of the listed tokens; the mass left over lies evenly on all other tokens.
+    """Probabilities of the listed tokens; the rest of the mass is spread evenly over all others.
 
     `ids` int64 [K], K ≥ 1, strictly increasing; `probabilities` float64 [K]; `rest` the total mass
-    of the `vocabulary - K` tokens that are not listed. The constructor checks nothing: what comes
-    from the other side is checked by the codec.
+    of the `vocabulary - K` unlisted tokens. The constructor checks nothing; codecs check what they
+    decode.
     """
 
     ids: NDArray[np.int64]
@@ -33,9 +32,9 @@ class Distribution:
 
     @classmethod
     def from_dense(cls, p: NDArray[np.floating[Any]]) -> Distribution:
-        """The distribution with the probabilities `p`, floating [V]; zeros are not listed.
+        """Return the distribution with the probabilities `p`, floating [V]; zeros are not listed.
 
-        It may share the memory of `p`, which must not be changed any more.
+        It may share the memory of `p`: do not change `p` afterwards.
         """
         positive = p > 0
         if positive.all():
@@ -44,13 +43,13 @@ class Distribution:
         return cls(ids, p[ids].astype(np.float64), 0.0, p.size)
 
     def to_dense(self) -> NDArray[np.float64]:
-        """All probabilities, float64 [V]."""
+        """Return all probabilities, float64 [V]."""
         p = np.full(self.vocabulary, self.rest_density)
         p[self.ids] = self.probabilities
         return p
 
     def probability(self, token: int) -> float:
-        """The probability of `token`."""
+        """Return the probability of `token`."""
         position = int(self.ids.searchsorted(token))
         if position < self.ids.size and self.ids[position] == token:
             return float(self.probabilities[position])
@@ -63,7 +62,7 @@ class Distribution:
         return self.rest / others if others else 0.0
 
     def __len__(self) -> int:
-        """The number of listed tokens, K."""
+        """Return the number of listed tokens, K."""
         return self.ids.size
 
 
@@ -82,14 +81,14 @@ def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
 
 @lru_cache(maxsize=8)
 def every_token(vocabulary: int) -> NDArray[np.int64]:
-    """0 … V - 1: int64 [V], read-only."""
+    """Return 0 … V - 1: int64 [V], read-only."""
     ids = np.arange(vocabulary)
     ids.setflags(write=False)
     return ids
 
 
 def union_support(distributions: Sequence[Distribution]) -> NDArray[np.int64]:
-    """The tokens that at least one of the distributions lists: int64 [U], strictly increasing.
+    """Return the tokens that any of the distributions lists: int64 [U], strictly increasing.
 
     Raises DistributionError if the vocabularies differ.
     """
@@ -115,7 +114,7 @@ def _other_vocabulary(distribution: Distribution, vocabulary: int) -> Distributi
 
 
 def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The probabilities of the tokens `ids`, a superset of the listed ones: float64 [U]."""
+    """Return the probabilities of `ids`, a superset of the listed tokens: float64 [U]."""
     if ids.size == distribution.ids.size:
         return distribution.probabilities
     p = np.full(ids.size, distribution.rest_density)
@@ -124,7 +123,7 @@ def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDAr
 
 
 def mix(distributions: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
-    """The mixture Σ w_i p_i (DRAGON Eq. 2, SPECFED), for weights that sum to one.
+    """Return the mixture Σ w_i p_i (DRAGON Eq. 2, SPECFED), for weights that sum to one.
 
     Raises DistributionError if the vocabularies differ.
     """
@@ -165,7 +164,7 @@ def _mix_few(distributions: Sequence[Distribution], weights: Sequence[float]) ->
 
 
 def total_variation(a: Distribution, b: Distribution) -> float:
-    """TV(a, b) = ½ Σ |a - b|, between 0 and 1. Raises DistributionError if vocabularies differ."""
+    """Return TV(a, b) = ½ Σ |a - b|, in [0, 1]. Raises DistributionError if vocabularies differ."""
     ids = union_support((a, b))
     listed = np.abs(probabilities_on(a, ids) - probabilities_on(b, ids)).sum()
     others = (a.vocabulary - ids.size) * abs(a.rest_density - b.rest_density)
@@ -173,7 +172,7 @@ def total_variation(a: Distribution, b: Distribution) -> float:
 
 
 def entropy(p: Distribution) -> float:
-    """The entropy -Σ p ln p in nats."""
+    """Return the entropy -Σ p ln p in nats."""
     listed = p.probabilities[p.probabilities > 0]
     nats = -float(listed @ np.log(listed))
     if p.rest > 0:

@@ -1,13 +1,12 @@
-"""Enumerative coding: every K-subset of n tokens, and every composition, has a rank of its own.
+"""Enumerative coding: every K-subset of n tokens, and every composition, has its own rank.
 
 The combinatorial number system in an order that is cheap to compute: the n tokens are cut into two
-halves; subsets are ordered by how many of their tokens lie in the lower half, the likeliest number
-first, then by the rank within the lower half, then within the upper half, and each half is ranked
-in the same way; one token or two end that at once. A rank is below C(n, K), so ⌈log2 C(n, K)⌉ bits
-hold it: SQS Eq. (5), SPEC 2.
+halves. Subsets are ordered by their number of tokens in the lower half, the likeliest number first,
+then by the rank within the lower half, then within the upper half. Each half is ranked in the same
+way, down to one or two tokens. A rank is below C(n, K) and takes ⌈log2 C(n, K)⌉ bits: SQS Eq. (5),
+SPEC 2.
 
-A composition of ℓ over n parts (SQS Eq. (2)) is the ℓ-subset of ℓ + n - 1 places that the stars
-take in its picture of stars and bars.
+A composition of ℓ over n parts (SQS Eq. (2)) is an ℓ-subset of ℓ + n - 1 places (stars and bars).
 """
 
 from bisect import bisect_left
@@ -22,7 +21,7 @@ _REMEMBERED = 1024  # larger subsets have binomials of kilobytes, which are comp
 
 
 def subset_bits(n: int, k: int) -> int:
-    """⌈log2 C(n, k)⌉, exactly: the bits of a rank among the k-subsets of n ≥ k."""
+    """Return ⌈log2 C(n, k)⌉, exactly: the bits of a rank among the k-subsets of n ≥ k."""
     k = min(k, n - k)
     if k > _REMEMBERED:
         estimate, error = _log2_binomial(n, k)
@@ -32,12 +31,12 @@ def subset_bits(n: int, k: int) -> int:
 
 
 def composition_bits(total: int, parts: int) -> int:
-    """⌈log2 C(total + parts - 1, parts - 1)⌉, exactly: the bits of a composition's rank."""
+    """Return ⌈log2 C(total + parts - 1, parts - 1)⌉, exactly: the bits of a composition's rank."""
     return subset_bits(total + parts - 1, total)
 
 
 def is_subset_rank(rank: int, n: int, k: int) -> bool:
-    """Whether `rank`, of `subset_bits` bits, is below C(n, k)."""
+    """Return whether `rank`, of `subset_bits` bits, is below C(n, k)."""
     bits, k = subset_bits(n, k), min(k, n - k)
     if rank.bit_length() < bits:
         return True
@@ -50,19 +49,19 @@ def is_subset_rank(rank: int, n: int, k: int) -> bool:
 
 
 def is_composition_rank(rank: int, total: int, parts: int) -> bool:
-    """The same of a composition's rank: whether it is below C(total + parts - 1, parts - 1)."""
+    """Return whether `rank` is below C(total + parts - 1, parts - 1)."""
     return is_subset_rank(rank, total + parts - 1, total)
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:
-    """The rank of the subset `ids`, strictly increasing, of 0 … n - 1."""
+    """Return the rank of the subset `ids`, strictly increasing, of 0 … n - 1."""
     if 2 * len(ids) > n:
         ids = _complement(ids, n)
     return _rank(ids, 0, len(ids), 0, n)
 
 
 def unrank_subset(rank: int, k: int, n: int) -> list[int]:
-    """The k-subset of 0 … n - 1 with the rank `rank` < C(n, k), strictly increasing."""
+    """Return the k-subset of 0 … n - 1 with the rank `rank` < C(n, k), strictly increasing."""
     ids: list[int] = []
     if 2 * k > n:
         _unrank(rank, n - k, 0, n, ids)
@@ -72,20 +71,20 @@ def unrank_subset(rank: int, k: int, n: int) -> list[int]:
 
 
 def rank_composition(counts: NDArray[np.int64]) -> int:
-    """The rank of the composition `counts`, int64 [n], n ≥ 1, not negative."""
+    """Return the rank of the composition `counts`, int64 [n], n ≥ 1, not negative."""
     total = int(counts.sum())
     stars = np.repeat(np.arange(counts.size), counts) + np.arange(total)
     return rank_subset(stars.tolist(), total + counts.size - 1)
 
 
 def unrank_composition(rank: int, total: int, parts: int) -> NDArray[np.int64]:
-    """The composition of `total` over `parts` with that rank: int64 [parts]."""
+    """Return the composition of `total` over `parts` with that rank: int64 [parts]."""
     stars = np.array(unrank_subset(rank, total, total + parts - 1), dtype=np.int64)
     return np.bincount(stars - np.arange(total), minlength=parts)
 
 
 def _rank(ids: Sequence[int], first: int, last: int, start: int, n: int) -> int:
-    """The rank of `ids[first:last]` as a subset of `start` … `start + n - 1`."""
+    """Return the rank of `ids[first:last]` as a subset of `start` … `start + n - 1`."""
     k = last - first
     if k == 0 or k == n:
         return 0
@@ -133,9 +132,9 @@ def _unrank(rank: int, k: int, start: int, n: int, ids: list[int]) -> None:
 
 
 def _splits(lower: int, upper: int, k: int) -> Iterator[tuple[int, int]]:
-    """Every (m, C(lower, m)·C(upper, k - m)), from the most frequent m outwards in both directions.
+    """Yield (m, C(lower, m)·C(upper, k - m)), from the most frequent m outwards in both directions.
 
-    The neighbours' products follow from one another by small factors.
+    Each product follows from its neighbour by small factors.
     """
     up = down = (k + 1) * (lower + 1) // (lower + upper + 2)
     least, most = max(0, k - upper), min(k, lower)
@@ -153,7 +152,7 @@ def _splits(lower: int, upper: int, k: int) -> Iterator[tuple[int, int]]:
 
 
 def _log2_binomial(n: int, k: int) -> tuple[float, float]:
-    """log2 C(n, k), k > 0, in microseconds, and far more than its error."""
+    """Return log2 C(n, k), k > 0, and a bound of its error."""
     return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2), 1e-11 * n
 
 

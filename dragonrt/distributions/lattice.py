@@ -24,17 +24,17 @@ class LatticePoint:
     vocabulary: int
 
     def distribution(self) -> Distribution:
-        """The distribution q̂, which lists the support only."""
+        """Return the distribution q̂, which lists the support only."""
         listed = np.flatnonzero(self.counts)
         probabilities = self.counts[listed] / self.resolution
         return Distribution(self.ids[listed], probabilities, 0.0, self.vocabulary)
 
 
 def round_to_lattice(q: NDArray[np.float64], resolution: int) -> NDArray[np.int64]:
-    """The counts of the lattice point nearest to `q`, float64 [K] of sum 1: SQS Alg. 2.
+    """Return the counts of the lattice point nearest to `q`, float64 [K] of sum 1: SQS Alg. 2.
 
-    int64 [K], not negative, of the sum `resolution`. Where Alg. 2 leaves a choice between equal
-    errors, the lower index gets the greater count.
+    int64 [K], not negative, of the sum `resolution`. Among equal errors, which Alg. 2 leaves open,
+    the lower index gets the greater count.
     """
     scaled = resolution * q
     counts = np.floor(scaled + 0.5).astype(np.int64)
@@ -48,9 +48,9 @@ def round_to_lattice(q: NDArray[np.float64], resolution: int) -> NDArray[np.int6
 
 
 def dropped_mass(q: NDArray[np.floating[Any]], ids: NDArray[np.int64]) -> float:
-    """α_n(X_n) of SQS Eq. (4): the share of `q`, floating [V], outside `ids`.
+    """Return α_n(X_n) of SQS Eq. (4): the share of `q`, floating [V], outside `ids`.
 
-    Summed over what is dropped, so that it is exactly zero where nothing is.
+    Sums the dropped entries, so that it is exactly zero if none is dropped.
     """
     dropped = q.copy()
     dropped[ids] = 0

@@ -1,4 +1,4 @@
-"""Lattice points as bits: QS, K-SQS and C-SQS, in exactly as many bits as the papers' formulas say.
+"""Lattice points as bits: QS, K-SQS and C-SQS, with the papers' numbers of bits.
 
 | codec | transmitted set X_n | bits |
 |---|---|---|
@@ -39,7 +39,7 @@ MAX_RESOLUTION = 10_000
 
 
 class LatticeKind(IntEnum):
-    """Which code a payload is in, as its first byte says (`_BY_ID` beside it)."""
+    """The code of a payload, in its first byte (beside `_BY_ID`)."""
 
     QS = 1
     K_SQS = 2
@@ -52,10 +52,10 @@ _BY_ID = 0x80
 
 @dataclass(frozen=True, slots=True)
 class LatticeCodec(Codec):
-    """The points of resolution ℓ on a set of `k` tokens or, where it is None, C-SQS's.
+    """The points of resolution ℓ on a set of `k` tokens or, if `k` is None, C-SQS's set.
 
-    Of K-SQS ties, and zeros where too few are above zero, go to the lower id. C-SQS keeps the
-    tokens of at least the probability `beta`, and always the most likely one.
+    In K-SQS ties go to the lower id, as do zeros if fewer than `k` tokens have mass. C-SQS keeps
+    the tokens with at least the probability `beta`, and always the most likely one.
     """
 
     kind: LatticeKind
@@ -104,7 +104,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """As `read`, but the point itself, with the tokens of its set that have no mass."""
+        """Return what `read` does, but the point, with the tokens of its set that have no mass."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -118,7 +118,7 @@ class LatticeCodec(Codec):
         return partial(self._point, k, chosen, rank, resolution)
 
     def _point(self, k: int, chosen: int, rank: int, resolution: int) -> LatticePoint:
-        """The point of that rank on the k-subset of the rank `chosen`."""
+        """Return the point of that rank on the k-subset of the rank `chosen`."""
         if k == self.vocabulary:
             ids = every_token(k)
         else:
@@ -129,7 +129,7 @@ class LatticeCodec(Codec):
     def _kept(
         self, p: NDArray[np.floating[Any]], threshold: float, total: float
     ) -> NDArray[np.int64]:
-        """The set X_n: int64 [K], strictly increasing."""
+        """Return the set X_n: int64 [K], strictly increasing."""
         if self.k is None:
             ids = np.flatnonzero(p.astype(np.float64) >= threshold * total)
             return ids if ids.size else np.array((p.argmax(),), dtype=np.int64)
@@ -148,5 +148,5 @@ class LatticeCodec(Codec):
 
     @property
     def _size_bits(self) -> int:
-        """Of K, where it travels."""
+        """The bits of K, if it is sent."""
         return (self.vocabulary - 1).bit_length() if self.k is None else 0

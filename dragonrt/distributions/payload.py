@@ -2,10 +2,10 @@
 
 They are little endian and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
-- for RACE, where the upper bits say how many tokens are listed: what `race_codec` writes;
-- for the sparse kinds: the number K ≥ 1 of listed tokens (a varint of 7 bits a byte), their K
-  values as fp16, for RESIDUAL one more for the sum of all the others, then the K ids (`support`).
-Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.
+- for RACE, whose upper bits are the number of listed tokens: what `race_codec` writes;
+- for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
+  RESIDUAL one more for the sum of all others, then the K ids (`support`).
+Values are relative to the largest of them, so they are between 0 and 1, and not all 0.
 """
 
 import struct
@@ -22,7 +22,7 @@ from dragonrt.errors import CodecError
 
 
 class Kind(IntEnum):
-    """What follows the first byte, in its three lowest bits: 0 there is a code of bits."""
+    """The kind of a distribution's code: three bits of the first byte; 0: a code of bits."""
 
     DENSE_FP16 = 1
     DENSE_FP32 = 2
@@ -53,18 +53,18 @@ FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
 
 
 def kind_of(data: memoryview) -> int:
-    """The kind of the code that begins `data`; 0, which is none, of no bytes."""
+    """Return the kind of the code that begins `data`; 0, which is no kind, if it is empty."""
     return data[0] & _KINDS if data else 0
 
 
 def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
-    """The code of all values, floating [V], the largest of which is 1, and what it says."""
+    """Return the code of all values, floating [V], whose largest is 1, and its distribution."""
     rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
     return bytes((form.kind,)) + rounded.tobytes(), all_values(form, rounded)
 
 
 def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
-    """What a code of `encode_dense` says, at the beginning of `data`, and how many bytes it has.
+    """Return the distribution of an `encode_dense` code at the beginning of `data`, and its length.
 
     Raises CodecError for any other bytes.
     """
@@ -87,10 +87,10 @@ def encode_sparse(
     rest: float,
     vocabulary: int,
 ) -> tuple[bytes, Distribution]:
-    """The code that lists `ids`, int64 [K], increasing, with `values`, floating [K]; what it says.
+    """Return the code of `ids`, int64 [K], increasing, with `values` [K], and its distribution.
 
-    The largest of the values and `rest`, the sum of all others, is 1. An entry that fp16
-    rounds to zero is not listed; kind RESIDUAL becomes NO_RESIDUAL where `rest` is rounded to zero.
+    The largest of the values and `rest`, the sum of all others, is 1. Entries that fp16 rounds to
+    zero are not listed. Kind RESIDUAL becomes NO_RESIDUAL if `rest` rounds to zero.
     """
     rounded = _to_fp16(values)
     if not rounded.all():
@@ -109,9 +109,9 @@ def encode_sparse(
 
 
 def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Distribution, int]:
-    """What a code of `encode_sparse` says, at the beginning of `data`, and how many bytes it has.
+    """Return the distribution of an `encode_sparse` code at the start of `data`, and its length.
 
-    It lists at most so many tokens. Raises CodecError for any other bytes.
+    Raises CodecError for any other bytes, or more than `at_most` tokens.
     """
     count, start = read_varint(data)
     if not 0 < count <= min(at_most, vocabulary):
@@ -129,7 +129,7 @@ def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Dist
 
 
 def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64]:
-    """So many values of fp16, each above 0 and up to 1."""
+    """Return `count` values of fp16, each above 0 and up to 1."""
     if count <= FEW:
         listed = struct.unpack_from(f"<{count}e", data, start)
         good, values = True, np.array(listed)
@@ -146,7 +146,7 @@ def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64
 
 
 def all_values(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
-    """What the values of all tokens, floating [V], say."""
+    """Return the distribution of the values of all tokens, floating [V]."""
     bits = values.view(form.bits)
     ids = np.flatnonzero(bits != 0)  # not the values: numpy compares fp16 slowly, and widens it so
     listed = _FP16_VALUES[bits[ids]] if form is FP16 else values[ids].astype(np.float64)
@@ -186,7 +186,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: memoryview) -> tuple[int, int]:
-    """The varint behind the first byte, and where the bytes after it start."""
+    """Return the varint after the first byte, and the place of the bytes after it."""
     number = 0
     for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position

@@ -1,9 +1,9 @@
-"""The race codec: of a distribution only what may win its race, and a bound on all else (SPEC 1.8).
+"""The race codec: the entries that may win a step's race, and a bound on all others (SPEC 1.8).
 
 Both sides race with the noise F of a step: the token of the largest score S(x) = p(x) / F(x) wins.
-Listed are the tokens with S(x) >= tau max S, so the score of any other is below tau max S.
-Probabilities are rounded to the codec's number format before they are used, at every token, so that
-a score does not depend on who computes it.
+Listed are the tokens with S(x) >= tau max S, so any other score is below tau max S. All
+probabilities are rounded to the codec's number format before use, so that both sides compute the
+same scores.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from dragonrt.errors import CodecError
 LARGEST_TAU = 0.35
 """With both sides' tau below one half, the winner of their mixture is on one of the two lists."""
 
-_COUNTED = 31  # so many entries, and more, are counted behind the first byte
+_COUNTED = 31  # from this number of entries on, a varint after the first byte counts them
 _STEPS = np.arange(256)
 _TAUS = LARGEST_TAU * 2.0 ** -np.where(_STEPS < 128, _STEPS / 16, 8 + (_STEPS - 128) * 1.125)
-"""What the byte of a payload says of tau: finely down to 0.001, then to less than any fp32 is."""
+"""tau by its byte in a payload: fine steps down to 0.001, then to below any fp32."""
 _TAUS[-1] = 0.0
-_ROUNDING = 2.0**-10  # what rounding all of them may add to the sum
+_ROUNDING = 2.0**-10  # the most that rounding adds to the sum of all probabilities
 _PROBABILITIES = np.dtype("<f8")
 
-_FEW = 1 << 14  # so many scores cost less than to find those that matter
-_HEAVY = 64  # a token is heavy with so many times the probability that all would have on average
-_NEAR = 256.0  # so many tokens of little noise, on average, are looked at first
-_WIDER = 16.0  # then so many times as many
+_FEW = 1 << 14  # scores: up to this number, computing all is faster than a search
+_HEAVY = 64  # a token is heavy above this multiple of the average probability
+_NEAR = 256.0  # average number of tokens in the first search
+_WIDER = 16.0  # factor by which each further search is wider
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRace(Distribution):
-    """All of a side's own distribution in the number format; the other side knows the `listed`.
+    """A side's whole distribution in the number format; the other side has the `listed` tokens.
 
-    Those are int64 [K], strictly increasing.
+    `listed` is int64 [K], strictly increasing.
     """
 
     listed: NDArray[np.int64]
@@ -60,21 +60,21 @@ class OwnRace(Distribution):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaceEntries(Distribution):
-    """What one side knows of the other's: some probabilities exactly, and a bound on all others.
+    """The received part of the other side's distribution: exact entries, and a bound on the rest.
 
-    `first` are the tokens that were listed at once: the best score of theirs, times `tau`, is the
-    bound. That the mass left over lies evenly on all others is a guess.
+    `first` are the tokens of the first list; their best score times `tau` is the bound. The even
+    spread of the remaining mass is an assumption.
     """
 
     tau: float
     first: NDArray[np.int64]
 
     def ceiling(self, noise: StepNoise | None) -> float:
-        """What the score of every token that is not listed is below."""
+        """Return the bound that the score of every unlisted token is below."""
         return self.tau * float(_scores(self, self.first, noise).max())
 
     def joined(self, ids: NDArray[np.int64], probabilities: NDArray[np.float64]) -> RaceEntries:
-        """With the probabilities of more tokens, strictly increasing."""
+        """Return the entries with the probabilities of more tokens, strictly increasing."""
         new = ~np.isin(ids, self.ids)
         ids, probabilities = ids[new], probabilities[new]
         at = self.ids.searchsorted(ids)
@@ -86,14 +86,14 @@ class RaceEntries(Distribution):
 def _scores(
     p: Distribution, ids: NDArray[np.int64], noise: StepNoise | None
 ) -> NDArray[np.float64]:
-    """S of tokens that `p` lists."""
+    """Return the scores S of tokens that `p` lists."""
     chosen = p.probabilities[p.ids.searchsorted(ids)]
     return chosen if noise is None else chosen / noise(p.vocabulary, ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """All of a distribution in a number format: the bytes before the values, each token's value."""
+    """A whole distribution in a number format: the bytes before the values, and all values."""
 
     distribution: Distribution
     head: bytes
@@ -104,8 +104,8 @@ class Rounded:
 class Half:
     """Two bytes: 6 bits of exponent and 10 of mantissa, from 1 down to 2^-62; below is zero.
 
-    The sum of all is not exactly 1, which a race does not ask for. Of the bytes of a list there are
-    `head_bytes` once and `value_bytes` for each value.
+    The sum is not exactly 1, and a race does not need it. A list takes `head_bytes` once and
+    `value_bytes` per value.
     """
 
     value_bytes: ClassVar = 2
@@ -121,7 +121,7 @@ class Half:
         return Rounded(Distribution(ids, p_rounded, 0.0, p.size), b"", codes)
 
     def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
-        """Return the probabilities. Raises CodecError for bytes that are none."""
+        """Return the probabilities. Raises CodecError for bytes that are no probabilities."""
         codes = np.frombuffer(values, "<u2")
         if not (int(codes.min()) >= _HALF_LEAST and int(codes.max()) <= _HALF_ONE):
             raise CodecError("payload has a value that is no probability; discard it")
@@ -139,7 +139,7 @@ _HALF_ONE = (127 << 10) - _HALF_ZERO
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """That of dense:fp32: fp32 relative to the largest, and the sum of all as fp64."""
+    """The format of dense:fp32: fp32 relative to the largest, and the sum of all as fp64."""
 
     value_bytes: ClassVar = 4
     head_bytes: ClassVar = 8
@@ -161,7 +161,7 @@ class Single:
 class RaceCodec(ByteCodec):
     """The entries with S(x) >= `tau` max S, or the Step's threshold; without noise S is p.
 
-    `adapts` says whether the one who uses it moves tau.
+    `adapts`: the sender moves tau.
     """
 
     tau: float
@@ -221,17 +221,17 @@ class RaceCodec(ByteCodec):
         return RaceEntries(ids, p, left, self.vocabulary, tau, ids), ids_start + length
 
     def _low_bits(self, count: int) -> int:
-        """The length of the ids' lower part, with which so many ids are shortest."""
+        """Return the length of the ids' lower part that makes `count` ids shortest."""
         return max(0, (self.vocabulary // count).bit_length() - 1)
 
 
 def encode_probabilities(own: OwnRace, ids: NDArray[np.int64]) -> bytes:
-    """What was not listed of `own`, exactly: the probabilities of the tokens `ids`."""
+    """Return the bytes of the exact probabilities of `ids`, which `own` did not list."""
     return np.array([own.probability(token) for token in ids.tolist()], _PROBABILITIES).tobytes()
 
 
 def decode_probabilities(entries: RaceEntries, ids: NDArray[np.int64], data: bytes) -> RaceEntries:
-    """`entries` with what `encode_probabilities` wrote of tokens that they do not list.
+    """Return `entries` with the probabilities that `encode_probabilities` wrote of unlisted tokens.
 
     Raises CodecError for any other bytes.
     """
@@ -244,10 +244,10 @@ def decode_probabilities(entries: RaceEntries, ids: NDArray[np.int64], data: byt
 
 
 def leading(p: Distribution, noise: StepNoise | None, tau: float) -> NDArray[np.int64]:
-    """The tokens with S(x) >= tau max S, int64, increasing, of those that `p` lists.
+    """Return the listed tokens of `p` with S(x) >= tau max S: int64, increasing.
 
-    Of a large vocabulary only tokens that are heavy or have little noise are looked at: any other
-    has a score below share / bound.
+    In a large vocabulary it searches only tokens that are heavy or have little noise; any other has
+    a score below share / bound.
     """
     vocabulary = p.vocabulary
     if noise is None or vocabulary <= _FEW:

@@ -1,9 +1,9 @@
-"""A sorted set of token ids as few bytes: the Elias-Fano code.
+"""A sorted set of token ids in few bytes: the Elias-Fano code.
 
-Every id is cut in two. The `low_bits` lowest bits of all ids stand first, `low_bits` each; then one
-bit string in unary: the i-th id sets the bit `(id >> low_bits) + i`. The string ends in the byte of
-its last set bit. That is about `2 + log2(largest / count)` bits per id, within half a bit per
-id of the entropy of a random set, and ids of frequent tokens, being small, cost less.
+First come the `low_bits` lowest bits of all ids. Then comes one unary bit string: the i-th id sets
+the bit `(id >> low_bits) + i`. The string ends in the byte of its last set bit. That is about `2 +
+log2(largest / count)` bits per id, within half a bit of the entropy of a random set. Frequent
+tokens have small ids, so they cost less.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ MAX_LOW_BITS = 31
 
 
 def low_bits_of(ids: NDArray[np.int64]) -> int:
-    """The number of low bits per id with the shortest code, 0 … 31."""
+    """Return the number of low bits per id with the shortest code, 0 … 31."""
     return ((int(ids[-1]) + 1) // ids.size).bit_length() - 1 if ids.size <= ids[-1] else 0
 
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
-    """The code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    """Return the code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
     if ids.size <= FEW:
         return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
@@ -38,10 +38,10 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 def decode_support(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
-    """The `count` ≥ 1 ids of the code that begins `data`, and how many bytes the code has.
+    """Return the `count` ≥ 1 ids of the code that begins `data`, and the code's length in bytes.
 
-    The ids are int64 [K], strictly increasing, below V. Raises CodecError for bytes that are not
-    such a code: too short, another number of ids, unsorted, repeated or outside of the vocabulary.
+    The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
+    short, another number of ids, unsorted, repeated or outside of the vocabulary.
     """
     split = count * low_bits
     # No code of ids below V is longer, so not more is unpacked, whatever follows.

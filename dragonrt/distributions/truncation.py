@@ -11,9 +11,9 @@ _THRESHOLDS = tuple(2.0**-exponent for exponent in (7, 12, 16, 22, 33))  # of th
 
 
 def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
-    """The indices of the `k` largest non-zero entries of `p` [V], descending; ties: lower index.
+    """Return the indices of the `k` largest non-zero entries of `p` [V], descending.
 
-    Fewer than `k` when fewer entries are above zero.
+    Fewer than `k` if fewer entries are above zero; ties: lower index.
     """
     for ids in _heads(p):
         if ids.size >= k:
@@ -22,10 +22,10 @@ def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
 
 
 def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
-    """The indices of the fewest entries of `p` [V] that sum to `mass`, descending.
+    """Return the indices of the fewest entries of `p` [V] that sum to `mass`, descending.
 
-    The entry that crosses `mass` is included, so the result is never empty for a vector with an
-    entry above zero; ties: lower index.
+    The entry that crosses `mass` is included, so one entry above zero suffices for a result. Ties:
+    lower index.
     """
     for ids in _heads(p):
         head = p[ids]
@@ -37,7 +37,7 @@ def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
 
 
 def _heads(p: NDArray[np.floating[Any]]) -> Iterator[NDArray[np.int64]]:
-    """The indices of all entries above a threshold that falls step by step, at last to zero."""
+    """Yield the indices of all entries above a threshold that falls stepwise to zero."""
     if p.size > _SORTED_WHOLE:
         largest = float(p.max())
         for threshold in _THRESHOLDS:

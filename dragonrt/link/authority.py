@@ -1,4 +1,4 @@
-"""A small authority and two certificates for TLS 1.3, and until when a certificate is good."""
+"""A small authority and two certificates for TLS 1.3, and the last valid day of a certificate."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _Extension = tuple[x509.ExtensionType, bool]  # and whether it is critical
 
 
 def _usage(*, signs: bool) -> list[_Extension]:
-    """Return what a key is for: to sign certificates, or to prove a side."""
+    """Return the extensions of a key that signs certificates, or authenticates a side."""
     usage = x509.KeyUsage(not signs, *(False,) * 4, signs, signs, False, False)
     return [(x509.BasicConstraints(signs, 0 if signs else None), True), (usage, True)]
 
@@ -31,8 +31,8 @@ def make_certificates(
 ) -> tuple[Path, ...]:
     """Write an authority's certificate, and one with its key for each side, into `directory`.
 
-    The cloud's is valid for `hosts`, its names or addresses. The authority's key is not stored:
-    nobody can make a third certificate. Raises LinkError.
+    The cloud's is valid for `hosts`, its names or addresses. The authority's key is not stored, so
+    there can be no third certificate. Raises LinkError.
     """
     try:
         make_directory(directory)

@@ -1,7 +1,7 @@
 """A stream that emulates a slower link, in both directions at one end.
 
-What is written arrives late at the other end, and what is received is delivered late. Latency is
-one-way: a round trip takes twice as long. The event loop's clock may be virtual.
+Written and received bytes are both delayed. Latency is one-way: a round trip takes twice as long.
+The event loop's clock may be virtual.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class EmulatedStream(BufferedStream):
         await self._stream.wait_closed()
 
     async def _read(self) -> None:
-        """Receive bytes as soon as they come: their delay starts then."""
+        """Receive bytes at once, so that their delay starts on arrival."""
         try:
             while data := await self._stream.receive():
                 self._incoming.send(data)
@@ -94,7 +94,7 @@ class EmulatedStream(BufferedStream):
         self._writable.set()
 
     def _balance(self) -> None:
-        """Open each direction while few enough bytes are under way or unread."""
+        """Open each direction while few bytes are under way or unread."""
         unread = self._incoming.in_flight + self._inbox.size
         for gate, size in ((self._readable, unread), (self._writable, self._outgoing.in_flight)):
             if size <= MAX_IN_FLIGHT:
@@ -104,7 +104,7 @@ class EmulatedStream(BufferedStream):
 
 
 class _DelayLine:
-    """Bytes under way in one direction; `deliver` gets them in order, and b"" for the end."""
+    """Bytes under way in one direction; `deliver` gets them in order, and b"" at the end."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, model: LinkModel, deliver: Callable[[bytes], None]
@@ -118,7 +118,7 @@ class _DelayLine:
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, data: bytes) -> None:
-        """Start the delay of `data`; b"" is the end, behind everything."""
+        """Start the delay of `data`; b"" is the end, after everything."""
         offset = 0
         for arrival, size in self._model.arrivals(self._loop.time() - self._start, len(data)):
             self._packets.append((self._start + arrival, data[offset : offset + size]))
@@ -127,7 +127,7 @@ class _DelayLine:
         self._set_timer()
 
     def clear(self) -> None:
-        """Drop everything that is under way."""
+        """Drop all bytes under way."""
         self._packets.clear()
         self.in_flight = 0
         if self._timer is not None:
@@ -140,7 +140,7 @@ class _DelayLine:
 
     def _deliver_due(self) -> None:
         self._timer = None
-        # The first packet is due, whatever rounding says, with those of the same moment.
+        # The first packet is due despite rounding, with those of the same moment.
         now = max(self._loop.time(), self._packets[0][0])
         due = []
         while self._packets and self._packets[0][0] <= now:

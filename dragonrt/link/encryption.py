@@ -1,16 +1,16 @@
-"""A stream that is readable and writable only with the shared key: Noise over any other stream.
+"""A stream encrypted and authenticated with the shared key: Noise over any other stream.
 
-The protocol is Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34):
-the shared key authenticates both sides, fresh X25519 keys of each connection give forward secrecy.
-Nothing is negotiated, so nothing can be downgraded: with a key a side accepts no plaintext.
+The protocol is Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34).
+The shared key authenticates both sides; fresh X25519 keys per connection give forward secrecy.
+Nothing is negotiated, so no downgrade is possible: a side with a key accepts no plaintext.
 
-    device -> cloud   0030 | e, psk                    48 bytes behind their length
+    device -> cloud   0030 | e, psk                    48 bytes after their length
     cloud -> device   0030 | e, ee
     both              length (2 bytes) | sealed        as often as needed, at most 65,535 bytes each
 
-A side that cannot accept the other's first message answers with a Goodbye in the clear. Its frame
-begins with two zero bytes, as every frame of a handshake without a key does, and no message of
-Noise does. Anybody on the way could have sent it: only its reason counts.
+A side that cannot accept the other's first message answers with a plaintext Goodbye. Its frame
+begins with two zero bytes, as every frame of a plaintext handshake does, and no Noise message does.
+It is not authenticated, so only its reason is used.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ LENGTH_BYTES = 2
 MOST_SEALED = 65_535
 TAG_BYTES = 16
 REKEY_AFTER = 2**16
-"""Records of one direction that are sealed with one key, from which the next follows."""
+"""Records of one direction per key; the next key is derived from it."""
 
 KEYS_DIFFER = "shared key does not match; give both sides the same --key-file"
 NO_PLACE = "the cloud has no place for another connection now"
@@ -46,8 +46,8 @@ _FIRST = 48  # bytes of each side's first message
 class EncryptedStream(Layer):
     """A Stream over `stream`, sealed with keys derived from `key`; one of the two sides `dials`.
 
-    The first `receive` makes the handshake, and raises HandshakeError if the other side has another
-    key or none; what is written before waits for it. Altered bytes break the link.
+    The first `receive` makes the handshake; earlier writes wait for it. It raises HandshakeError if
+    the other side has another key or none. Altered bytes break the link.
     """
 
     def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:
@@ -93,10 +93,10 @@ class EncryptedStream(Layer):
                 self._noise.rekey_outbound_cipher()
         self._stream.write(b"".join(records))
 
-    # Agreeing on keys.
+    # Key agreement.
 
     async def _agree(self) -> bool:
-        """Read the other side's first message; False if the stream ended before."""
+        """Read the other side's first message; return False if the stream ended before."""
         while (first := self._take_first()) is None:
             data = await self._stream.receive()
             if not data:
@@ -116,7 +116,7 @@ class EncryptedStream(Layer):
         self._stream.write(_FIRST.to_bytes(LENGTH_BYTES, "big") + self._noise.write_message())
 
     def _take_first(self) -> bytes | None:
-        """Return the first message, None until it is complete; refuse what cannot become one."""
+        """Return the first message, None until it is complete; reject an impossible prefix."""
         length = int.from_bytes(self._sealed[:LENGTH_BYTES], "big")
         if len(self._sealed) < LENGTH_BYTES:
             return None
@@ -137,7 +137,7 @@ class EncryptedStream(Layer):
         return first
 
     def _refused_for_good(self) -> bool:
-        """Return whether a Goodbye in the clear is complete; raise if the other side is busy."""
+        """Return whether a plaintext Goodbye is complete; raise if the other side is busy."""
         frames = FrameDecoder(HANDSHAKE_LIMIT)
         frames.feed(bytes(self._sealed))
         try:

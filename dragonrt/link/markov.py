@@ -1,7 +1,7 @@
-"""An uplink or downlink that is now slow, now fast: a two-state Markov channel (QSV section V).
+"""A link whose rate alternates between slow and fast: a two-state Markov channel (QSV section V).
 
-Time is cut in slots. In each the rate is the low or the high one, and from slot to slot it changes
-with the given probabilities. A slot's state is a function of (seed, direction, slot).
+Time has slots, each with the low or the high rate, which changes between slots with the given
+probabilities. A slot's state is a function of (seed, direction, slot).
 """
 
 from dataclasses import dataclass

@@ -5,7 +5,7 @@ from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
 
 
 def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
-    """Return the two ends, those of `names`, of a stream: what one writes the other receives."""
+    """Return the two connected ends of a stream, named `names`."""
     first, second = _MemoryStream(names[1]), _MemoryStream(names[0])
     first._peer, second._peer = second, first
     return first, second

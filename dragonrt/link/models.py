@@ -1,8 +1,8 @@
-"""Delay models: the arrival times of bytes as functions of the sending times and a seed.
+"""Delay models: arrival times of bytes as functions of the sending times and a seed.
 
-A direction of a link is serialisation (a bit rate, a Markov channel, or the delivery opportunities
-of a Mahimahi trace), then a one-way latency with jitter (or half of a recorded round-trip time).
-Nothing overtakes anything. Header overhead of TCP and IP is not modelled.
+A direction of a link is serialisation, then a one-way latency. Serialisation is a bit rate, a
+Markov channel or the opportunities of a Mahimahi trace; latency has jitter or is half of a recorded
+RTT. Nothing overtakes. Header overhead of TCP and IP is not modelled.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTrace:
-    """A Mahimahi trace: at each of `times_ms` up to 1500 bytes may leave; it repeats."""
+    """A Mahimahi trace: up to 1500 bytes may leave at each of `times_ms`; it repeats."""
 
     times_ms: tuple[int, ...]
 
@@ -43,9 +43,9 @@ class DeliveryTrace:
         """Return the number of the first opportunity at or after `time_s`."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
-        # A time computed as ms/1000 may come back a hair late; a nanosecond is no delay.
+        # A time computed as ms/1000 may be rounded up; a nanosecond is no delay.
         if within <= 1e-6 and lap > 0:
-            lap, within = lap - 1, period  # the end of a lap: its last opportunity comes just now
+            lap, within = lap - 1, period  # the end of a lap: its last opportunity is now
         index = bisect_left(self.times_ms, within - 1e-6)
         return int(lap) * len(self.times_ms) + index
 
@@ -94,7 +94,7 @@ class Jitter:
             raise LinkError("the period of a sinusoidal jitter must be above 0")
 
     def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
-        """Return the deviation of one message in seconds, from -amplitude up (normal: -3 of it)."""
+        """Return one message's deviation in seconds, at least -amplitude (normal: -3 amplitude)."""
         if self.amplitude_s == 0:
             return 0.0
         match self.kind:
@@ -143,7 +143,7 @@ class LinkModel:
         self._left_in_opportunity = PACKET_BYTES
 
     def rate_at(self, time_s: float) -> float | None:
-        """Return the rate at `time_s` in bit/s, None if it is unlimited or a trace's."""
+        """Return the rate at `time_s` in bit/s, None if unlimited or from a trace."""
         if self._channel is not None:
             return self._channel.rate_at(time_s)
         return self._bandwidth if self._deliveries is None else None

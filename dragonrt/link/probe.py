@@ -1,6 +1,6 @@
-"""Estimates of the link from what is measured in band: samples in, values out (SPEC 1.4).
+"""Estimates of the link from in-band measurements: samples in, values out (SPEC 1.4).
 
-Samples that cannot be true are ignored: the other side echoes the times and may lie.
+Impossible samples are ignored, because the other side echoes the times and may lie.
 """
 
 from math import isfinite

@@ -40,9 +40,9 @@ class LinkProfile:
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """Load the profile of a name, or in the TOML file of a path. Raises LinkError.
+        """Load the profile `name`, or the TOML file at that path. Raises LinkError.
 
-        A file in the directory `profiles` precedes a bundled one. Paths of traces are relative.
+        The user's directory `profiles` precedes bundled ones. Paths of traces are relative to it.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)

@@ -1,8 +1,8 @@
 """The key that two sides share: a line that can be scanned, or typed on the other machine.
 
-A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u): 128 random
-bits, the month by which to renew it, and 20 check bits. A key file may also hold another word, or
-bytes that are no text, of at least 16 bytes, as `openssl rand -hex 32` makes.
+A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u). It has 128
+random bits, the month by which to renew it, and 20 check bits. A key file may also hold another
+word or bytes, at least 16, for example of `openssl rand -hex 32`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _FIRST_YEAR = 2026
 
 
 def new_key(renew: date) -> str:
-    """Return a fresh line, to be renewed by the first day of the month of `renew`."""
+    """Return a fresh key line, to be renewed by the first day of the month of `renew`."""
     month = 12 * (renew.year - _FIRST_YEAR) + renew.month - 1
     if not 0 <= month < 2**MONTH_BITS:
         raise LinkError(f"a key cannot be renewed by {renew}: choose fewer days")
@@ -35,7 +35,7 @@ def new_key(renew: date) -> str:
 
 
 def parse_key(typed: str) -> str:
-    """Return the line typed with other capitals, spaces and look-alikes. Raises LinkError."""
+    """Return the normal form of a typed line: capitals, spaces, look-alikes. Raises LinkError."""
     text = "".join(re.findall(r"[0-9a-z]", typed.lower())).translate(_TYPED)
     line = "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
     if not _LINE.fullmatch(line) or set(text) - set(_ALPHABET) or _spell(_content(line)) != line:
@@ -72,7 +72,7 @@ def read_key(path: Path) -> bytes:
 
 
 def _other(content: bytes) -> str:
-    """Return what a file holds instead of a key."""
+    """Name what a file contains instead of a key."""
     if content.startswith(b"-----BEGIN "):
         return "a certificate or its key"
     try:

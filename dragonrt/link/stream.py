@@ -1,7 +1,7 @@
 """Streams of bytes between the two sides: the interface, and TCP with or without TLS.
 
-Buffers are bounded: `write` never waits, `drain` waits until few enough bytes are unsent, and a
-reader that does not receive stops the sender at the other end.
+Buffers are bounded: `write` never waits, `drain` waits until few bytes are unsent, and an idle
+reader stops the sender at the other end.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread 
 
 
 class TlsError(LinkError):
-    """The other end is not trusted, or does not speak TLS."""
+    """The other end is not trusted, or does not use TLS."""
 
 
 class Stream(Protocol):
@@ -31,13 +31,13 @@ class Stream(Protocol):
         """Return the other end's name or address, for people."""
 
     async def receive(self) -> bytes:
-        """Return the next bytes, b"" when either side has closed; LinkError when the link broke."""
+        """Return the next bytes, b"" once either side has closed. Raises LinkError if broken."""
 
     def write(self, data: bytes) -> None:
         """Send `data` without waiting; after the end of the stream it is dropped."""
 
     async def drain(self) -> None:
-        """Wait until few enough bytes are unsent; raise LinkError after the end of the stream."""
+        """Wait until few bytes are unsent. Raises LinkError after the end of the stream."""
 
     def close(self) -> None:
         """Send what was written, then end the stream."""
@@ -46,7 +46,7 @@ class Stream(Protocol):
         """End the stream at once; unsent bytes are lost and the peer sees a broken link."""
 
     async def wait_closed(self) -> None:
-        """Wait until the stream has ended and nothing of it runs any more."""
+        """Wait until the stream and its tasks have ended."""
 
 
 class Layer:
@@ -70,7 +70,7 @@ class Layer:
 
 
 class Inbox:
-    """A queue of bytes with an end, for one reader; `emptied` is called when it has taken all."""
+    """A queue of bytes with an end, for one reader; calls `emptied` when all are read."""
 
     def __init__(self, emptied: Callable[[], None]) -> None:
         self.size = 0
@@ -101,7 +101,7 @@ class Inbox:
         self.end(error)
 
     async def receive(self) -> bytes:
-        """Return all bytes that wait, or those that come next; b"" at the end."""
+        """Return all queued bytes, or wait for the next ones; b"" at the end."""
         if self._read:
             raise LinkError("only one task at a time may receive from a stream")
         self._read = True
@@ -123,7 +123,7 @@ class Inbox:
 
 
 class BufferedStream:
-    """What every end of a Stream has: an inbox, and a gate for its writer until it is over."""
+    """The common part of streams: an inbox, and a gate for the writer until the end."""
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
         self.peer_name = peer_name
@@ -181,7 +181,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        address = transport.get_extra_info("peername")  # None if the peer is gone already
+        address = transport.get_extra_info("peername")  # None if the peer has left already
         if address is not None:
             self.peer_name = _address_name(*address[:2])
         self._connected(self)
@@ -221,7 +221,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 async def connect(
     host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout_s: float = USUAL.connect_s
 ) -> TcpStream:
-    """Return a stream to `host`:`port`; raise LinkError if there is none after `timeout_s`."""
+    """Return a stream to `host`:`port`. Raises LinkError if there is none after `timeout_s`."""
     loop = asyncio.get_running_loop()
     where = f"cannot reach {_address_name(host, port)}"
     try:
@@ -263,11 +263,11 @@ class Server:
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Accept no more connections; the open ones continue."""
+        """Stop accepting connections; open ones continue."""
         self._server.close()
 
     async def close(self) -> None:
-        """Accept no more connections, cancel the handlers, and wait until they have ended."""
+        """Stop accepting connections, cancel the handlers, and wait until they have ended."""
         self.stop_listening()
         connections = dict(self._connections)
         for task in connections:
@@ -294,7 +294,7 @@ class Server:
         try:
             await self._handler(stream)
         except Exception as error:
-            # One broken connection must not end the server, nor go unseen.
+            # One broken connection must not end the server, but is reported.
             context = {"message": f"serving {stream.peer_name} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
         finally:

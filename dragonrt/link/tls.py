@@ -48,7 +48,7 @@ def _load_certificate(
     try:
         for path in (certificate, private_key):  # a pipe would be waited for
             read_bytes(path)
-        # A key behind a passphrase would stop a server to ask for it; an empty one fails instead.
+        # An encrypted key would prompt for its passphrase; the empty one fails instead.
         context.load_cert_chain(certificate, private_key, password="")
     except (OSError, ValueError) as error:
         raise LinkError(
@@ -70,8 +70,8 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 class TlsStream(Layer):
     """A Stream in TLS over `stream`, for the side that listens.
 
-    What is written before `secure` has ended waits for it. asyncio's own TLS would report a
-    connection only after its handshake; here it is counted and bounded before its first byte.
+    Writes wait until `secure` has ended. asyncio's own TLS would report a connection only after its
+    handshake; here it is counted and bounded before its first byte.
     """
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:
@@ -92,7 +92,7 @@ class TlsStream(Layer):
                     raise LinkError(left) from None
                 continue
             except ssl.SSLError as error:
-                self._flush()  # the alert says why
+                self._flush()  # sends the alert
                 raise TlsError(f"TLS with {self.peer_name} failed: {reason_of(error)}") from None
             waiting, self._waiting = self._waiting, None
             self.write(bytes(waiting))
@@ -137,6 +137,6 @@ class TlsStream(Layer):
         self._over = True
         if self._waiting is None:
             with suppress(ssl.SSLError):
-                self._tls.unwrap()  # says that this is the end, and waits for no answer
+                self._tls.unwrap()  # sends close_notify without waiting for the answer
             self._flush()
         super().close()

@@ -9,12 +9,12 @@ _BANDWIDTHS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, of a number with one of the units us, ms, s, min."""
+    """Return seconds, of a number with one of the units us, ms, s, min."""
     return _parse(text, _DURATIONS, "a duration", "150ms or 1.5s")
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bits per second (above 0), of a number with one of the units bit, kbit, mbit, gbit."""
+    """Return bits per second (above 0), of a number with one of the units bit, kbit, mbit, gbit."""
     bandwidth = _parse(text, _BANDWIDTHS, "a bandwidth", "250kbit or 10mbit")
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")

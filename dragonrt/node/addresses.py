@@ -26,7 +26,7 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """A slower network than the real one, in both directions, as this side sees it."""
+    """An emulated link, slower than the real one, in both directions, as this side sees it."""
 
     link: str | None = setting(None, "Emulated link: a name or a TOML file.", limit=4096)
     latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
@@ -41,7 +41,7 @@ class LinkSettings:
         return any(value is not None for value in asked)
 
     def or_latency(self, latency: str) -> "LinkSettings":
-        """Return this link, or one with that latency if no link is asked for."""
+        """Return this link, or one with that latency if no emulation is configured."""
         return self if self._asked else replace(self, latency=latency)
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
@@ -112,7 +112,7 @@ class NetworkSettings:
 class Member:
     """Another side: its address, and its weight in mode federated, above 0.
 
-    Weights need not sum to 1. Any of several `hosts` may answer: the address is the first one's.
+    Weights need not sum to 1. Any of `hosts` may answer; `address` is the first host's.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The driver of an answer, for every mode and both sides.
 
-It does I/O and nothing else: sends messages, feeds inputs into a mode, and carries out the effects.
+It only does I/O: it sends messages, feeds inputs into a mode, and executes the effects.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
 CONGESTED_BYTES = 64 * 1024
-"""After so many sent bytes no work is begun before the other side has received them."""
+"""With this many sent bytes not received yet, no work is started."""
 
 OnRecord = Callable[[Record], None]
 
@@ -33,17 +33,17 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry, question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the event with which an answer begins, or resumes from so many accepted tokens."""
+    """Return the event of an answer that begins, or resumes from `accepted` tokens."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 class AnswerSession:
-    """One other side of an answer: its session on the present connection. Implements peer.Session.
+    """One other side of an answer: its session on the current connection. Implements peer.Session.
 
-    `route` brings a lost connection back; a cloud has none. `gone` is set when a new session is
-    wanted, after `retry_s` seconds if the other side was busy; after `over` none is. `weights` is
-    the fingerprint of its model. `attribution` is the other side's; `attribute` returns this one's.
+    `route` replaces a lost connection; a cloud has none. `gone` is set when a new session is
+    needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
+    model's fingerprint, `attribution` its sources; `attribute` returns this side's.
     """
 
     def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
@@ -77,7 +77,7 @@ class AnswerSession:
 
     def receive(self, message: wire.SessionMessage) -> None:
         if self._driver.over.is_set() and self.route is not None:
-            return  # the device's answer is complete, whatever was under way
+            return  # the device's answer is complete
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
                 self._peer.close(self.number, Reason.FINISHED, attribution=self.attribute())
@@ -112,11 +112,11 @@ class AnswerSession:
 
     @property
     def congested(self) -> bool:
-        """Whether the other side has yet to receive what was sent."""
+        """Whether too many sent bytes are not received yet."""
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """Use the session of that number, which is open on that connection."""
+        """Use the session of that number, which is open on the connection."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
@@ -166,7 +166,7 @@ class AnswerSession:
             raise DragonError("the answer is complete, but nobody closed the session") from None
 
     async def settle(self) -> None:
-        """Leave no task behind."""
+        """Cancel and await the session's tasks."""
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.gather(self._draining, return_exceptions=True)
@@ -185,7 +185,7 @@ class AnswerSession:
 
 
 class Driver:
-    """Runs one mode: inputs in, in order, effects out. `recorder` gets every event."""
+    """Runs one mode: feeds inputs in order and executes effects. `recorder` gets every event."""
 
     def __init__(self, mode: modes.Mode, recorder: Recorder, timeouts: Timeouts) -> None:
         self.mode = mode
@@ -227,16 +227,16 @@ class Driver:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin(self, read: PrefillResult) -> None:
-        """Feed the prefill result in: from now on work is done."""
+        """Feed the prefill result into the mode, which may then request work."""
         self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
         self._context = read.context
         self.feed(read.prepared)
 
     def feed(self, *inputs: modes.Input) -> None:
-        """Feed inputs into the mode, in order, and begin what work it then wants.
+        """Feed inputs into the mode, in order, then start the work that it requests.
 
-        Inputs that come meanwhile are queued. After the end of the answer only messages are fed and
-        replies sent: the other side may need them. A message that the mode refuses ends a session.
+        Inputs that arrive meanwhile are queued. After the answer's end only messages are fed and
+        replies sent, for the other side. A message that the mode rejects ends its session.
         """
         self._inputs.extend(inputs)
         if self._busy:
@@ -274,7 +274,7 @@ class Driver:
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Record an event of this answer, under the number of its session if it has but one."""
+        """Record an event of this answer, under its session's number if it has only one."""
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
@@ -349,13 +349,13 @@ class Driver:
         self.feed(modes.TimedOut())
 
     async def wait_over(self) -> None:
-        """Wait until the answer has ended. Raises what it failed with."""
+        """Wait until the answer has ended. Raises the error it failed with."""
         await self.over.wait()
         if self._error is not None:
             raise self._error
 
     async def settle(self) -> None:
-        """End all that belongs to the answer."""
+        """Cancel and await all that belongs to the answer."""
         self.over.set()
         self._set_timer()
         if self._context is not None:

@@ -1,19 +1,19 @@
 """The sources of an answer, and the numbers and codes that it copies. Pure.
 
 A file is a source if the leave-one-out evidence (SPEC 1.10) of the answer's tokens for it is at
-least FEWEST_BITS and LEAST_SHARE of the largest. If two files say the same, neither has much
-evidence: then the one with the most is named. The sentence is the first that shares the most words
-with the answer, and among those with the question.
+least FEWEST_BITS and LEAST_SHARE of the largest. Two files with the same content have little
+evidence each; then the one with the most is a source. Its sentence is the one that shares the most
+words with the answer, then with the question.
 
-A small model cuts what it copies: "plum-39" of plum-otter-39. So a code is compared as a whole
-token. A token is a run of letters and digits; these connect two parts of it:
+A small model truncates what it copies: "plum-39" of plum-otter-39. So a code is compared as a whole
+token. A token is a run of letters and digits, in which these characters connect two parts:
 
     - / _ + & # @     between letters and digits
     . : ,             between digits; the comma where it groups three
     .                 in e-mail addresses
 
 A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Numbers
-are compared without their grouping (1,250 is 1250), their unit (75mg is 75 mg), st, nd, rd and th.
+are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd and th.
 """
 
 import re
@@ -28,7 +28,7 @@ from dragonrt.wire.messages import Attribution, Source
 FEWEST_BITS = 2.0
 LEAST_SHARE = 0.1
 CLOSE_BITS = 0.5  # evidence from which on a file may be named if none has FEWEST_BITS
-LONGEST_SENTENCE = 280  # characters; of a longer one what lies around its first word of the answer
+LONGEST_SENTENCE = 280  # characters; a longer one is cut around its first word of the answer
 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
@@ -66,8 +66,8 @@ def cited(
 ) -> list[Source]:
     """Return a Source for each file that was read, in the order of the passages.
 
-    `bits` are the evidence by file in that order. Without them a file has FEWEST_BITS if one of its
-    sentences has half of the answer's words.
+    `bits` is the evidence by file in that order. If it is empty, a file has FEWEST_BITS if one of
+    its sentences has half of the answer's words.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
     found = []
@@ -97,8 +97,8 @@ def named(
 ) -> list[tuple[Side, Source]]:
     """Return the sources of an answer, the device's first, in the order in which they were read.
 
-    The other sides know a file's evidence in their own distributions only. `most` bounds it, if
-    known: the bits of all that they sent in the mixture.
+    Other sides measure evidence in their own distributions. `most` bounds it, if known: the bits of
+    all that they sent in the mixture.
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),
@@ -110,18 +110,18 @@ def named(
 
 
 def texts(passages: Iterable[Passage]) -> list[str]:
-    """Return all that was read of the documents: titles and texts."""
+    """Return the titles and texts of all passages."""
     return [part for passage in passages for part in (passage.title, passage.text)]
 
 
 def is_refusal(answer: str, refusal: str) -> bool:
-    """Whether an answer says that there is none: in the model's words or like "I don't know"."""
+    """Return whether an answer is a refusal: the model's own words, or like "I don't know"."""
     given, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
     return not given or bool(own and given.startswith(own)) or _REFUSAL.match(given) is not None
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence that carries the answer, and the part of the answer's words it has."""
+    """Return the sentence that carries the answer, and its share of the answer's words."""
     wanted, asked = _content(answer), _content(question)
     found = [each for text in read for each in _sentences(text)]
 
@@ -134,7 +134,7 @@ def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, f
 
 
 def _sentences(text: str) -> list[str]:
-    """The sentences and lines of a text; an abbreviation ends none."""
+    """Return the sentences and lines of a text; an abbreviation ends none."""
     found: list[str] = []
     first = 0
     for end in [*_END.finditer(text), None]:
@@ -152,7 +152,7 @@ def _words(text: str) -> set[str]:
 
 
 def _content(text: str) -> set[str]:
-    """The words of a text; those of up to three letters only if there are no others."""
+    """Return the words of a text; those of up to three letters only if there are no others."""
     words = _words(text)
     return {each for each in words if not _FUNCTION_WORD.fullmatch(each)} or words
 
@@ -178,7 +178,7 @@ class Code:
 
 
 def codes(text: str) -> list[Code]:
-    """Return the numbers and codes of a text in their order; the numbers of a list are none."""
+    """Return the numbers and codes of a text in order, without the numbers of a list."""
     if len(_NUMBERED.findall(text)) > 1:
         text = _NUMBERED.sub(lambda number: " " * len(number[0]), text)
     found = _TOKENS.finditer(text)
@@ -186,7 +186,7 @@ def codes(text: str) -> list[Code]:
 
 
 def missing(text: str, known: Iterable[str]) -> list[Code]:
-    """Return the codes of a text that stand in none of the known texts."""
+    """Return the codes of a text that are in none of the known texts."""
     found = codes(text)
     if not found:
         return []
@@ -200,7 +200,7 @@ def _is_code(token: str) -> bool:
 
 
 def _plain(token: str) -> str:
-    """Return what a token is compared as."""
+    """Return the normal form of a token, for comparisons."""
     for form in (_ORDINAL, _QUANTITY):
         if number := form.fullmatch(token):
             token = number[1]

@@ -27,11 +27,10 @@ from dragonrt.wire.values import pack
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """What the device knows when an answer is complete. Times are seconds on its loop's clock.
+    """A complete answer on the device. Times are seconds on its loop's clock.
 
-    `records` are the answer's own events, without drafts and messages. `passages` are what this
-    side read, `moved` the evidence of all sides. `attributions` are of the other sides that took
-    part, None for one that sent none.
+    `records` are its events, without drafts and messages. `passages` are the chunks that this side
+    read, `moved` the evidence of all sides. `attributions` are the other sides', None if not sent.
     """
 
     question: Question
@@ -93,7 +92,7 @@ class ClientSession:
         self._driver.stop(reason)
 
     async def ask(self) -> Answer:
-        """Answer the question. Raises DragonError if this side cannot, or may not alone."""
+        """Answer the question. Raises DragonError if this side cannot, or needs another side."""
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()
         answer.asked_s = asyncio.get_running_loop().time()
@@ -152,7 +151,7 @@ class ClientSession:
         held = sum(each.held for each in paced)
         return sum(each.held_s for each in paced) / held if held else None
 
-    # Joining, and joining again.
+    # Joining and rejoining.
 
     async def _reach(self) -> None:
         """Dial if nothing is connected. Raises NotConnectedError if a needed side never was."""

@@ -48,7 +48,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was checked and what was seen; `remedy` says what to do unless all is well."""
+    """A check and its result; `remedy` is what to do, empty if all is well."""
 
     level: Level
     what: str
@@ -61,7 +61,7 @@ async def diagnose(
 ) -> AsyncIterator[Finding]:
     """Yield all findings about this side, and about each host of the cloud and the link to it.
 
-    `hosts` are as `members` takes them: with none of them it is the network's; None dials nowhere.
+    `hosts` are as in `members`: empty means the network's cloud; None dials no host.
     """
     yield _programs()
     for finding in _keys(network, today):
@@ -221,7 +221,7 @@ async def _receive(stream: Stream, connection: Connection) -> list[Event]:
 
 
 async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
-    """Return the seconds until a probe with so many bytes of padding is echoed without them."""
+    """Return the seconds until a probe with `padding` bytes is echoed without them."""
     clock = asyncio.get_running_loop().time
     sent_s = clock()
     stream.write(connection.send(Ping(padding, int(sent_s * 1e6), bytes(padding))))

@@ -1,4 +1,4 @@
-"""How a signal ends a process: in order if that is soon done, else at once."""
+"""Ends a process on a signal: in order if that is quick, else at once."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
-LONGEST_END_S = 10.0  # after so long a process that is closing ends at once
+LONGEST_END_S = 10.0  # longest time for a process to close
 
 
 def exit_on_sigterm() -> None:
@@ -29,7 +29,7 @@ def exit_on_sigterm() -> None:
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
-    """Call the next of `steps` on the running loop for each of these signals that comes.
+    """Call the next of `steps` on the running loop at each of these signals.
 
     After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
     """
@@ -68,7 +68,7 @@ async def terminable(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _end_soon() -> None:
-    """End the process after LONGEST_END_S, whatever still runs."""
+    """End the process after LONGEST_END_S, even if work is under way."""
     limit = threading.Timer(LONGEST_END_S, os._exit, (TERMINATED,))
     limit.daemon = True
     limit.start()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side tells about itself in the handshake; `corpus` returns `LocalSide.corpus`."""
+    """A side's part of the handshake; `corpus` returns `LocalSide.corpus`."""
 
     side: Side
     model: "LanguageModel"
@@ -64,7 +64,7 @@ class Address:
     emulate: Callable[[Stream], Stream] | None = None
 
     def around(self, stream: Stream, side: Side) -> Stream:
-        """Return the stream, emulated and encrypted as the address says."""
+        """Return the stream, emulated and encrypted as the address requires."""
         link = self.emulate(stream) if self.emulate is not None else stream
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
@@ -82,10 +82,10 @@ async def serve(
     gatekeeper: Gatekeeper,
     on_change: Callable[[str], None] = log.info,
 ) -> Server:
-    """Listen as the cloud; `on_change` gets a line when a device comes, goes or is refused.
+    """Listen as the cloud; log a line with `on_change` when a device joins, leaves or is refused.
 
-    It gets none about silent connections, which balancers make, and few a second about one host.
-    Raises DragonError for an address beyond loopback without a key or certificates.
+    Silent connections, which balancers make, are not logged, and lines per host are limited. Raises
+    DragonError for an address beyond loopback without a key or certificates.
     """
     knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
     if not (is_loopback(address.host) or address.key is not None or knows_devices):
@@ -105,7 +105,7 @@ async def serve(
             return stream.bytes_received > 0
 
         def refuse(error: BusyError) -> None:
-            # No key is agreed on yet: a device that has one takes the reason without it.
+            # No key is agreed on yet: a device with a key accepts the reason in the clear.
             carrier.write(encode_frame(encode(Goodbye(error.reason, error.text))))
 
         def dismiss() -> None:

@@ -1,9 +1,9 @@
 """The thread of a model: one queue of forwards for all answers, next to the event loop.
 
 Readings of several answers share forwards (`backends.sequence`). Answers join and leave between two
-forwards, a preemption drops one answer's part, and long questions are read in pieces, so that they
-delay nobody. Spare readings are done when there is nothing else to do. Heads run in a thread of
-their own, unless no other answer uses the model: then the thread that reads goes on at once.
+forwards, and a preemption removes one answer's part. Long questions are read in pieces, so that
+other answers do not wait. Spare readings run when the queue is empty. Postprocessing has its own
+thread, unless only one answer uses the model.
 """
 
 import asyncio
@@ -24,15 +24,14 @@ from dragonrt.node.worker import WorkerThread, settle
 
 T = TypeVar("T")
 
-ALONE = 256  # rows times tokens of a forward while nobody else's next token can be asked for
+ALONE = 256  # rows times tokens of a forward while only one answer is open
 
 
 class Engine(WorkerThread):
-    """Does the readings of one model in its thread, between the jobs that add them.
+    """Runs the readings of one model in its thread, between the jobs that add them.
 
-    The queue is short: an answer has at most two readings in it. `answers` is the number of open
-    answers, each of which may want its next token at any time. `batches` counts forwards by how
-    many readings shared them.
+    An answer has at most two readings in the queue. `answers` counts the open answers, `batches`
+    the forwards by the number of readings that shared them.
     """
 
     def __init__(self, heads: WorkerThread) -> None:
@@ -50,7 +49,7 @@ class Engine(WorkerThread):
         self._spares_read: list[Preemption] = []
 
     def opened(self, answers: int, wanted: int = 0) -> None:
-        """Count so many more open answers and `wanted` questions. Call on the loop."""
+        """Count `answers` more open answers and `wanted` more questions. Call on the loop."""
         self.answers += answers
         self._wanted += wanted
         if self.answers or self._wanted:
@@ -60,7 +59,7 @@ class Engine(WorkerThread):
 
     @contextmanager
     def wanted(self) -> Iterator[None]:
-        """Preempt spare readings until the context ends. Use on the loop."""
+        """Preempt spare readings until the context ends. Call on the loop."""
         self.opened(0, 1)
         self.make_way()
         try:
@@ -74,13 +73,13 @@ class Engine(WorkerThread):
         return len(self._batch)
 
     def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
-        """Add a reading. Call in the model's thread, where `done` is called, too."""
+        """Add a reading. Call in the model's thread, which also calls `done`."""
         self._batch.add(reading, done)
 
     def add_spare(
         self, reading: Reading[T], done: Callable[[T | BaseException], None], preemption: Preemption
     ) -> None:
-        """Add a reading that nobody waits for; others preempt it by its own `preemption`."""
+        """Add a low-priority reading; others preempt it by its own `preemption`."""
         self._spare.append((preemption, reading, done))
 
     def make_way(self) -> None:
@@ -89,12 +88,12 @@ class Engine(WorkerThread):
             preemption.request()
 
     def _read_spare(self) -> None:
-        """Begin spare readings if there is nothing else to do; preempted ones end at once."""
+        """Start spare readings if the queue is empty; preempted ones end at once."""
         idle = len(self._batch) == 0
         waiting, self._spare = self._spare, []
         for each in waiting:
             preemption, reading, done = each
-            # In this order, so that who comes now is seen here, or preempts it.
+            # In this order, so that a question that comes now is seen here, or preempts it.
             self._spares_read.append(preemption)
             if (idle and not self._jobs.qsize()) or preemption.requested:
                 self.add(reading, partial(self._spare_read, preemption, done))
@@ -107,7 +106,7 @@ class Engine(WorkerThread):
         done(result)
 
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
-        """Return the result of a reading; raise what it raises."""
+        """Return the result of a reading, or raise its exception."""
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._begin, reading, done))
         try:
@@ -117,7 +116,7 @@ class Engine(WorkerThread):
             del done  # as in `run`
 
     async def read_idle(self, reading: Callable[[Preemption], Reading[T]]) -> T:
-        """Read while no answer is open and none is `wanted`; begin anew after each."""
+        """Read while no answer is open and none is `wanted`; restart after each."""
         while True:
             while self.answers or self._wanted:
                 await self._quiet.wait()
@@ -141,21 +140,21 @@ class Engine(WorkerThread):
         self._preparing += 1
         try:
             made = reading()
-        except Exception as error:  # it belongs to who awaits it
+        except Exception as error:  # raised to the caller that awaits it
             end(error)
         else:
             self.add(made, end)
 
     def _work(self) -> None:
         while True:
-            # Those that are there: jobs that go on coming must not hold up the forward.
+            # Only the jobs already queued: later ones must not delay the forward.
             idle = len(self._batch) == 0 and not self._spare
             for _ in range(max(self._jobs.qsize(), idle)):
                 job = self._jobs.get()
                 if job is None:
                     return
                 job()
-                del job  # what it holds must not wait for the next one
+                del job  # free what it holds before the next job
             self._read_spare()
             if readings := len(self._batch):
                 self.batches[readings] += 1
@@ -163,14 +162,14 @@ class Engine(WorkerThread):
 
     @property
     def _piece(self) -> int:
-        """The part of a long text in one forward: small if another answer is open."""
+        """Return the size of a piece of a long text: small if another answer is open."""
         others = self.answers if self._preparing else self.answers - 1
         return PIECE if others > 0 else ALONE
 
 
 @dataclass(eq=False, slots=True)
 class _Forward:
-    """A Work under way; one begun in advance has not been `asked` for and has no `done` yet."""
+    """A Work under way; one started in advance is not `asked` for yet and has no `done`."""
 
     work: Work
     asked: Work | None = None
@@ -180,7 +179,7 @@ class _Forward:
     result: ForwardResult | None = None
 
     def fits(self, work: Work) -> bool:
-        """Return whether its result is that of `work`, too: they read the same prefixes."""
+        """Return whether its result is also that of `work`: they read the same prefixes."""
         mine, other = self.work.span, work.span
         if mine is None or other is None:
             return False
@@ -190,8 +189,8 @@ class _Forward:
 class ModelSession:
     """Implements BackendSession on a real model.
 
-    The engine begins the Work that follows while the loop still handles the result, so that
-    forwards do not wait for the loop.
+    The engine starts the next Work while the loop still handles the result, so that forwards do not
+    wait for the loop.
     """
 
     def __init__(self, engine: Engine, reader: Reader) -> None:
@@ -202,7 +201,7 @@ class ModelSession:
         self._next: _Forward | None = None
         self._closed = False
         engine.opened(1)
-        # The model's thread alone knows which forward reads now: one at a time.
+        # Only the model's thread uses this: the forward that reads now, one at a time.
         self._reading: _Forward | None = None
         self._waiting: deque[_Forward] = deque()
 
@@ -234,7 +233,7 @@ class ModelSession:
         self._closed = True
         self._current = self._next = self._reader = None
 
-    # In the model's thread and that of heads.
+    # In the threads of the model and of postprocessing.
 
     def _submit(self, forward: _Forward) -> None:
         self._engine.submit(lambda: self._queue(forward))
@@ -242,7 +241,7 @@ class ModelSession:
             self._engine.make_way()
 
     def _queue(self, forward: _Forward) -> None:
-        """Read now, or when the forward before has ended. In the model's thread."""
+        """Start reading now or after the forward before. Call in the model's thread."""
         self._waiting.append(forward)
         if self._reading is None:
             self._read_next()
@@ -281,14 +280,14 @@ class ModelSession:
     def _conclude(
         self, forward: _Forward, predictions: Sequence[Prediction], seconds: float
     ) -> None:
-        """Run the head, and begin the forward that follows."""
+        """Postprocess the predictions, and start the forward that follows."""
         work, following = forward.work, None
         try:
             result = ForwardResult(work, seconds, work.head(predictions))
             if forward.asked is not None and work.following is not None:
                 then = work.following(result.value)
                 following = _Forward(then) if then is not None else None
-        except Exception as error:  # it belongs to who wants the work done
+        except Exception as error:  # passed to the caller of `start`
             result = ForwardResult(work, seconds, error=error)
         self._engine.post(self._finished, forward, result, following)
         if following is not None:

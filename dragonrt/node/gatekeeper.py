@@ -1,6 +1,6 @@
-"""A cloud's part of answers, and admission to it: bounds for one device (a connection), for all.
+"""The cloud's part of answers, and admission: limits per device (a connection) and for all.
 
-A refusal says when to come back. Of one device's questions few are read at a time, so that other
+A refusal includes a retry time. Few questions of one device are read at a time, so that other
 devices do not wait for them.
 """
 
@@ -35,13 +35,13 @@ REMEMBERED_HOSTS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudLimits:
-    """How much a cloud takes on."""
+    """The limits of a cloud."""
 
     most_devices: int = setting(256, "Devices that may be connected.", low=1)
     most_answers: int = setting(128, "Answers under way, of all devices.", low=1)
     device_answers: int = setting(32, "Answers under way of one device.", low=1)
     device_rate: float = setting(
-        20.0, "Answers a second that one device may begin, after three times as many.", low=0.01
+        20.0, "Answers per second that one device may begin; three times as many at once.", low=0.01
     )
 
 
@@ -49,14 +49,14 @@ USUAL_LIMITS = CloudLimits()
 
 
 class Bucket:
-    """A token bucket of `size`, refilled by so many tokens each second; full at first."""
+    """A token bucket of `size`, refilled at a rate per second; full at first."""
 
     def __init__(self, per_second: float, size: float, now: float) -> None:
         self._per_second, self._size = per_second, size
         self._tokens, self._filled_s = size, now
 
     def take(self, now: float) -> float:
-        """Take one token and return 0.0, or return the seconds until there is one."""
+        """Take one token and return 0.0, or return the seconds until one is available."""
         more = self._per_second * (now - self._filled_s)
         self._tokens, self._filled_s = min(self._size, self._tokens + more), now
         if self._tokens < 1.0:
@@ -66,7 +66,7 @@ class Bucket:
 
 
 class Gatekeeper:
-    """See the module. `lobby` has the connections that have not authenticated yet.
+    """See the module. `lobby` holds the unauthenticated connections.
 
     Counts the devices that were `admitted`, and the devices and sessions that were `sent_away`.
     """
@@ -104,7 +104,7 @@ class Gatekeeper:
 
     @property
     def sessions(self) -> int:
-        """Return how many sessions they have open."""
+        """Return how many sessions the devices have open."""
         return sum(len(peer.connection.sessions) for peer in tuple(self._guests))
 
     def check_room(self) -> None:
@@ -116,7 +116,7 @@ class Gatekeeper:
     def answering(
         self, peer: Peer, message: wire.Open
     ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-        """Make the session that a device opens; see `peer.Answerer`. BusyError refuses it."""
+        """Return the session that a device opens; see `peer.Answerer`. Raises BusyError."""
         pace, turns = self._guests[peer]
         try:
             self._check_places(pace, len(peer.connection.sessions))
@@ -131,7 +131,7 @@ class Gatekeeper:
             raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
 
     def _check_places(self, pace: Bucket, sessions: int) -> None:
-        """Raise BusyError unless a device with so many sessions may begin one of them now."""
+        """Raise BusyError unless a device with `sessions` open ones may open another now."""
         limits = self._limits
         self._check_open()
         if wait_s := pace.take(_now()):
@@ -145,9 +145,9 @@ class Gatekeeper:
             raise BusyError(text, self._retry_s(limits.most_answers))
 
     async def drain(self, seconds: float) -> None:
-        """Begin no answer any more; wait until those under way are over, for `seconds` at most.
+        """Refuse new answers; wait up to `seconds`, or `hasten`, for those under way.
 
-        Devices without an answer are sent away, so that they find another cloud. `hasten` ends it.
+        Devices without an answer are disconnected, so that they find another cloud.
         """
         self._closing = True
         for peer in list(self._guests):
@@ -159,7 +159,7 @@ class Gatekeeper:
                     await self._guest_left.wait()
 
     def hasten(self) -> None:
-        """Wait no longer for the answers under way."""
+        """Stop waiting for the answers under way."""
         self._hastened = True
         self._guest_left.set()
 
@@ -168,7 +168,7 @@ class Gatekeeper:
             peer.leave()
 
     def _retry_s(self, places: int) -> float:
-        """Return when a place should be free; later for each who is sent away."""
+        """Return the seconds until a place should be free; later for each refused device."""
         now = _now()
         self._next_free_s = max(now, self._next_free_s) + self._answer_s / places
         self._next_free_s = min(self._next_free_s, now + LONGEST_RETRY_S)
@@ -188,7 +188,7 @@ def _now() -> float:
 
 
 class BoundedLines:
-    """Logs lines about hosts with `say`, a few a second of each, and counts those left out."""
+    """Logs lines about hosts with `say`, limited per second and host; counts those left out."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
@@ -199,7 +199,7 @@ class BoundedLines:
         return len(self._hosts)
 
     def say(self, host: str, line: str) -> None:
-        """Log a line, unless there were too many of that host."""
+        """Log a line, unless there were too many about that host."""
         now = self._clock()
         fresh = Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now), 0
         pace, left_out = self._hosts.pop(host, fresh)
@@ -242,7 +242,7 @@ def server_session(
         try:
             read = await driver.prepare(prepare(), lambda: session.send(working))
             if read is None:
-                return  # nobody waits for the answer: leave the model to others
+                return  # the session is closed: free the model for other answers
             load_us, prefill_us = int(read.load_s * 1e6), int(read.prefill_s * 1e6)
             session.send(
                 wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)

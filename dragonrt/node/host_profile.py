@@ -24,7 +24,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Fit seconds per token over `runs` decodings of a full context behind `rows` documents."""
+    """Fit seconds per token over `runs` decodings of a full context after `rows` documents."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []

@@ -1,9 +1,9 @@
 """The hosts of one other side: one, or several with the same model and documents.
 
-A Connector keeps the connection to one host; while there is none it dials with back-off. Each
-answer has an order of its own in which it goes to the hosts (rendezvous hashing, Thaler and
-Ravishankar 1998): a host's answers spread over the others when it is lost, and no others move. The
-first host that is reached sets what all must have; one that has something else is not used.
+A Connector keeps the connection to one host; if it is lost, it dials with back-off. Each answer has
+its own order of hosts (rendezvous hashing, Thaler and Ravishankar 1998). If a host is lost, its
+answers spread over the others, and no other answers move. All hosts must have the model and
+documents of the first that is reached; a host with others is not used.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from dragonrt.wire.connection import Traffic
 from dragonrt.wire.reasons import HandshakeError, Reason
 
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
-"""Ends of a handshake after which another one may succeed."""
+"""Reasons of a failed handshake after which another one may succeed."""
 
 Holdings = tuple[str, str]
 """The fingerprints of a host's model, and of its documents and how they are found."""
@@ -33,7 +33,7 @@ class NotConnectedError(DragonError):
 
 
 def mistaken(error: BaseException | None) -> bool:
-    """Return whether dialling fails until somebody changes a key, certificate, version or model."""
+    """Return whether dialling fails until a key, certificate, version or model is changed."""
     if isinstance(error, HandshakeError):
         return error.reason not in PASSING
     return isinstance(error, TlsError) or (error is not None and mistaken(error.__cause__))
@@ -42,10 +42,10 @@ def mistaken(error: BaseException | None) -> bool:
 class Connector:
     """Keeps one Peer alive, which `dial` makes on a fresh stream.
 
-    `on_notice` gets one line when the connection is lost, when it is back, and when the other side
-    refuses it for another reason than before; `who` names the other side in it. `connections`
-    counts those that were made; `waiters` the answers that wait for one, so that it is dialled more
-    often. `absence` says why there is none. `on_connected` is called whenever there is one again.
+    `on_notice` gets one line when the connection is lost or back, and when the other side, named
+    `who`, refuses it for a new reason. `connections` counts connections, `waiters` the waiting
+    answers, for which it dials more often. `absence` is why there is none. `on_connected` is called
+    after each connect.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The living connection, if there is one."""
+        """The live connection, if there is one."""
         return None if self._peer is None or self._peer.ended else self._peer
 
     def traffic(self) -> Traffic:
@@ -84,7 +84,7 @@ class Connector:
             await self._peer.pacing.wait_over()
 
     async def connect(self) -> None:
-        """Dial once, now. Raises the error that says why there is no connection."""
+        """Dial once, now. Raises the error that prevents the connection."""
         try:
             await self._dial_once()
         except DragonError as error:
@@ -93,7 +93,7 @@ class Connector:
             raise
 
     def hurry(self) -> None:
-        """Dial a lost connection now: a question waits for it."""
+        """Dial a lost connection now, because a question waits for it."""
         self._hurry.set()
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class Connector:
                 self.absence = str(error)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not after `hurry`, and not long while an answer waits."""
+        """Wait; return early after `hurry`, and soon while an answer waits."""
         self._hurry.clear()
         if self.waiters:
             seconds = min(seconds, self.timeouts.probe_s)
@@ -156,14 +156,14 @@ class Hosts:
         self._connecting = False
         self.back = asyncio.Event()
         """Set, and replaced by another, when a host is there again."""
-        # Answers of different devices to one question go different ways.
+        # Different devices use different orders for one question.
         self._salt = os.urandom(16)
         for name, connector in connectors.items():
             connector.on_connected = partial(self._connected, name)
 
     @property
     def peer(self) -> Peer | None:
-        """Return a living connection to a host that has what all must have."""
+        """Return a live connection to a host with the common model and documents."""
         return next(filter(None, map(self.peer_at, self.connectors)), None)
 
     @property
@@ -178,7 +178,7 @@ class Hosts:
 
     @property
     def reconnections(self) -> int:
-        """Return how often a lost connection was made again."""
+        """Return how often a lost connection was restored."""
         return sum(max(0, each.connections - 1) for each in self.connectors.values())
 
     @property
@@ -208,22 +208,22 @@ class Hosts:
         return Route(self, sorted(self.connectors, key=weight, reverse=True))
 
     def hurry(self) -> None:
-        """Dial lost connections now: a question waits for them."""
+        """Dial lost connections now, because a question waits for them."""
         for connector in self.connectors.values():
             connector.hurry()
 
     async def reach(self) -> Peer | None:
-        """Return a living connection, dialled now if all are lost; None after `reach_s`."""
+        """Return a live connection, dialled now if all are lost; None after `reach_s`."""
         self.hurry()
         timeouts = next(iter(self.connectors.values())).timeouts
         return self.peer or await self.wait_connected(timeouts.reach_s)
 
     async def wait_connected(self, timeout_s: float) -> Peer | None:
-        """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
+        """Return a live connection, waiting for it up to `timeout_s`; None if there is none."""
         return await Route(self, tuple(self.connectors)).wait_connected(timeout_s)
 
     async def connect(self) -> None:
-        """Connect to each that can be reached. If none can, raises an error, best a passing one."""
+        """Connect to all reachable hosts. If none is, raises an error, best a temporary one."""
         self._connecting = True
         attempts = (connector.connect() for connector in self.connectors.values())
         found = await asyncio.gather(*attempts, return_exceptions=True)
@@ -251,7 +251,7 @@ class Hosts:
                 tasks.create_task(connector.run(), name=f"connector {name}")
 
     def peer_at(self, name: str) -> Peer | None:
-        """Return the living connection to a host, if the host has what all must have."""
+        """Return the live connection to a host, if it has the common model and documents."""
         return self.connectors[name].peer if name in self._holders else None
 
     def _connected(self, name: str) -> None:
@@ -263,7 +263,7 @@ class Hosts:
         self._holders.discard(name)
         alone = not any(map(self.peer_at, self._holders))
         if alone and name not in self._rejected and holdings != self._holdings:
-            # The only ones that had it have changed: with the first of them, so do all.
+            # The only hosts that had it have changed; the first of them sets it for all.
             self._holders.clear()
             self._holdings = holdings
         if holdings == self._holdings:
@@ -278,7 +278,7 @@ class Hosts:
 
 
 class Route:
-    """The hosts in the order of one answer, which stays with a host that is there and not busy."""
+    """The hosts in the order of one answer, which stays with a host while it is up and not busy."""
 
     def __init__(self, hosts: Hosts, order: Sequence[str]) -> None:
         self.hosts = hosts
@@ -288,20 +288,20 @@ class Route:
 
     @property
     def peer(self) -> Peer | None:
-        """The connection to go on with, if there is one."""
+        """The connection to continue with, if there is one."""
         now = asyncio.get_running_loop().time()
         free = (name for name in self._order if now >= self._busy_until_s.get(name, now))
         self._last = next((name for name in free if self.hosts.peer_at(name)), None)
         return None if self._last is None else self.hosts.peer_at(self._last)
 
     def put_off(self, seconds: float) -> float:
-        """Leave out the last host for so long; return how long until another one may be asked."""
+        """Skip the last host for `seconds`; return how long until another one may be tried."""
         if self._last is not None and seconds:
             self._busy_until_s[self._last] = asyncio.get_running_loop().time() + seconds
         return 0.0 if self.peer else seconds
 
     async def wait_connected(self, timeout_s: float) -> Peer | None:
-        """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
+        """Return a live connection, waiting for it up to `timeout_s`; None if there is none."""
         clock, connectors = asyncio.get_running_loop().time, self.hosts.connectors.values()
         end_s = clock() + timeout_s
         for connector in connectors:

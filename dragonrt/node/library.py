@@ -24,16 +24,16 @@ from retrieval import (
 )
 
 PROMPT, BYTES = 64, 4
-"""Tokens that a prompt may put around a text, and bytes of a character, each at most."""
+"""The most tokens that a prompt puts around a text, and the most bytes of a character."""
 
 
 @dataclass(slots=True)
 class Library:
-    """The documents of a side: `kv` holds what `model` computed of the chunks of `retriever`.
+    """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
 
-    `newest` opens the index as it is then; assign the result to `retriever` to use it. The library
-    is `incomplete` while documents are still to be indexed; `skipped` counts unreadable files.
-    `on_notice` receives each notice once, in any thread.
+    `newest` opens the current index; assign it to `retriever` to use it. `incomplete`: some
+    documents are not indexed yet. `skipped` counts unreadable files. `on_notice` gets each notice
+    once, in any thread.
     """
 
     model: LanguageModel
@@ -48,7 +48,7 @@ class Library:
     _noticed: set[str] = field(default_factory=set)
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """Return the `k` most relevant chunks with their scores, none of a cosine below `floor`."""
+        """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`."""
         return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
@@ -58,7 +58,7 @@ class Library:
         return [float(cosine) for cosine in vectors @ question]
 
     def tokens(self, chunk: Chunk) -> list[int]:
-        """Return the tokens of a chunk, cut with a notice at half of the model's context."""
+        """Return the tokens of a chunk, cut at half of the model's context with a notice."""
         tokens = self.model.encode(self.model.prompt.document_text(chunk.title, chunk.text))
         most = self.model.context_length // 2
         if len(tokens) > most:
@@ -69,13 +69,13 @@ class Library:
         return tokens[:most]
 
     def check(self) -> None:
-        """Give notice of the files with chunks that are longer than the model reads."""
+        """Give notice of files with chunks longer than the model reads."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
             self.tokens(chunk)
 
     def document_kv(self, chunk: Chunk) -> Document:
-        """Return the KV of a chunk; if it is not stored it is computed, and stored if possible."""
+        """Return the KV of a chunk: stored or, if it is not, computed and stored if possible."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored
@@ -93,7 +93,7 @@ class Library:
         return self.model.backend.load(arrays)
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store arrays of KV; return their bytes, or 0 with a notice where that is not possible."""
+        """Store arrays of KV; return their bytes, or 0 with a notice if that is not possible."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -101,7 +101,7 @@ class Library:
             return 0
 
     def notice(self, text: str) -> None:
-        """Pass a notice on, unless it was before."""
+        """Pass a notice on, unless it is a repetition."""
         if text not in self._noticed:
             self._noticed.add(text)
             self.on_notice(text)
@@ -145,7 +145,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Compute the KV that chunks lack, as far as there is room."""
+    """Compute the KV that chunks lack, while there is room."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
@@ -157,8 +157,8 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable[[], None]]:
     """Compute the KV that chunks lack whenever no answer is open, until the context ends.
 
-    A question stops the present chunk between two layers; it begins anew later. Yields a function
-    to call when the library has another snapshot. A notice names files that are not read whole.
+    A question stops the current chunk between two layers; it restarts later. Yields a function to
+    call after a new snapshot of the library. A notice names files too long to be read whole.
     """
     changed = asyncio.Event()
     changed.set()

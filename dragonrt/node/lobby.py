@@ -1,7 +1,7 @@
-"""Connections that have not authenticated yet: how many there may be, and for how long.
+"""Unauthenticated connections: their number and their time are limited.
 
-Places are bounded for each source address and in all. A newcomer is never kept out: if there is no
-place, the oldest silent connection loses its own, or else the oldest one.
+Places are limited per source address and in total. A new connection is always accepted: if there is
+no place, the oldest silent connection loses its own, or else the oldest one.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ NETWORK_BITS = 64  # prefix of the IPv6 addresses that one machine may have
 
 
 class MadeWayError(Exception):
-    """The connection lost its place, for the reason that the text gives."""
+    """The connection lost its place, for the reason in the text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -51,10 +51,10 @@ class Lobby:
     async def place(
         self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Have a place until the context ends; `heard` returns whether a byte has come.
+        """Hold a place until the context ends; `heard` returns whether a byte has arrived.
 
-        Raises MadeWayError if the connection is silent or unauthenticated for too long. If its
-        place is needed, calls `dismiss` before. What runs in the context is cancelled then.
+        If another connection needs the place, calls `dismiss` and cancels the context. Raises
+        MadeWayError then, or after too long a silence or handshake.
         """
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
         late = f"it did not complete the handshake in {self._handshake_s:g} s"
@@ -66,7 +66,7 @@ class Lobby:
                 silent = loop.call_later(FIRST_BYTE_S, self._check_heard, place)
                 try:
                     yield
-                except BaseException:  # also of a cancelled handshake: it is only counted
+                except BaseException:  # a cancelled handshake is counted, too
                     self.turned_away += 1
                     raise
                 finally:
@@ -96,7 +96,7 @@ class Lobby:
 
 
 def source_of(host: str) -> str:
-    """Return the part of an address that one machine has for itself: IPv4 whole, IPv6 its /64."""
+    """Return the part of an address that identifies one machine: IPv4 whole, IPv6 its /64."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:

@@ -30,7 +30,7 @@ from retrieval import Chunk, Hit, RetrievalError
 from retrieval.questions import in_context
 
 PINNED = 64
-"""Answers whose found chunks are kept: they can be resumed after the documents have changed."""
+"""Answers whose chunks are kept, to resume them after the documents have changed."""
 
 
 class LongQuestionError(DragonError):
@@ -48,9 +48,9 @@ class LongQuestionError(DragonError):
 class LocalSide:
     """Implements Prefiller on a real model and a real index.
 
-    `engine` runs the model, `librarian` the retrieval. Without a `library` the side answers without
-    documents. `pool` bounds the KV of answers. `following` is the state of the process that indexes
-    changes, if there is one.
+    `engine` runs the model, `librarian` the retrieval. A side without a `library` answers without
+    documents. `pool` limits the KV of answers. `following` is the state of the indexing process, if
+    any.
     """
 
     side: Side
@@ -72,7 +72,7 @@ class LocalSide:
 
     @property
     def corpus(self) -> str:
-        """Return a hash that is equal on hosts that can go on with each other's answers."""
+        """Return a hash that is equal on hosts that can resume each other's answers."""
         known = self.model.document_fingerprint
         if self.library is not None:
             known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
@@ -81,7 +81,7 @@ class LocalSide:
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact, preemption = clock(), self.model.exact_blocks, Preemption()
-        # Verifying is worth its while in one forward only, even where a block has other last bits.
+        # Verifying pays only in one forward, even if a block's last bits differ.
         in_blocks = verifies or exact
         with self.engine.wanted():
             try:
@@ -92,7 +92,7 @@ class LocalSide:
                     lambda: self._prefill(question, documents, hits, preemption, in_blocks)
                 )
             except asyncio.CancelledError:
-                preemption.request()  # nobody waits for the answer: leave the model to others
+                preemption.request()  # the answer was cancelled: free the model for others
                 raise
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
@@ -113,7 +113,7 @@ class LocalSide:
             )
 
     def _find(self, question: Question) -> list[Hit]:
-        """Return the chunks to answer from; a resumed answer keeps those of its beginning."""
+        """Return the chunks to answer from; a resumed answer keeps its first ones."""
         if self.library is None:
             return []
         asked = replace(question, accepted=())
@@ -130,7 +130,7 @@ class LocalSide:
         return hits
 
     async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[Document]:
-        """Return the KV of the chunks, each once in memory; compute what is not stored."""
+        """Return the KV of the chunks, each once in memory; compute those not stored."""
         library, model, pool = self.library, self.model, self.pool
         if library is None or not hits:
             return [model.document_kv(())]
@@ -165,7 +165,7 @@ class LocalSide:
         preemption: Preemption,
         in_blocks: bool,
     ) -> Reading[tuple[Reader, int]]:
-        """Read the question behind all documents at once; return its length, too."""
+        """Read the question after all documents at once; return its length, too."""
         model, asked = self.model, question
         longest = max(document.length for document in documents)
         room = model.context_length - longest - asked.max_tokens
@@ -178,7 +178,7 @@ class LocalSide:
         return reader, len(tokens)
 
     def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
-        """Weigh rows by their scores; a side without documents has one row of score 0."""
+        """Return row weights by the scores; a side without documents has one row of score 0."""
         library, chunks = self.library, [hit.chunk for hit in hits]
         scores = np.array([hit.score for hit in hits] or [0.0])
         initial = scores / question.relevance_temperature

@@ -49,7 +49,7 @@ SWITCH_S = 0.0005
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's coroutine, on uvloop where there is one; SIGTERM ends it by SystemExit."""
-    # Threads share few arenas: what each freed in its own would stay there unused.
+    # Threads share few arenas: memory freed in a thread's own arena would stay unused.
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_ARENA_MAX, ARENAS)
     # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
@@ -70,7 +70,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     class Loop(uvloop.Loop):
-        """uvloop's clock is the same one, but counts whole milliseconds."""
+        """uvloop with the monotonic clock: its own counts whole milliseconds."""
 
         def time(self) -> float:
             return time.monotonic()
@@ -101,8 +101,8 @@ async def run_cloud(
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
 
-    Answers under way may finish, within this side's timeouts, unless a second signal comes.
-    `on_report` gets the updates of a watched index, `listeners` every event. `beside` runs along.
+    Answers under way may finish within this side's timeouts, unless a second signal comes.
+    `on_report` gets updates of a watched index, `listeners` every event. `beside` runs meanwhile.
     """
     stopping = asyncio.Event()
     async with local_side(settings, model, library, on_report, *listeners) as side:
@@ -121,8 +121,8 @@ async def run_cloud(
 class Device:
     """A device that dials its other sides, and asks one question after another.
 
-    `shown` is what a cloud may read of the latest answers if drafts are not disclosed. `resources`
-    depend on the `unmet` other sides.
+    `shown` is the text that a cloud may read of the latest answers if drafts are not disclosed.
+    `resources` depend on the `unmet` other sides.
     """
 
     side: LocalSide
@@ -133,7 +133,7 @@ class Device:
     shown: dict[Turn, str] = field(default_factory=dict)
 
     def remember(self, turn: Turn, shown: str) -> None:
-        """Keep what was shown of an answer; only the latest REMEMBERED ones are kept."""
+        """Keep the disclosed text of an answer, for the latest REMEMBERED answers."""
         self.shown.pop(turn, None)
         self.shown[turn] = shown
         while len(self.shown) > REMEMBERED:
@@ -142,7 +142,7 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return a session that can be asked. Raises DragonError as `complete` does."""
+        """Return the session of a question, not started. Raises DragonError as `complete` does."""
         self.complete()
         counts = AnswerCounts()
 
@@ -180,8 +180,8 @@ async def device(
 ) -> AsyncIterator[Device]:
     """Run a device that keeps its other sides connected until the context ends.
 
-    `on_notice` gets a line when one is not there, lost or back, `on_report` the updates of a
-    watched index, `listeners` every event. Raises DragonError if one refuses this side for good.
+    `on_notice` gets a line when one is absent, lost or back, `on_report` the updates of a watched
+    index, `listeners` every event. Raises DragonError if one permanently refuses this side.
     """
     async with (
         local_side(settings, model, library, on_report, *listeners) as side,
@@ -197,7 +197,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: Callable[[str], None]
 ) -> None:
-    """Dial each other side once, and leave. `on_notice` and errors are those of `device`."""
+    """Dial each other side once, then disconnect. `on_notice` and errors are those of `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass
@@ -245,7 +245,7 @@ async def _dialling(
                 on_notice(f"{until} {who} until it can be reached: {error}")
         yield {member.name: link for member, link in zip(members, links, strict=True)}
     finally:
-        # To end a constant rate early would tell when the answer ended.
+        # Ending a constant rate early would reveal the end of the answer.
         await asyncio.gather(*(link.settled() for link in links))
         await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         for keeper in keepers:

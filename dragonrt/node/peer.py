@@ -38,7 +38,7 @@ class Session(Protocol):
 
     @property
     def times_bandwidth(self) -> bool:
-        """Whether the mode decides by the bandwidth: timed bursts are then worth their bytes."""
+        """Whether the mode uses the bandwidth, so that timed bursts are worth their bytes."""
 
     def measured(self) -> None:
         """Read the link's new estimates."""
@@ -50,7 +50,7 @@ class Session(Protocol):
         """End the session: the other side closed it, or sent what ended it."""
 
     def lost(self, reason: str) -> None:
-        """End the session: the connection is gone."""
+        """End the session: the connection is lost."""
 
 
 Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None]]]
@@ -108,7 +108,7 @@ class Peer:
 
     def _send(self, message: wire.Message) -> None:
         self._write(self.connection.send(message))
-        self.pacing.said()
+        self.pacing.queued()
         self._record(MessageSent, message, self.connection.message_bytes)
 
     def _write(self, data: bytes) -> None:
@@ -146,7 +146,7 @@ class Peer:
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
-        """End one session, if it is still open; a busy side says when to come back."""
+        """End one session if it is open; a busy side passes `retry_s`."""
         if self.connection.session_state(number) is not SessionState.NONE:
             self._send(wire.Close(number, reason, text, int(1000 * retry_s), attribution))
         self._sessions.pop(number, None)
@@ -154,7 +154,7 @@ class Peer:
     # The life of the connection.
 
     async def handshake(self) -> None:
-        """Agree with the other side, or raise HandshakeError or ConnectionLostError in time."""
+        """Do the handshake in time. Raises HandshakeError or ConnectionLostError."""
         try:
             async with asyncio.timeout(self._timeouts.handshake_s):
                 self._flush()
@@ -166,7 +166,7 @@ class Peer:
                 raise ConnectionLostError(
                     f"{self.name} ended the connection as soon as it began{why}"
                 )
-        except BaseException as error:  # also cancelled: say the last word, leave no stream open
+        except BaseException as error:  # also if cancelled: send the Goodbye, close the stream
             self._flush()
             self._stream.close()
             await self._stream.wait_closed()
@@ -242,7 +242,7 @@ class Peer:
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 
     def leave(self, reason: Reason = Reason.SHUTDOWN, text: str = "this side ends") -> None:
-        """Say goodbye and end the connection: `run` returns."""
+        """Send a Goodbye and end the connection: `run` returns."""
         if self.connection.state is State.OPEN:
             self._stream.write(self.connection.send(wire.Goodbye(reason, text)))
         self._stream.close()
@@ -312,7 +312,7 @@ class Peer:
     # Probes.
 
     async def _probe(self) -> None:
-        """Echo frames: round trip, now and then bandwidth, and whether the other side lives."""
+        """Send echo frames, which measure round trip and bandwidth and detect a lost connection."""
         burst, timeouts = False, self._timeouts
         while True:
             if self._loop.time() - self._heard_s > timeouts.silence_s:

@@ -37,12 +37,12 @@ from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
-"""Asked before the first question, so that no user waits for lazy loading."""
+"""Run before the first question, so that no user waits for lazy loading."""
 LOCKED_S = 5.0  # how long a start waits for another process that indexes
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Return where the index of documents is kept by default; for samples, one for each format."""
+    """Return the default directory of the index of documents; samples have one per format."""
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
@@ -52,11 +52,11 @@ def default_index(documents: tuple[Path, ...]) -> Path:
 
 
 def index_directory(settings: SideSettings) -> Path | None:
-    """Return where the index of a side is, or its KV alone if a database has the rest."""
+    """Return the directory of a side's index, or of its KV alone if a database has the rest."""
     if settings.index is not None:
         return settings.index
     if settings.store is not None:
-        # The store's URL may hold a password: no file is named by it.
+        # The store's URL may hold a password, so it is in no file name.
         return default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
     return default_index(settings.documents) if settings.documents else None
 
@@ -104,7 +104,7 @@ def update_index(
 def open_library(
     settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
 ) -> Library | None:
-    """Open the library of a side, if it has one, from the index as it is. Raises DragonError."""
+    """Open a side's library, if it has one, from the current index. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None:
         return None
@@ -131,7 +131,7 @@ def complete_library(
     *,
     kv: bool = True,
 ) -> Library | None:
-    """Index all documents, with `kv` store their KV; return the library. Raises DragonError."""
+    """Index all documents and, if `kv`, store their KV; return the library. Raises DragonError."""
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:

@@ -1,6 +1,6 @@
-"""Indexes documents while a side answers: the rest of them, and changes (`--watch`).
+"""Indexes documents while a side answers: the remaining ones, and changes (`--watch`).
 
-`retrieval.following` updates the index in a process of its own; the side retrieves from each new
+`retrieval.following` updates the index in its own process; the side retrieves from each new
 snapshot.
 """
 
@@ -29,7 +29,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @dataclass(slots=True)
 class Following:
-    """Why nothing indexes beside a side, and why the last update failed; empty otherwise."""
+    """Why no process indexes beside a side, and why the last update failed; empty otherwise."""
 
     stopped: str = ""
     failed: str = ""
@@ -42,7 +42,7 @@ async def reindexing(
 ) -> AsyncIterator[None]:
     """Keep an index and its library equal to the documents until the context ends.
 
-    A process that dies is started again. Raises DragonError if the documents cannot be watched.
+    A process that dies is restarted. Raises DragonError if the documents cannot be watched.
     """
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     work = _kept_up(order, library, on_report, following, begun)
@@ -62,7 +62,7 @@ async def _kept_up(
     following: Following,
     begun: "asyncio.Future[None]",
 ) -> None:
-    """Run the process, again if it ends before its work; `begun` is set at the first start."""
+    """Run the process; restart it if it dies early. Sets `begun` at the first start."""
     clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
     while True:
         since = clock()
@@ -114,7 +114,7 @@ async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
         try:
             async with asyncio.timeout(END_S):
                 await process.wait()
-        except TimeoutError:  # in the middle of something long: the next update takes that up
+        except TimeoutError:  # in the middle of a long file: the next update continues
             process.kill()
             await process.wait()
 

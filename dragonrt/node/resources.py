@@ -1,6 +1,6 @@
-"""What a mode needs beside its settings: trained parts, and what is known of the other sides.
+"""What a mode needs beside its settings: trained parts, and properties of the other sides.
 
-Imports nothing heavy, so that a bad file is reported before anything is loaded.
+Imports nothing heavy, so that a bad file is reported before a model is loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,10 +34,10 @@ def trained_for(how: Settings) -> tuple[Controller | None, Verifier | None]:
 def mode_resources(
     side: "LocalSide", members: Sequence[Member], connectors: "Mapping[str, Hosts]", how: Settings
 ) -> tuple[Resources, Settings]:
-    """Return what the mode needs beside its settings, and the settings as that completes them.
+    """Return what the mode needs beside its settings, and the completed settings.
 
-    Raises DragonError for what does not fit; NotConnectedError if a verifier depends on the cloud's
-    model, and the cloud is not there.
+    Raises DragonError for parts that do not fit; NotConnectedError if a verifier depends on the
+    cloud's model and the cloud is not connected.
     """
     (control, given), kind = trained_for(how), how.verifies_with
     resources = Resources(

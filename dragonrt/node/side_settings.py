@@ -1,4 +1,4 @@
-"""What a process answers with, as its user chooses it; nothing heavy is imported for it."""
+"""The settings of a side, without heavy imports."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ Search = Literal["hybrid", "dense", "words"]
 
 @dataclass(frozen=True, slots=True)
 class SideSettings:
-    """What a process answers with.
+    """The settings of a process that answers.
 
-    `documents` are indexed; without them `index` is opened as it is, or the `store` that has the
-    index in its place. With none of them the side answers without documents.
+    `documents` are indexed; without them `index` is opened unchanged, or the `store` that replaces
+    it. With none of them the side answers without documents.
     """
 
     side: Side
@@ -46,9 +46,7 @@ class SideSettings:
         (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
     largest_file: str = setting("5MB", "Skip larger files, and files with more text.")
-    follow_links: bool = setting(
-        False, "Also read files outside the documents that links point to."
-    )
+    follow_links: bool = setting(False, "Follow links to files outside the documents.")
     index: Path | None = setting(
         None, "Path of the index. Default: one per directory of documents."
     )
@@ -75,7 +73,7 @@ class SideSettings:
         None, "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it."
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
-    share_sources: bool = setting(True, "Tell devices which files were used.")
+    share_sources: bool = setting(True, "Send devices the names of the files used.")
     rebuild: bool = setting(False, "Rebuild the index.")
 
     def __post_init__(self) -> None:
@@ -84,5 +82,5 @@ class SideSettings:
 
     @property
     def has_documents(self) -> bool:
-        """Whether it has anything to answer from."""
+        """Whether it has documents to answer from."""
         return bool(self.documents or self.index or self.store)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Runs jobs one after another in the order of their arrival, off the loop."""
+    """Runs jobs in the order of their arrival, off the loop."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -43,7 +43,7 @@ class WorkerThread:
         try:
             return await done
         finally:
-            del done  # it knows what is raised here, which knows this frame and all that it holds
+            del done  # breaks a cycle: future, exception, this frame
 
     def _run(self, job: Callable[[], T], done: "asyncio.Future[T]") -> None:
         if done.cancelled():
@@ -52,7 +52,7 @@ class WorkerThread:
             result = job()
         except DragonError as error:
             self.post(settle, done, error.with_traceback(None))  # whose frames may hold much
-        except BaseException as error:  # whatever it is, it belongs to who awaits the job
+        except BaseException as error:  # raised to the caller that awaits the job
             self.post(settle, done, error)
         else:
             self.post(settle, done, result)
@@ -60,7 +60,7 @@ class WorkerThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # what it holds must not wait for the next one
+            del job  # free what it holds before the next job
 
 
 def settle(done: "asyncio.Future[T]", result: T | BaseException) -> None:

@@ -11,6 +11,6 @@
     traces.counts   what left in one answer: a fold over its records
 
 The upper four are pure; the modes hold them as objects. `constant_rate` runs on the event loop; the
-connection's peer holds it. Two parts stand elsewhere: a padded frame is part of the protocol, which
-the connection reads and writes, and the ledger is one of the figures that `traces` folds.
+connection's peer holds it. Padded frames are part of the protocol (`wire`), and the ledger is a
+fold of `traces`.
 """

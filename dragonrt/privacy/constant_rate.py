@@ -1,8 +1,8 @@
 """A constant rate: one padded frame leaves a connection at every tick (SPEC 1.10).
 
-It begins with the question and lasts for a fixed budget of ticks, then for as many further budgets
-as the answer takes. So the end of an answer shows in whole budgets at most. Bytes that do not fit
-into a frame wait for the next tick.
+It begins with the question and lasts for a fixed budget of ticks, then for further budgets until
+the answer ends. So an observer sees the end of an answer only in whole budgets. Bytes that do not
+fit into a frame wait for the next tick.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Protocol
 from dragonrt.wire.connection import Connection
 
 ENOUGH_BYTES = 16 * 1024
-"""With fewer bytes waiting for their ticks, more may be sent."""
+"""Fewer queued bytes than this allow further sends."""
 
 
 class Shape(Protocol):
-    """How a connection looks from outside: the settings of an answer."""
+    """The traffic shape of a connection: the settings of an answer."""
 
     @property
     def pads(self) -> bool:
@@ -48,14 +48,14 @@ class ConstantRate:
         self._period_s, self._budget, self._left = 0.0, 0, 0
         self._wanted, self._over, self._low = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._over.set()
-        self._said: deque[tuple[int, float]] = deque()  # up to which byte of all, and when
+        self._queued: deque[tuple[int, float]] = deque()  # (end byte, time)
         self._passed = 0
         self._stopped = False
         self.held_s, self.held = 0.0, 0
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, settings: Shape) -> None:
-        """Give the connection the shape of a question's settings, from now on."""
+        """Apply the traffic shape of a question's settings to the connection from now on."""
         if settings.pads:
             self._connection.pad()
         if settings.cadence_s and not self._stopped:
@@ -65,13 +65,13 @@ class ConstantRate:
             self._over.clear()
             self._wanted.set()
 
-    def said(self) -> None:
-        """A message has joined what waits for its ticks, if there are any."""
+    def queued(self) -> None:
+        """Record that a message has been queued for the ticks, if there are any."""
         if self._wanted.is_set():
-            self._said.append((self._passed + self._connection.waiting, self._loop.time()))
+            self._queued.append((self._passed + self._connection.waiting, self._loop.time()))
 
     async def run(self) -> None:
-        """Tick whenever a cadence is wanted, until cancelled."""
+        """Tick whenever a cadence is set, until cancelled."""
         try:
             while True:
                 await self._wanted.wait()
@@ -82,13 +82,13 @@ class ConstantRate:
             self._end()
 
     async def _use_up(self) -> None:
-        """Tick until the budget is used up, and further budgets while there is anything to say."""
+        """Tick until the budget is used up; start further budgets while data or sessions remain."""
         connection, due_s = self._connection, self._loop.time()
         while True:
             due_s += self._period_s
             await asyncio.sleep(due_s - self._loop.time())
             self._tick()
-            await self._drain()  # a link that is behind takes no more: that shows anyway
+            await self._drain()  # a slow link delays ticks: an observer sees that anyway
             due_s = max(due_s, self._loop.time() - self._period_s)
             if self._left <= 0:
                 if not connection.waiting and not connection.sessions:
@@ -100,25 +100,25 @@ class ConstantRate:
         self._write(connection.next_cell())
         self._left -= 1
         self._passed += before - connection.waiting
-        while self._said and self._said[0][0] <= self._passed:
-            self.held_s += self._loop.time() - self._said.popleft()[1]
+        while self._queued and self._queued[0][0] <= self._passed:
+            self.held_s += self._loop.time() - self._queued.popleft()[1]
             self.held += 1
         if connection.waiting < ENOUGH_BYTES:
             self._low.set()
 
     def _end(self) -> None:
         self._wanted.clear()
-        self._said.clear()
+        self._queued.clear()
         self._connection.unpace()
         self._over.set()
         self._low.set()
 
     async def drained(self) -> None:
-        """Until little waits for its tick."""
+        """Wait until few bytes are queued."""
         if self._connection.waiting >= ENOUGH_BYTES:
             self._low.clear()
             await self._low.wait()
 
     async def wait_over(self) -> None:
-        """Until the budget is used up."""
+        """Wait until the budget is used up."""
         await self._over.wait()

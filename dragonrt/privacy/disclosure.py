@@ -3,7 +3,7 @@
 level     up                                    down      who decides
 drafts    drafts: distributions and relevance   the same  any placement
 answer    target tokens                         drafts    the device
-redacted  those that the cloud could have said  drafts    the device (see `redaction`)
+redacted  those likely for the cloud, too         drafts    the device (see `redaction`)
 """
 
 from enum import StrEnum
@@ -29,4 +29,4 @@ ADMITTED: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),
     "cloud": (Target,),
 }
-"""All that a side accepts of the other where the device keeps its drafts."""
+"""All messages that a side accepts if the device keeps its drafts."""

@@ -1,8 +1,8 @@
-"""Measure how much a side's documents made of a decided token (SPEC 1.10). Pure.
+"""Measure how much a side's documents contributed to a decided token (SPEC 1.10). Pure.
 
 Realised evidence is log2 p_t(x)/q_t(x): by how much the target made the token likelier than the
 cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where p_t⁻ is
-the target without that file. Each document has a row of its own, so nothing is computed again.
+the target without that file. Each document has its own row, so nothing is recomputed.
 """
 
 import math
@@ -17,9 +17,9 @@ from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import FEW
 
 MOST_BITS = 20.0
-"""What one token counts at most, as where a codec cut the cloud's probability off."""
+"""The most bits of one token, as when a codec dropped the cloud's probability."""
 LEAST = 1e-4
-"""Of many tokens those with a smaller probability are not kept: no file made them likely."""
+"""Tokens with a smaller probability are not kept: no file made them likely."""
 
 
 def evidence_bits(p: float, q: float) -> float:
@@ -30,7 +30,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 class Rows(Protocol):
-    """The part of a prediction that says what each document gave to it."""
+    """The part of a prediction that has each document's contribution."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RowShares:
-    """What each row gave to a prediction: its weight ω, and ω p(x) of the likely tokens.
+    """Each row's contribution to a prediction: its weight ω, and ω p(x) of the likely tokens.
 
     Row n read a document of the own file `files[n]`. `tokens` int64 [K] increasing, `weights`
     float64 [rows], `shares` float64 [rows, K].
@@ -62,7 +62,7 @@ class RowShares:
         return cls(files, tokens, rows.weights, rows.shares(tokens))
 
     def carrier(self, token: int) -> int:
-        """Return the row that gave most of the token's probability."""
+        """Return the row with the largest part of the token's probability."""
         return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
@@ -114,7 +114,7 @@ class Moved:
 
     @property
     def files(self) -> list[float]:
-        """Bits of each own file; empty if nothing is known of any."""
+        """Bits of each own file; empty if unknown for all."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
@@ -123,5 +123,5 @@ class Moved:
 
     @property
     def other(self) -> float | None:
-        """Bits of all that the other side knows, against this side alone; None if not known."""
+        """Bits of the other side's documents, against this side alone; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

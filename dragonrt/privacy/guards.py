@@ -1,12 +1,10 @@
 """Rule on each decided token for a device that keeps its drafts from its cloud (SPEC 1.11). Pure.
 
-A guard sees the decided steps in their order and nothing else, so its rulings are a function of
-the text. No timing and no draft of a discarded sequence can change them.
+A guard's input is the decided steps in their order, so its rulings are a function of the text. No
+timing and no draft of a discarded sequence can change them.
 
-level             guards
-drafts            none: the cloud reads the device's drafts
-answer            SteadyRelevance, Steering
-redacted          SteadyRelevance, Withholding
+level guards drafts none: the cloud reads the device's drafts answer SteadyRelevance, Steering
+redacted SteadyRelevance, Withholding
 """
 
 import math
@@ -17,9 +15,9 @@ from dragonrt.distributions import Distribution
 from dragonrt.privacy.evidence import evidence_bits
 
 STEERED_BITS: Final = 8.0
-"""How far a cloud may lead an answer away from the device's own drafts before it is watched."""
+"""Bits that a cloud may steer an answer away from the device's drafts without a limit."""
 CARRIED_BITS: Final = 16.0
-"""What the device's documents may then add to the answer while the cloud reads it."""
+"""Bits that the device's documents may then add to the answer while the cloud reads it."""
 STEERED: Final = (
     "the cloud led the answer to where only your documents go on: it hears no more of this answer"
 )
@@ -58,12 +56,12 @@ class Mixture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What becomes of a decided token.
+    """The decision of a guard on a token.
 
     Attributes:
         withheld: the cloud does not receive it.
         bits: what it reveals of the device's documents (`revealed_bits`), if that is known.
-        ends: why the cloud's session ends before this step; empty: it goes on.
+        ends: why the cloud's session ends before this step; empty: it continues.
         fault: whether the cloud receives the reason, because it broke the protocol.
     """
 
@@ -83,12 +81,12 @@ class Guard(Protocol):
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         """Rule on the next step's token, once for each step in order.
 
-        `theirs` and `mixed` are None for what the device decides alone.
+        `theirs` and `mixed` are None if the device decided alone.
         """
 
 
 class Guards:
-    """All guards of a device in one answer. After the session has ended they withhold the rest."""
+    """All guards of a device in one answer. After the session's end they withhold the rest."""
 
     def __init__(self, *guards: Guard) -> None:
         self._guards = guards
@@ -107,10 +105,10 @@ class Guards:
 
 
 def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
-    """Return max(0, log2 p_d(x)/p_c(x)): what a cloud that said p_c learns from the token.
+    """Return max(0, log2 p_d(x)/p_c(x)): what the token reveals to a cloud that predicted p_c.
 
-    It counts even if the token is the cloud's own draft, which may be one of several as likely.
-    The sides' weights do not count: the cloud chooses its own.
+    It counts even if the token is the cloud's own draft, which may be one of several as likely. The
+    sides' weights do not count: the cloud chooses its own.
     """
     p, q = own.distribution, theirs.distribution
     if p is None or q is None:
@@ -119,10 +117,10 @@ def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
 
 
 def steering_bits(token: int, own: Draft) -> float:
-    """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x leads away from y.
+    """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x is from y.
 
-    The cloud's distribution does not count: a little more on one token than on all others can
-    force that token.
+    The cloud's distribution does not count: a little more on one token than on all others can force
+    that token.
     """
     p = own.distribution
     if token == own.token or p is None:
@@ -131,10 +129,10 @@ def steering_bits(token: int, own: Draft) -> float:
 
 
 class SteadyRelevance:
-    """Bound the cloud's h̃ by what its documents can score, and refuse that it moves.
+    """Bound the cloud's h̃ by its documents' largest scores, and reject changes of it.
 
-    |h̃| <= 1/T + log D for scores from -1 to 1 and D `documents`, and downward as much more as
-    `doubt` can take off. It may move every `reweight_every` tokens (0: never).
+    Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further.
+    It may change every `reweight_every` tokens (0: never).
     """
 
     def __init__(
@@ -172,10 +170,10 @@ def _fault(text: str) -> Ruling:
 
 @dataclass(slots=True)
 class Withholding:
-    """Withhold tokens that the cloud could hardly have said, or that exceed a budget.
+    """Withhold tokens that are unlikely for the cloud, or that exceed a budget.
 
-    A token is withheld if the mixture gives it more than `likelier` times what the cloud gives it,
-    or if the answer would reveal more than `budget` bits with it.
+    A token is withheld if the mixture's probability is more than `likelier` times the cloud's, or
+    if the answer would reveal more than `budget` bits with it.
     """
 
     likelier: float
@@ -194,11 +192,11 @@ class Withholding:
 
 @dataclass(slots=True)
 class Steering:
-    """End the session of a cloud that leads the answer somewhere to read how the device goes on.
+    """End the session of a cloud that steers the answer to probe the device's documents.
 
-    Once the cloud has led the answer STEERED_BITS away from the device's own drafts, a token that
-    raises what the device's documents add above CARRIED_BITS is withheld, and all after it. What
-    the device then decides alone counts as above: a cloud that comes back would read it.
+    Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
+    the device's documents above CARRIED_BITS is withheld, and all after it. Tokens that the device
+    then decides alone count, too, because a returning cloud would read them.
     """
 
     _steered: float = 0.0

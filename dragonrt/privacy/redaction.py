@@ -1,15 +1,15 @@
 """The transcript: what the cloud reads of the text that the device decides (SPEC 1.10).
 
-At level `redacted` it is r(x): the decided text with one marker for every maximal run of withheld
+At level `redacted` it is r(x): the decided text with one marker for each maximal run of withheld
 tokens. Steps and prefix hashes on the wire are those of r(x), so the length of a run is not sent.
-Within a run r(x) does not change, and the cloud's drafts behind it stay valid.
+r(x) does not change within a run, so the cloud's drafts after it stay valid.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 MARKER = " …"
-"""What stands for a run of withheld tokens."""
+"""The marker of a run of withheld tokens."""
 
 
 class Prefix(Protocol):
@@ -23,10 +23,10 @@ class Prefix(Protocol):
 
 
 class Redacted:
-    """r(x) of the decided tokens of `text`, of which the first `decided` count as withheld.
+    """r(x) of the decided tokens of `text`; the first `decided` count as withheld.
 
     Implements `modes.dragon.drafts.Transcript`. `prefix` is empty at first. It holds r(x), then
-    what is drafted but not decided.
+    drafted tokens.
     """
 
     def __init__(self, text: Prefix, prefix: Prefix, decided: int, marker: Sequence[int]) -> None:
@@ -59,7 +59,7 @@ class Redacted:
 
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
-    """Return r(x) of a whole text: its tokens, each with whether it is withheld."""
+    """Return r(x) of a text of (token, withheld) decisions."""
     read: list[int] = []
     in_run = False
     for token, withheld in decisions:
@@ -72,5 +72,5 @@ def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> li
 
 
 def longest_redacted(max_tokens: int, marker: Sequence[int]) -> int:
-    """Return the most tokens of r(x) for a text of so many: every other one is withheld."""
+    """Return the most tokens of r(x) for `max_tokens` tokens: every other one is withheld."""
     return max(max_tokens, (max_tokens + 1) // 2 * (1 + len(marker)))

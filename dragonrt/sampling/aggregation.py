@@ -1,7 +1,7 @@
-"""Which token a side drafts, and which token the two sides together decide (SPEC 1 - 1.2).
+"""Which token a side drafts, and which token both drafts decide (SPEC 1 - 1.2).
 
-A rule is a pure function of its arguments and the keyed noise, and speaks of the device and the
-cloud, never of "local" and "remote": whoever computes a target computes the same one.
+A rule is a pure function of its arguments and the keyed noise. It names the device and the cloud,
+not "local" and "remote", so both sides compute the same target.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dragonrt.side import Side
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
-    """η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
+    """Return η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
 
-    The relevances are log-sum-exps over each side's documents; a side without any has -inf.
-    Raises SamplingError where no softmax exists. Bits as `relevance_weights` has them.
+    The relevances are log-sum-exps over each side's documents, -inf for a side without documents.
+    The bits equal `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
     if not math.isfinite(difference):
@@ -41,10 +41,9 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
 
 
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
-    """softmax of the workers' h̃: `side_weights` for any number of workers, in their order.
+    """Return the softmax of any number of workers' h̃, in their order; see `side_weights`.
 
-    A worker without documents has -inf and the weight 0. Raises SamplingError where no softmax
-    exists.
+    A worker without documents has -inf and the weight 0. Raises SamplingError if no softmax exists.
     """
     largest = max(relevances, default=-math.inf)
     if not math.isfinite(largest) or any(math.isnan(h) for h in relevances):
@@ -53,9 +52,9 @@ def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
 
 
 def renormalise(weights: Sequence[float], present: Sequence[bool]) -> tuple[float, ...]:
-    """The weights of a round in which only the workers that are `present` take part: sum 1.
+    """Return the weights of the workers that are `present`, scaled to sum 1; the others get 0.
 
-    The others get 0. Raises SamplingError where no weight is left.
+    Raises SamplingError if no weight is left.
     """
     taken = [weight if here else 0.0 for weight, here in zip(weights, present, strict=True)]
     total = math.fsum(taken)
@@ -77,18 +76,18 @@ class Rule(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that `rule` makes this rule from."""
+        """The name that `rule` builds this rule from."""
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """What a side encodes, given its locally aggregated distribution `p`, floating [V]."""
+        """Return what a side encodes of its locally aggregated distribution `p`, floating [V]."""
 
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """The draft of `side`, given what the codec reconstructs of its `shape`."""
+        """Return the draft of `side`, given what the codec reconstructs of its `shape`."""
 
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """The target token, given both drafts of the step and `side_weights`."""
+        """Return the target token, given both drafts of the step and `side_weights`."""
 
 
 class Coupled:
@@ -102,11 +101,11 @@ class Coupled:
         self._sampler = sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """`p` itself: the target is a function of the mixture of what the models said."""
+        """Return `p`: the target is a function of the mixture of the models' distributions."""
         return p
 
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """argmax p(x) / E(x), with the noise that the target will use, whatever the side."""
+        """Return argmax p(x) / E(x) with the target's noise, the same for both sides."""
         if isinstance(p, OwnRace) and not cuts(self._sampler):
             scores = p.probabilities[p.ids.searchsorted(p.listed)]
             return int(p.listed[(scores / self._noise_at(step)(p.vocabulary, p.listed)).argmax()])
@@ -115,11 +114,11 @@ class Coupled:
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
+        """Return argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
         return self._race(step, mix((device.distribution, cloud.distribution), weights))
 
     def listing(self, step: int, p: NDArray[np.floating[Any]], tau: float) -> Step:
-        """What the race codec goes by at a step: the noise, or where the sampler cuts the level."""
+        """Return the race codec's noise at a step or, if the sampler cuts, its threshold."""
         if cuts(self._sampler):
             return Step(step, threshold=tau * cut_level(self._sampler, p))
         return Step(step, threshold=tau, noise=self._noise_at(step))
@@ -127,7 +126,7 @@ class Coupled:
     def certified(
         self, step: int, own: OwnRace, theirs: RaceEntries, weights: tuple[float, float]
     ) -> Certificate:
-        """The target as far as one side can prove it; the weights are of `own` and `theirs`."""
+        """Return the target if one side can prove it; `weights` are `own`'s and `theirs`'."""
         return certificate(self._sampler, self._noise_at(step), own, theirs, weights)
 
     def _noise_at(self, step: int) -> RaceNoise:
@@ -140,11 +139,11 @@ class Coupled:
 
 
 class Algorithm1:
-    """Speculative aggregation of DRAGON (SPEC 1.1): each side's draft is corrected, one is taken.
+    """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
-    The sampler acts on each side's distribution before it is encoded, except at temperature 0,
-    where the target is the most likely token of the mixture of what the models said. `gamma` is how
-    often the device's is taken: the law of the target does not depend on it (DRAGON §4.3).
+    Each side samples its distribution before encoding. At temperature 0 the target is the most
+    likely token of the mixture. `gamma` is the probability of choosing the device's draft; it does
+    not change the law of the target (DRAGON §4.3).
     """
 
     __slots__ = ("_gamma", "_greedy", "_noise", "_sampler")
@@ -157,11 +156,11 @@ class Algorithm1:
         self._greedy = sampler.temperature == 0
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """`p` after the sampler; at temperature 0 `p` itself."""
+        """Return `p` after the sampler; at temperature 0 `p` itself."""
         return p if self._greedy else self._sampler.dense(p)
 
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """A sample of `p` from this side's own noise; at temperature 0 its most likely token."""
+        """Return a sample of `p` from this side's noise; at temperature 0 its most likely token."""
         if self._greedy:
             return most_likely(p)
         return sample(p, self._noise.uniform(Purpose.DRAFT, side, step))
@@ -169,7 +168,7 @@ class Algorithm1:
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """A sample of the mixture: one of the corrected drafts, the device's with probability γ."""
+        """Return one of the corrected drafts: the device's with probability γ."""
         if self._greedy:
             return most_likely(mix((device.distribution, cloud.distribution), weights))
         if self._noise.uniform(Purpose.CHOICE, None, step) < self._gamma:
@@ -179,7 +178,7 @@ class Algorithm1:
     def _corrected(
         self, side: Side, step: int, own: Candidate, other: Distribution, other_weight: float
     ) -> int:
-        """Sample(x, p_own, p_other, η_other): `own.token` as if it were drawn from the mixture."""
+        """Return Sample(x, p_own, p_other, η_other): `own.token` as a sample of the mixture."""
         p_own, p_other = own.distribution.probability(own.token), other.probability(own.token)
         if p_own <= p_other:
             return own.token
@@ -203,9 +202,9 @@ class Algorithm1:
 def expected_acceptance_algorithm1(
     p_own: Distribution, p_other: Distribution, eta_own: float, gamma_own: float = 0.5
 ) -> float:
-    """α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), δ = TV(p_own, p_other) (DRAGON Eq. 5).
+    """Return α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), δ = TV(p_own, p_other).
 
-    γ is how often the own corrected draft is taken. α grows with it (Theorem 4.2).
+    DRAGON Eq. 5. γ, the share of the own corrected draft, raises α (Theorem 4.2).
     """
     p_target = mix((p_own, p_other), (eta_own, 1 - eta_own))
     ids = p_target.ids
@@ -216,7 +215,7 @@ def expected_acceptance_algorithm1(
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
-    """The rule called `name`: "coupled" or "algorithm1". Raises SamplingError for another name."""
+    """Return the rule `name`: "coupled" or "algorithm1". Raises SamplingError for another name."""
     match name:
         case Coupled.name:
             return Coupled(noise, sampler)

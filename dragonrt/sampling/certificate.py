@@ -1,14 +1,12 @@
-"""Which token wins the race of a mixture, proved from what one side knows of it (SPEC 1.8).
+"""Proof of the winner of a mixture's race from a part of the other side's distribution (SPEC 1.8).
 
-A side knows its own distribution, and of the other's some entries and a bound on all others. Each
-token's probability in the mixture, and so its score, then lies in an interval; a token whose lowest
-score is above the highest of every other one is the winner of the full mixture. What decides this
-are the transmitted values alone, so a certificate says when a winner is known, never which.
+A side knows its own distribution, some entries of the other's, and a bound on the rest. So each
+token's score lies in an interval. A token wins if its lowest score exceeds every other's highest. A
+certificate changes when a winner is known, never which token wins.
 
-Only tokens on one of the two lists can win. Without a cut: the winner's score is at least each
-side's weighted best, and what is on neither list is below tau times the one and tau times the
-other, with tau below one half. Where the sampler cuts, the lists are those of the probabilities
-that reach tau times the level of `cut_level` instead, and what is on neither is not kept.
+Only tokens on one of the two lists can win. Without a cut, an unlisted token's score is below tau
+times each side's weighted best, and tau is below one half. With a cut, the lists hold the
+probabilities that reach tau times `cut_level`, and the sampler removes unlisted tokens.
 """
 
 from dataclasses import dataclass
@@ -24,17 +22,17 @@ from dragonrt.distributions.truncation import top_k
 from dragonrt.sampling.samplers import Sampler
 
 SMALL_TOP_K = 16
-"""Of more tokens the entries that prove which are kept would be many."""
+"""The largest top-k with a certificate: a larger one would need many entries."""
 
 _MARGIN = 1e-9
-"""Far above the rounding of a score, far below what a bound is worth."""
+"""Relative margin of bounds: far above the rounding of a score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The winner, or None where it is not proved: then the tokens whose entries would tell.
+    """The winner, or None if unproved; then `missing` are the tokens whose entries would prove it.
 
-    `missing`, int64 [K], are on the own list and not on the other side's, the likeliest first.
+    `missing`, int64 [K], are on the own list and not on the other's, the most likely first.
     """
 
     winner: int | None
@@ -42,20 +40,17 @@ class Certificate:
 
 
 def certifies(sampler: Sampler) -> bool:
-    """Whether a winner after this sampler can be proved from lists of entries."""
+    """Return whether a winner after this sampler can be proved from lists of entries."""
     return sampler.temperature == 0 or (sampler.top_p == 1 and sampler.top_k <= SMALL_TOP_K)
 
 
 def cuts(sampler: Sampler) -> bool:
-    """Whether the sampler may cut off the winner of the race."""
+    """Return whether the sampler may cut off the winner of the race."""
     return sampler.temperature > 0 and (sampler.top_k > 0 or sampler.min_p > 0)
 
 
 def cut_level(sampler: Sampler, p: NDArray[np.floating[Any]]) -> float:
-    """What the probabilities of `p` that a cutting sampler keeps reach, relative to the largest.
-
-    For one side's p it is the level of which tokens on neither list stay below one half.
-    """
+    """Return the least probability of `p` that a cutting sampler keeps, relative to the largest."""
     largest = float(p.max())
     level = 0.0
     if sampler.min_p > 0:
@@ -74,7 +69,7 @@ def certificate(
     theirs: RaceEntries,
     weights: tuple[float, float],
 ) -> Certificate:
-    """The winner of the mixture with the weights of `own` and `theirs`, as far as it is proved.
+    """Return the winner of the mixture of `own` and `theirs`, or the entries that are missing.
 
     `noise` is that of the step at the sampler's temperature.
     """
@@ -98,7 +93,7 @@ def certificate(
 
 
 def _of(own: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The probabilities of tokens that need not be listed."""
+    """Return the probabilities of tokens, listed or not."""
     at = np.minimum(own.ids.searchsorted(ids), own.ids.size - 1)
     return np.where(own.ids[at] == ids, own.probabilities[at], 0.0)
 
@@ -110,7 +105,7 @@ def _certified(
     high: NDArray[np.float64],
     eligible: NDArray[np.bool_],
 ) -> Certificate:
-    """Of scores within `low` … `high`: ties go to the lower id where both are known."""
+    """Return the certificate for scores within `low` … `high`; ties: the lower known id."""
     first = int(np.where(eligible, low, -1.0).argmax())
     doubtful = ~known & (high >= low[first])
     others = doubtful.copy()
@@ -129,10 +124,10 @@ def _certified_cut(
     high: NDArray[np.float64],
     scores: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Certificate:
-    """Of probabilities within `low` … `high` and their `scores`: a winner must be kept, too."""
+    """Return the certificate for probabilities within `low` … `high`; the winner must be kept."""
     kept, cut = _kept_surely(sampler, low, high), _cut_surely(sampler, low, high)
     doubtful = ~known & ~cut
-    if not doubtful.any():  # all that may be kept is known: the sampler says what is
+    if not doubtful.any():  # every token that may be kept is known, so the sampler decides
         here = np.flatnonzero(~cut)
         sampled = sampler(Distribution(ids[here], low[here], 0.0, int(ids[-1]) + 1))
         kept = np.isin(ids, sampled.ids, assume_unique=True)

@@ -1,7 +1,7 @@
 """Keyed randomness: every number is a pure function of (seed, purpose, side, step) (SPEC 0).
 
-Nothing is consumed in order, so neither arrival, retries, rollbacks nor who computes a step can
-change a number; and both sides, knowing the seed, know each other's numbers.
+Nothing is consumed in order, so arrival, retries and rollbacks cannot change a number. Both sides
+have the seed, so each can compute the other's numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Purpose(IntEnum):
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft
     ACCEPT = 3  # the test of a draft
-    RESAMPLE = 4  # the replacement of a refused draft
+    RESAMPLE = 4  # the replacement of a rejected draft
     CHOICE = 5  # which side's token becomes the target (Algorithm 1)
     AGGREGATOR = 6  # who aggregates, where it is drawn (SPEC 1.3)
 
@@ -46,10 +46,9 @@ class Noise:
     def exponentials(
         self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """E_t(x) ~ Exp(1), above 0, of the tokens `ids`, float64 [K], or of all, float64 [V].
+        """Return E_t(x) ~ Exp(1), above 0, of `ids`, float64 [K], or of all tokens, float64 [V].
 
-        The value of a token does not depend on the size of the vocabulary, and is the same on
-        both sides.
+        A token's value does not depend on the size of the vocabulary or on the side.
         """
         if ids is None:
             return _exponential(self._race_bits(step, vocabulary))
@@ -59,9 +58,9 @@ class Noise:
         return _exponential(self._race_bits(step, vocabulary)[ids])
 
     def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        """All tokens with E_t(x) < `bound`, int64, increasing, and maybe a few just above it.
+        """Return all tokens with E_t(x) < `bound`, int64, increasing, and maybe a few just above.
 
-        Takes one comparison a token instead of a logarithm: E(x) < bound is u(x) > exp(-bound).
+        Costs one comparison per token, not a logarithm: E(x) < bound is u(x) > exp(-bound).
         """
         least = math.exp(-bound) - 1e-9
         bits = self._race_bits(step, vocabulary)
@@ -83,7 +82,7 @@ class Noise:
         return found[2] if found and found[:2] == (self._seed, step) else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        """A number uniform in [0, 1), for `side` or, with None, for both sides together."""
+        """Return a number uniform in [0, 1), for `side` or, if None, for both sides together."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
 
     def _stream(self, purpose: Purpose, side: Side | None, step: int) -> Philox:
@@ -95,7 +94,7 @@ class Noise:
 
 
 class RaceNoise:
-    """Implements StepNoise: F(x) = E(x)^T, what a probability is raced with at a temperature T.
+    """Implements StepNoise: F(x) = E(x)^T, the race's noise at a temperature T.
 
     argmax p^(1/T) / E is argmax p / E^T, in which mixing stays linear; at T = 0 it is argmax p.
     """
@@ -125,7 +124,7 @@ _MIN_SLOTS = 4
 # The newest races of all sessions, by vocabulary and slot: bounded together, however many there
 # are, and read and replaced by one atomic operation each.
 _races: dict[tuple[int, int], tuple[int, int, NDArray[np.uint64]]] = {}
-# Words one by one take as long as a stream of so many, and more for every one of them.
+# Single words cost as much as a stream of _WHOLE words, plus _APIECE words for each.
 _WHOLE = 1 << 16
 _APIECE = 1 << 7
 

@@ -1,7 +1,7 @@
-"""Philox4x64-10 (Salmon et al., 2011) for a few counters of a stream: what numpy gives in a row.
+"""Philox4x64-10 (Salmon et al., 2011) at chosen counters of a stream; numpy's gives a whole stream.
 
-A stream's words come in blocks of four; block b is a function of the key and the counter b + 1. Of
-a large vocabulary's noise a race needs a dozen words here and there, and all of them take longer.
+A stream has blocks of four words; block b is a function of the key and the counter b + 1. A race
+over a large vocabulary needs about a dozen words, and computing all takes longer.
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ _ROUNDS = 10
 
 
 def philox_words(key: tuple[int, int], step: int, words: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """The words at the places `words`, int64 [K] of 0 … 2^62, of a stream: uint64 [K].
+    """Return the words at the places `words`, int64 [K] of 0 … 2^62, of a stream: uint64 [K].
 
-    It is the stream of numpy's Philox with that key and the counter (0, `step`, 0, 0).
+    The stream is that of numpy's Philox with `key` and the counter (0, `step`, 0, 0).
     """
     count = words.size
     # A state is four words; the rounds multiply the first and third and mix in the other two.
@@ -46,7 +46,7 @@ def philox_words(key: tuple[int, int], step: int, words: NDArray[np.int64]) -> N
 
 
 def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
-    """The keys of all rounds, uint64 [rounds, 2, 1]: a Weyl sequence."""
+    """Return the keys of all rounds, uint64 [rounds, 2, 1]: a Weyl sequence."""
     rounds = [
         [(word + number * weyl) % 2**64 for word, weyl in zip(key, _WEYL, strict=True)]
         for number in range(_ROUNDS)

@@ -1,8 +1,7 @@
-"""Exponential races: argmax p(x) / E(x) is an exact sample of p, and two distributions raced with
-the same exponentials agree whenever they are close (SPEC 1.2).
+"""Exponential races: argmax p(x) / E(x) is an exact sample of p (SPEC 1.2).
 
-`race` is the definition. The others give the same winner from as little noise as decides it: its
-logarithms are the dear part of a large vocabulary.
+Two distributions raced with the same noise agree if they are close. `race` is the definition; the
+others find the same winner with fewer logarithms.
 """
 
 from typing import Any
@@ -13,15 +12,15 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.noise import Noise
 
-_FEW = 1 << 14  # so many exponentials cost less than to find those that matter
-_HEAVY = 64  # a token is heavy with so many times the probability that all would have on average
-_NEAR = 256.0  # so many exponentials, on average, are looked at first
-_WIDER = 16.0  # then so many times as many
+_FEW = 1 << 14  # exponentials: up to this number, computing all is faster than a search
+_HEAVY = 64  # a token is heavy above this multiple of the average probability
+_NEAR = 256.0  # average number of exponentials in the first search
+_WIDER = 16.0  # factor by which each further search is wider
 _SPARSE = 8  # at most this share of the tokens is worth listing
 
 
 def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """argmax p(x) / E(x); ties: the lowest id. `exponentials` are i.i.d. Exp(1), float64 [V]."""
+    """Return argmax p(x) / E(x); ties: the lowest id. `exponentials` are Exp(1), float64 [V]."""
     scores = p.probabilities / exponentials[p.ids]
     position = int(scores.argmax())
     listed = int(p.ids[position])
@@ -34,7 +33,7 @@ def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
 
 
 def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """The race of `p` with the exponentials of `step`."""
+    """Return the winner of the race of `p` with the exponentials of `step`."""
     if p.rest == 0:
         return _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
     if p.vocabulary <= _FEW:
@@ -46,7 +45,7 @@ def race_at(noise: Noise, step: int, p: Distribution) -> int:
 
 
 def race_dense(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
-    """The race of all probabilities, floating [V]."""
+    """Return the winner of the race of all probabilities, floating [V]."""
     if np.count_nonzero(p > 0) > max(1, p.size // _SPARSE):
         return _winner(noise, step, p.size, None, p)
     possible = np.flatnonzero(p)
@@ -54,7 +53,7 @@ def race_dense(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
 
 
 def _first(p: Distribution, listed: int, score: float, other: int, exponential: float) -> int:
-    """The winner: `listed` with its score, or `other`, which `p` does not list."""
+    """Return the winner: `listed` with its score, or `other`, which `p` does not list."""
     lead = score - p.rest_density / exponential
     return listed if lead > 0 or (lead == 0 and listed < other) else other
 
@@ -66,12 +65,12 @@ def _winner(
     ids: NDArray[np.int64] | None,
     p: NDArray[np.floating[Any]],
 ) -> int:
-    """The first of `ids`, int64 [K], increasing (None: all tokens), that maximises p / E."""
+    """Return the first of `ids`, int64 [K], increasing (None: all tokens), that maximises p / E."""
     if p.size > _FEW:
         chosen = _possible_winners(noise, step, vocabulary, ids, p)
         ids, p = chosen if ids is None else ids[chosen], p[chosen]
     if ids is not None and ids.size == 1:
-        return int(ids[0])  # no noise is worth making
+        return int(ids[0])  # the only candidate wins without noise
     place = int((p / noise.exponentials(step, vocabulary, ids)).argmax())
     return place if ids is None else int(ids[place])
 
@@ -83,11 +82,11 @@ def _possible_winners(
     ids: NDArray[np.int64] | None,
     p: NDArray[np.floating[Any]],
 ) -> NDArray[np.int64]:
-    """The places of those of `ids` of which one wins: int64, increasing.
+    """Return the places of `ids` that may win: int64, increasing.
 
-    What is left out is lighter than `share`, and its E is at least `bound`: its score is below
-    share / bound, and one that is not left out has that score. (`below` takes in tokens beyond the
-    bound, too, by a margin far above the rounding of a logarithm or a quotient.)
+    A token left out is lighter than `share` and its E is at least `bound`, so its score is below
+    share / bound; a token that is kept reaches that score. `below` also includes tokens above the
+    bound, by a margin far above rounding.
     """
     share = _HEAVY * 2.0 ** -p.size.bit_length()  # a power of two: exact in every precision
     heavy = np.flatnonzero(p >= share)
@@ -106,7 +105,7 @@ def _possible_winners(
 
 
 def _first_unlisted(noise: Noise, step: int, p: Distribution) -> tuple[int, float]:
-    """The token of the smallest E among those that `p` does not list, and that E."""
+    """Return the token of the smallest E among those that `p` does not list, and that E."""
     bound = _NEAR / p.vocabulary
     while True:
         near = np.setdiff1d(noise.below(step, p.vocabulary, bound), p.ids, assume_unique=True)

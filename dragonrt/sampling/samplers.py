@@ -16,11 +16,11 @@ from dragonrt.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Temperature, then top-k, then top-p of what is left, then min-p.
+    """Temperature, then top-k, then top-p of the rest, then min-p.
 
-    `temperature` 0 is the most likely token; `top_k` 0, `top_p` 1 and `min_p` 0 keep everything.
-    `top_p` keeps the token that crosses it, `min_p` is relative to the most likely token, ties go
-    to the lower id. Raises SamplingError for parameters out of range.
+    `temperature` 0 selects the most likely token; `top_k` 0, `top_p` 1 and `min_p` 0 keep
+    everything. `top_p` keeps the token that crosses it. Ties go to the lower id. Raises
+    SamplingError for parameters out of range.
     """
 
     temperature: float = setting(
@@ -49,7 +49,7 @@ class Sampler:
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     def __call__(self, p: Distribution) -> Distribution:
-        """The distribution to draw from, given the model's distribution `p`; sums to 1."""
+        """Return the distribution to draw from, sum 1, given the model's distribution `p`."""
         if self.temperature == 1 and not self._truncates:
             return p
         if self.temperature == 0:
@@ -64,7 +64,7 @@ class Sampler:
         return Distribution(p.ids[kept], weights / weights.sum(), 0.0, p.vocabulary)
 
     def dense(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """The same for the probabilities of all tokens: floating [V] to float64 [V]."""
+        """Return the same for the probabilities of all tokens: floating [V] to float64 [V]."""
         if self.temperature != 0 and not self._truncates:
             weights = self._heated(p)
             weights /= weights.sum()
@@ -78,7 +78,7 @@ class Sampler:
         return shaped
 
     def _heat(self, p: Distribution) -> Distribution:
-        """Temperature alone, for a distribution with mass on the tokens that are not listed."""
+        """Apply the temperature alone to a distribution with mass on unlisted tokens."""
         largest = max(p.rest_density, float(p.probabilities.max()))
         weights = (p.probabilities / largest) ** (1 / self.temperature)
         others = p.vocabulary - p.ids.size
@@ -87,7 +87,7 @@ class Sampler:
         return Distribution(p.ids, weights / total, rest / total, p.vocabulary)
 
     def _heated(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """`p` after the temperature, not normalised: a new array."""
+        """Return `p` after the temperature, not normalised: a new array."""
         weights = p.astype(np.float64)
         if self.temperature != 1:
             weights /= p.max()
@@ -95,10 +95,10 @@ class Sampler:
         return weights
 
     def _kept(self, p: NDArray[np.floating[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Which entries of `p` are left, increasing, and their weights, above zero, not normalised.
+        """Return the kept entries of `p`, increasing, and their weights, above 0, not normalised.
 
-        A temperature keeps the order, so what it cannot bring back is left out before it is
-        applied: it is the dear part of a large vocabulary.
+        A temperature keeps the order. So entries below the cut are removed first, because powers
+        are expensive over a large vocabulary.
         """
         if 0 < self.top_k < p.size:
             kept = np.sort(top_k(p, self.top_k))
@@ -121,12 +121,12 @@ class Sampler:
         return kept[possible], weights[possible]
 
     def _nucleus(self, weights: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-        """The places of the fewest weights that hold the mass `top_p`, increasing."""
+        """Return the places of the fewest weights that hold the mass `top_p`, increasing."""
         return np.sort(top_p(weights, self.top_p * float(weights.sum(dtype=np.float64))))
 
 
 def most_likely(p: Distribution) -> int:
-    """argmax p(x); ties: the lowest id."""
+    """Return argmax p(x); ties: the lowest id."""
     position = int(p.probabilities.argmax())
     listed = int(p.ids[position])
     if p.rest == 0:
@@ -137,7 +137,7 @@ def most_likely(p: Distribution) -> int:
 
 
 def sample(p: Distribution, u: float) -> int:
-    """The token at `u` in [0, 1) of the inverse cumulative distribution: listed tokens first.
+    """Return the token at `u` in [0, 1) of the inverse cumulative distribution, listed ones first.
 
     `p` need not sum to 1.
     """
@@ -153,6 +153,6 @@ def sample(p: Distribution, u: float) -> int:
 
 
 def _unlisted(p: Distribution, index: int) -> int:
-    """The token with this index among those that `p` does not list, in the order of ids."""
-    before = p.ids - np.arange(p.ids.size)  # how many unlisted tokens stand below each listed one
+    """Return the `index`-th token, by id, of those that `p` does not list."""
+    before = p.ids - np.arange(p.ids.size)  # number of unlisted tokens below each listed one
     return index + int(before.searchsorted(index, side="right"))

@@ -1,8 +1,8 @@
 """When to stop drafting and have the block verified: the baselines of SPRINTER, Table 2.
 
-A rule is a value and is asked after every drafted token. The text stays exact (SPEC 2) because no
-rule looks ahead: neither at the token that would be drafted next nor, from one block to the next,
-at tokens behind a refused one, whose noise is used again.
+A rule is a value, evaluated after every drafted token. The text stays exact (SPEC 2) because no
+rule looks ahead. It reads neither the next token nor tokens after a rejected one, whose noise is
+used again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class DraftSignals:
-    """What is known of a token when it has been drafted.
+    """What a stopping rule reads of a drafted token.
 
     `entropy` is that of the draft model's distribution before any sampler, in nats; `acceptance`
-    the probability, predicted by a trained head, that the token will stand.
+    the acceptance probability that a trained head predicts.
     """
 
     entropy: float
@@ -29,43 +29,42 @@ class StoppingRule(Protocol):
     """Decides how long a block becomes."""
 
     def stop(self, block: Sequence[DraftSignals]) -> bool:
-        """Whether `block`, of at least one token, is to be verified now."""
+        """Return whether to verify `block`, of at least one token, now."""
 
     def after(self, drafted: int, accepted: int) -> StoppingRule:
-        """The rule for the next block, when so many of the drafted tokens were accepted."""
+        """Return the rule for the next block, given how many drafted tokens were accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecDecPlusPlus:
     """Stops when a rejection somewhere in the block has become likely (SpecDec++).
 
-    P(at least one rejection) = 1 - Π a_i > `threshold`, with a_i the predicted acceptance of each
-    token (Huang et al., arXiv 2405.19715; there 0.7); or at `longest` tokens.
+    P(at least one rejection) = 1 - Π a_i > `threshold`, with a_i each token's predicted acceptance,
+    or at `longest` tokens (Huang et al., arXiv 2405.19715; there 0.7).
     """
 
     longest: int
     threshold: float = 0.7
 
     def stop(self, block: Sequence[DraftSignals]) -> bool:
-        """Whether a rejection is likelier than the threshold."""
+        """Return whether a rejection is likelier than the threshold, or the block is full."""
         rejection = 1 - math.prod(token.acceptance for token in block)
         return rejection > self.threshold or len(block) >= self.longest
 
     def after(self, drafted: int, accepted: int) -> SpecDecPlusPlus:
-        """The same rule."""
+        """Return the same rule."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class AdaEDL:
-    """Stops when entropy no longer promises that the newest token stands (AdaEDL).
+    """Stops when entropy no longer predicts that the newest token is accepted (AdaEDL).
 
-    1 - √(γ H(q)), which approximates a lower bound of the acceptance 1 - TV(p, q) by Pinsker's
-    inequality, falls below λ, the `threshold`; or at `longest` tokens (Agrawal et al., arXiv
-    2410.18351; there γ = 0.2). After every block λ follows `rate`, the moving average of the
-    acceptance rate, as the threshold of Draft & Verify does (Zhang et al., arXiv 2309.08168): up
-    while the rate is at most `TARGET_RATE`, else down. Tokens behind a refused one, which Draft &
-    Verify counts as refused, do not count here.
+    1 - √(γ H(q)) approximates a lower bound of the acceptance 1 - TV(p, q) by Pinsker's inequality.
+    Stops if it is below λ, the `threshold`, or at `longest` tokens (Agrawal et al., arXiv
+    2410.18351; there γ = 0.2). After each block λ rises if `rate`, the moving average of the
+    acceptance rate, is at most `TARGET_RATE`, else falls (Draft & Verify, Zhang et al., arXiv
+    2309.08168). Unlike Draft & Verify, tokens after a rejected one do not count.
     """
 
     longest: int
@@ -74,12 +73,12 @@ class AdaEDL:
     rate: float = 1.0
 
     def stop(self, block: Sequence[DraftSignals]) -> bool:
-        """Whether the bound of the newest token is below the threshold."""
+        """Return whether the newest token's bound is below the threshold, or the block is full."""
         bound = 1 - math.sqrt(self.gamma * max(0.0, block[-1].entropy))
         return bound < self.threshold or len(block) >= self.longest
 
     def after(self, drafted: int, accepted: int) -> AdaEDL:
-        """The rule with the threshold and the acceptance rate that this block leads to."""
+        """Return the rule with the threshold and acceptance rate updated by this block."""
         verified = min(accepted + 1, drafted)
         rate = _RATE_MEMORY * self.rate + (1 - _RATE_MEMORY) * accepted / verified
         step = THRESHOLD_STEP if rate <= TARGET_RATE else -THRESHOLD_STEP

@@ -1,9 +1,8 @@
-"""How a block of drafted tokens is verified, and what follows it (SPEC 2; QSV Eq. 1, 2).
+"""How a block of drafted tokens is verified, and which token follows it (SPEC 2; QSV Eq. 1, 2).
 
-A rule is a pure function of its arguments and the keyed noise. `q` is always the distribution of
-the drafter as the codec reconstructs it, `p` that of the verifier after the sampler, and a step is
-the index of an answer token. A step's noise decides nothing about earlier steps, so that it may be
-used again when a block is drafted anew after a rejection.
+A rule is a pure function of its arguments and the keyed noise. `q` is the drafter's distribution as
+the codec reconstructs it, `p` the verifier's after the sampler. A step is the index of an answer
+token. Its noise decides no earlier step, so a redrafted block may use it again.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from dragonrt.sampling.samplers import Sampler, sample
 
 
 def token_acceptance(p_x: float, q_x: float) -> float:
-    """min(1, p(x)/q(x)), the probability that a drafted x stands (QSV Eq. 1); 1 if q(x) is 0."""
+    """Return min(1, p(x)/q(x)), the acceptance probability of x (QSV Eq. 1); 1 if q(x) is 0."""
     return 1.0 if p_x >= q_x else p_x / q_x
 
 
 def residual(p: NDArray[np.floating[Any]], q: Distribution) -> NDArray[np.float64]:
-    """max(0, p - q), what a refused token is drawn again from (QSV Eq. 2): float64 [V].
+    """Return max(0, p - q), from which a rejected token is redrawn (QSV Eq. 2): float64 [V].
 
-    Not normalised, and all zero where `p` and `q` differ by rounding only.
+    Not normalised; all zero if `p` and `q` differ by rounding only.
     """
     excess = p.astype(np.float64)
     listed = excess[q.ids] - q.probabilities
@@ -43,7 +42,7 @@ def residual(p: NDArray[np.floating[Any]], q: Distribution) -> NDArray[np.float6
 def corrected(
     noise: Noise, step: int, token: int, q: Distribution, p: NDArray[np.floating[Any]]
 ) -> int:
-    """`token`, a sample of `q`, if it stands, otherwise what replaces it: a sample of `p`."""
+    """Return `token`, a sample of `q`, if it is accepted, else its replacement: a sample of `p`."""
     u = noise.uniform(Purpose.ACCEPT, "cloud", step)
     if u < token_acceptance(float(p[token]), q.probability(token)):
         return token
@@ -56,9 +55,9 @@ def corrected(
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """What the verifier answers to a block: its first `accepted` tokens stand, then `token`.
+    """A verified block: its first `accepted` tokens, then `token`.
 
-    `token` replaces the first token that was refused or, where none was, follows the block.
+    `token` replaces the first rejected token or, if all are accepted, follows the block.
     """
 
     accepted: int
@@ -70,7 +69,7 @@ class SpeculativeRule(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that `speculative_rule` makes this rule from."""
+        """The name that `speculative_rule` builds this rule from."""
 
     @property
     def sends_distributions(self) -> bool:
@@ -78,16 +77,16 @@ class SpeculativeRule(Protocol):
 
     @property
     def drafts_from_quantized(self) -> bool:
-        """Whether `draft` takes what the codec reconstructs; otherwise what was encoded."""
+        """Whether `draft` needs the codec's reconstruction instead of the encoded distribution."""
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """What a side encodes or verifies with, given its model's `p`: floating to float64 [V]."""
+        """Return what a side encodes or verifies with, given `p`: floating to float64 [V]."""
 
     def draft(self, step: int, q: Distribution) -> int:
-        """The drafted token of `step`."""
+        """Return the drafted token of `step`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """The drafter's best guess of the token after a block that stands, to draft on from."""
+        """Return the drafter's best guess of the token after an accepted block."""
 
     def verify(
         self,
@@ -96,19 +95,19 @@ class SpeculativeRule(Protocol):
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """The verdict on `tokens`, drafted for the steps from `first` on.
+        """Verify `tokens`, drafted for the steps from `first` on.
 
-        `q` holds a distribution per token; `p` one more, of shape [V] each, `p[i]` at step
-        `first + i`; it is looked up in order, and not beyond the first token that is refused.
-        Raises SamplingError where the rule needs `q` and it is None.
+        `q` holds a distribution per token, `p` one more, of shape [V] each. `p[i]`, at step `first
+        + i`, is read in order, up to the first rejected token. Raises SamplingError if `q` is None
+        and the rule needs it.
         """
 
 
 class Rejection:
     """Accepts x if u < p(x)/q(x), else draws from the residual: the text is exact in law.
 
-    The token after a block that stands is raced with noise that the drafter knows too, so that it
-    can guess it. The text depends, beside the seed, on `q` and on where the blocks end.
+    The token after an accepted block is raced with shared noise, so that the drafter can guess it.
+    The text depends on the seed, `q` and the ends of the blocks.
     """
 
     __slots__ = ("_noise", "_sampler")
@@ -121,15 +120,15 @@ class Rejection:
         self._sampler = sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """`p` after the sampler: what is verified is what the sampler would draw from."""
+        """Return `p` after the sampler."""
         return self._sampler.dense(p)
 
     def draft(self, step: int, q: Distribution) -> int:
-        """A sample of `q`."""
+        """Return a sample of `q`."""
         return sample(q, self._noise.uniform(Purpose.DRAFT, "device", step))
 
     def guess(self, step: int, q: Distribution) -> int:
-        """argmax q(x) / E(x), with the noise that draws the token after the block from `p`."""
+        """Return argmax q(x) / E(x), with the noise that draws the token after the block."""
         return race_at(self._noise, step, q)
 
     def verify(
@@ -139,7 +138,7 @@ class Rejection:
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """Corrects token after token; the first that changes ends the block."""
+        """Correct token after token; the first that changes ends the block."""
         if q is None:
             raise SamplingError(
                 f"rule {self.name} verifies with distributions and none were sent; "
@@ -157,8 +156,8 @@ class Rejection:
 class SampleQuantize(Rejection):
     """Baseline S-Q of QSV: drafts from the exact q, verifies with the quantized one.
 
-    **Biased**: tokens come with another probability than `q` says, so the text does not follow
-    `p`, the less the coarser the codec. Use `Rejection` for anything but the comparison.
+    **Biased**: the text does not follow `p`; a coarser codec biases it more. For the comparison
+    only.
     """
 
     __slots__ = ()
@@ -167,10 +166,9 @@ class SampleQuantize(Rejection):
 
 
 class CoupledSpeculation:
-    """Both sides race with the same noise: tokens alone are sent (SPEC 2, zero distributions).
+    """Both sides race with the same noise: only tokens are sent (SPEC 2, zero distributions).
 
-    Every token of the text is argmax p(x) / E(x): a function of `p` and the seed, whatever was
-    drafted and wherever blocks end.
+    Every token of the text is argmax p(x) / E(x), a function of `p` and the seed alone.
     """
 
     __slots__ = ("_noise", "_sampler")
@@ -183,15 +181,15 @@ class CoupledSpeculation:
         self._sampler = sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """`p` after the sampler."""
+        """Return `p` after the sampler."""
         return self._sampler.dense(p)
 
     def draft(self, step: int, q: Distribution) -> int:
-        """argmax q(x) / E(x), with the noise that the verifier will use."""
+        """Return argmax q(x) / E(x), with the noise that the verifier will use."""
         return race_at(self._noise, step, q)
 
     def guess(self, step: int, q: Distribution) -> int:
-        """What would be drafted: the token after a block is decided as every other."""
+        """Return what would be drafted: the token after a block is decided like any other."""
         return self.draft(step, q)
 
     def verify(
@@ -201,7 +199,7 @@ class CoupledSpeculation:
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """A token stands if it is the one that `p` gives; `q` does not matter."""
+        """Accept the tokens that equal the race of `p`; `q` is not used."""
         for position, token in enumerate(tokens):
             decided = race_dense(self._noise, first + position, p[position])
             if decided != token:
@@ -212,7 +210,7 @@ class CoupledSpeculation:
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
-    """The rule called `name`: "rejection", "coupled" or "sample-quantize".
+    """Return the rule `name`: "rejection", "coupled" or "sample-quantize".
 
     Raises SamplingError for another name.
     """

@@ -23,14 +23,14 @@ from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
 
 HISTORY = 16
-"""Turns kept for the following questions; a model with less room drops the oldest ones."""
+"""Turns kept as history; a model with less room drops the oldest ones."""
 SEED_BITS = 32
-"""Of a fresh seed: short enough to be typed again."""
+"""The largest fresh seed: short enough to be typed again."""
 
 REPLACEMENT = "\ufffd"
 """What a decoder shows for half of a character."""
 CONTEXT = 8
-"""Tokens decoded again before each new one, so that spaces come out as in the whole text."""
+"""Tokens decoded again before each new one, so that spaces match the whole text."""
 
 OnPiece = Callable[[str, TokenDecided], None]
 """Called with each piece of text and the decision that completed it."""
@@ -39,7 +39,7 @@ OnPiece = Callable[[str, TokenDecided], None]
 class TextStream:
     """Turns a growing list of tokens into pieces of text, up to the first stop string.
 
-    `stopped` is True once one is complete; no part of it is ever returned.
+    `stopped` is True once a stop string is complete; no part of it is ever returned.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stops: Sequence[str] = ()) -> None:
@@ -51,7 +51,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Return the text that `token` made certain."""
+        """Return the text that `token` completes."""
         self._tokens.append(token)
         text = self._unsettled()
         if text is None or text.endswith(REPLACEMENT):
@@ -60,7 +60,7 @@ class TextStream:
         return self._release(self._held + text)
 
     def finish(self) -> str:
-        """Return what was held back, once no token can follow."""
+        """Return the text held back, after the last token."""
         if self.stopped:
             return ""
         shown = self._release(self._held + (self._unsettled() or ""))
@@ -69,7 +69,7 @@ class TextStream:
         return shown + held
 
     def _unsettled(self) -> str | None:
-        """Return the text since the last settled token; None if it changes what was shown."""
+        """Return the text since the last settled token; None if it changes returned text."""
         start = max(0, self._settled - CONTEXT)
         known = self._decode(self._tokens[start : self._settled])
         text = self._decode(self._tokens[start:])
@@ -93,7 +93,7 @@ class TextStream:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as a person reads it; `refusal` is what the model says if it does not know."""
+    """An answer for a person; `refusal` is the model's refusal if no document has the answer."""
 
     text: str
     answer: Answer
@@ -101,9 +101,9 @@ class Reply:
 
     @cached_property
     def sources(self) -> list[tuple[Side, Source]]:
-        """The documents that moved the text, with their side, the device's first.
+        """The documents that the text rests on, with their side, the device's first.
 
-        None if the answer is that no document has one.
+        Empty if the answer is a refusal.
         """
         answer = self.answer
         if is_refusal(self.text, self.refusal):
@@ -116,7 +116,7 @@ class Reply:
     def not_found(self) -> list[Code]:
         """The numbers and codes of the text that neither a document nor the user has.
 
-        None if another side took part and does not say what its documents have.
+        Empty if another side took part and does not report what its documents have.
         """
         answer, question = self.answer, self.answer.question
         asked = (question.prompt, question.instructions, *(asked for asked, _ in question.history))
@@ -125,7 +125,7 @@ class Reply:
         return [code for code in found if all(code.text in each for each in missed)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return the numbers of this answer; None where there was nothing to measure."""
+        """Return the numbers of this answer; None for those that were not measured."""
         of_mode = entry_of(self.answer.settings).statistics
         return statistics(AnswerCounts.of(self.answer.records), of_mode)
 
@@ -164,7 +164,7 @@ class Reply:
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:
-    """Return a source as `--json` and the APIs have it."""
+    """Return a source as in `--json` and the APIs."""
     return {
         "side": side,
         "file": source.name,
@@ -176,15 +176,15 @@ def cited_json(side: Side, source: Source) -> dict[str, Any]:
 
 
 def code_json(code: Code) -> dict[str, Any]:
-    """Return a number or code and its characters in the text."""
+    """Return a number or code and its place, in characters, in the text."""
     return {"text": code.text, "start_index": code.start, "end_index": code.end}
 
 
 @dataclass(slots=True)
 class Conversation:
-    """Asks one question after another of a connected device, with the settings of `question`.
+    """Puts one question after another to a connected device, with the settings of `question`.
 
-    `seed` None draws a fresh one for each answer. `stops` are texts that end an answer.
+    If `seed` is None each answer draws a fresh one. `stops` are texts that end an answer.
     """
 
     device: Device
@@ -201,7 +201,7 @@ class Conversation:
         on_notice: Callable[[str], None] = lambda text: None,
         on_record: OnRecord = lambda record: None,
     ) -> Reply:
-        """Answer a question. Raises DragonError if it cannot be answered.
+        """Return the answer to a question. Raises DragonError if there is none.
 
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
@@ -251,10 +251,10 @@ class Conversation:
         return reply
 
     def _shown_before(self) -> tuple[str, ...]:
-        """Return what a cloud may read of the history's answers, if that may be less than all.
+        """Return the disclosed texts of the history's answers, empty if all text is disclosed.
 
-        Of an answer that this device did not give, or has forgotten, it reads all at level
-        `answer`, and nothing at `redacted`.
+        If this device did not give an answer, or has forgotten it, it is disclosed whole at level
+        `answer`, and not at `redacted`.
         """
         settings = self.device.settings
         if not settings.keeps_drafts:
@@ -265,7 +265,7 @@ class Conversation:
         )
 
     def _shown_of(self, answer: Answer, stops: tuple[str, ...]) -> str:
-        """Return what a cloud may read of an answer: its text, marked where it was withheld."""
+        """Return the disclosed text of an answer, with marks for withheld tokens."""
         model, ends = self.device.side.model, answer.question.stop_tokens
         kept = [(e.token, e.withheld) for _, e in answer.decisions if e.token not in ends]
         stream = TextStream(model.decode, stops)
@@ -273,6 +273,6 @@ class Conversation:
         return ("".join(pieces) + stream.finish()).strip()
 
     def stop(self, finish: Finish = Finish.CANCELLED) -> None:
-        """End the answer under way, if there is one, with the tokens decided so far."""
+        """End the answer under way, if any, with the tokens decided so far."""
         if self._session is not None:
             self._session.stop(finish)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 PROMPT = "> "
 MOST_KEPT = 100
-"""Lines that wait for the end of an answer; older ones go."""
+"""The most lines held back during an answer; older ones are dropped."""
 GREETING = "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves."
 COLOURS_OF_DOCUMENTS = (
     "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
@@ -45,7 +45,7 @@ class BetweenAnswers:
         self._kept: deque[Callable[[], None]] = deque(maxlen=MOST_KEPT)
 
     def saying(self, say: Callable[[T], None]) -> Callable[[T], None]:
-        """Return `say`, which waits for the end of an answer."""
+        """Return a `say` that waits for the end of an answer."""
 
         def later(what: T) -> None:
             if self._answering:
@@ -57,7 +57,7 @@ class BetweenAnswers:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Keep lines until the context ends, and print them then."""
+        """Hold lines back until the context ends, then print them."""
         self._answering = True
         try:
             yield
@@ -75,7 +75,7 @@ async def talk(
     as_json: bool,
     lines: BetweenAnswers | None = None,
 ) -> None:
-    """Answer the question, or all that a user asks; `as_json` prints an object for each.
+    """Answer the question, or all that a user types; `as_json` prints an object for each.
 
     `lines` wait for the end of an answer. Raises DragonError if the one question fails.
     """
@@ -91,7 +91,7 @@ async def talk(
             view = AnswerView(console)
             try:
                 view.end(await conversation.ask(question, view.piece, view.notice))
-            except BaseException:  # whatever ends the answer, the next output begins a line
+            except BaseException:  # the next output begins a new line, even after an error
                 view.end_line()
                 raise
 
@@ -150,7 +150,7 @@ async def typed_questions() -> AsyncIterator[str]:
 
 @contextmanager
 def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
-    """Have SIGTERM wait for the answer, within the side's timeouts; a second one does not wait."""
+    """Make SIGTERM wait for the answer, within the side's timeouts; a second one does not wait."""
     loop = asyncio.get_running_loop()
     limits: list[asyncio.TimerHandle] = []
 

@@ -16,9 +16,9 @@ from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
 SHOWN_FILES = 3
-"""Files whose evidence stands under an answer."""
+"""The most files whose evidence is printed under an answer."""
 CLEAR_SHARE = 0.75
-"""From this share of a token's probability on, the token counts as one side's."""
+"""The share of a token's probability from which it counts as one side's."""
 
 HEADING, NOTE = "Sources:", "Note: "
 _FILES = rf"{HEADING}(?:\n- (?:device|cloud): [^\n]*)+"
@@ -34,7 +34,7 @@ def carrier(decision: TokenDecided) -> str:
 
 
 class AnswerView:
-    """Prints an answer as it comes."""
+    """Prints an answer while it is generated."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -46,12 +46,12 @@ class AnswerView:
         self._in_line = not text.endswith("\n")
 
     def notice(self, text: str) -> None:
-        """Print a line of its own, wherever the answer is."""
+        """Print a notice on its own line, also in the middle of an answer."""
         self.end_line()
         self._line(Text(f"[{text}]", style="italic red"))
 
     def end_line(self) -> None:
-        """Leave the line that the answer is on."""
+        """End the line of the answer."""
         if self._in_line:
             self._console.print()
         self._in_line = False
@@ -82,7 +82,7 @@ class AnswerView:
 
 
 def warnings(reply: Reply) -> list[str]:
-    """Return a line that names the codes that stand in no document, if there are any."""
+    """Return a line that names the codes that no document has, if there are any."""
     codes = dict.fromkeys(code.text for code in reply.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
@@ -122,7 +122,7 @@ def cost_line(reply: Reply) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return what left this side in one line: observed, no guarantee."""
+    """Return what left this side, in one line: observed, without a guarantee."""
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])
     parts = [
@@ -157,5 +157,5 @@ def sources_text(sources: Sequence[tuple[Side, Source]], notices: Sequence[str])
 
 
 def without_sources(text: str) -> str:
-    """Return an earlier answer without them: no model should go on from a list of files."""
+    """Return an earlier answer without its sources, so that no model continues a list of files."""
     return _BEHIND.sub("", text)

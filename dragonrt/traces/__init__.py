@@ -1,1 +1,1 @@
-"""What happened when: types of events, the file they are written to, and folds over them."""
+"""Types of events, the trace file, and folds over records."""

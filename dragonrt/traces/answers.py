@@ -1,4 +1,4 @@
-"""The answers of a trace, which answers of two traces are the same one, and a trace in numbers."""
+"""The answers of a trace, the matching answers of two traces, and a trace in numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class At(Generic[E]):
 
 
 def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
-    """Select the events of one type."""
+    """Select the events of one type, with their times."""
     return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
 def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
-    """Return the records of a trace's answers, as these began, and the records of none.
+    """Return the records of each answer of a trace, in order of their beginning, and all others.
 
-    A number that is opened again is another answer's. A coordinator's workers' sessions are parts
-    of its answer, which has no session itself. An answer begins with the event AnswerOpened, or
-    with the message that opens; where a process was killed there is only the message.
+    An answer begins with AnswerOpened or with the opening message; a killed process has written
+    only the message. A session number that is opened again is another answer. The sessions of a
+    coordinator's workers are parts of its answer, which has no session itself.
     """
     answers: list[list[Record]] = []
     rest: list[Record] = []
@@ -72,10 +72,9 @@ def twin(answer: Sequence[Record], others: Iterable[Sequence[Record]]) -> Sequen
 
 
 def summary(records: Iterable[Record]) -> dict[str, Any]:
-    """Return what `dragonrt trace --json` prints of one side's trace, which begins with `start`.
+    """Return the `dragonrt trace --json` report of one side's trace, which begins with `start`.
 
-    Probes are the samples of the round trip and bandwidth. Handshakes and probes belong to no
-    answer.
+    Probes are the samples of the round trip and bandwidth; they and handshakes belong to no answer.
     """
     answers, rest = split(records)
     counts, total = [AnswerCounts.of(each) for each in answers], Counts()
@@ -103,7 +102,7 @@ def summary(records: Iterable[Record]) -> dict[str, Any]:
 
 
 def _report(records: Sequence[Record], counts: AnswerCounts) -> dict[str, Any]:
-    """The figures of one answer; the device alone keeps a ledger."""
+    """Return the numbers of one answer; only the device has a ledger."""
     first = records[0]
     return {
         "session": first.session,

@@ -1,10 +1,9 @@
 """Traces in the format of Chrome's trace viewer, which Perfetto reads as well.
 
-A process per side (and per device in a cloud's trace), in it a thread per session for what it
-decodes and decides and one for what it sends and receives, arrows along the messages, and
-counters of round trip, ΔZ and acceptance. Times are microseconds. Names of fields and phases are
-those of the Trace Event Format's definition: X a slice, i an instant, C a counter, M a name, s and
-f the two ends of an arrow.
+Each side (and each device in a cloud's trace) is a process. A session has two threads: one for
+decoding and decisions, one for messages. Arrows connect the ends of messages. Counters show round
+trip, ΔZ and acceptance. Times are microseconds. Phases are those of the Trace Event Format: X a
+slice, i an instant, C a counter, M a name, s and f the two ends of an arrow.
 """
 
 import json
@@ -95,7 +94,7 @@ def _named(kind: str, process: int, thread: int, name: str) -> Object:
 
 
 def _of(record: Record, where: Object) -> Iterator[Object]:
-    """One record as a slice, an instant or a counter."""
+    """Yield one record as a slice, an instant or a counter."""
     event, time_us = record.event, _us(record.t)
     kind, fields = event.KIND, own_fields(event)
     match event:
@@ -129,5 +128,5 @@ def _slice(name: str, end_s: float, seconds: float) -> Object:
 
 
 def _us(time_s: float) -> int:
-    """Whole microseconds."""
+    """Return whole microseconds."""
     return round(1e6 * time_s)

@@ -1,4 +1,4 @@
-"""One fold over the records of an answer gives all its figures, which every report is made of."""
+"""One fold over the records of an answer computes all its numbers; every report uses it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -18,12 +18,12 @@ ROUNDING = 1e-12
 
 
 def is_opening(event: Event) -> bool:
-    """Return whether it is the message that opens a session."""
+    """Return whether a message opens a session."""
     return isinstance(event, events.MessageSent | events.MessageReceived) and event.message == OPENS
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Return a field to which events add: each of a kind 1, or the value of its field (`a.b`)."""
+    """Return a field that sums events: 1 for each of a kind, or the value of a field (`a.b`)."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -33,12 +33,11 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The mass that C-SQS dropped of `tokens` tokens, and the most that SQS Theorem 2 allows.
+    """The mass that C-SQS dropped of `tokens` tokens, and the bound of SQS Theorem 2.
 
-    `follows` says whether every threshold is what SQS Eq. (8) makes of the one before it: the
-    theorem speaks of no other. `threshold` is the next token's. Those of several answers can be
-    added: one that goes on where the one before it ended belongs to its run, another allows its
-    own.
+    `follows`: every threshold follows from the one before by SQS Eq. (8), as the theorem requires.
+    `threshold` is the next token's. In a sum over answers, one that continues the threshold of the
+    answer before belongs to its run; another adds its own bound.
     """
 
     first: ConformalThreshold
@@ -50,7 +49,7 @@ class DroppedMass:
 
     @classmethod
     def of(cls, opened: events.AnswerOpened, moved: events.ThresholdMoved) -> "DroppedMass":
-        """Return that of an answer before its first token."""
+        """Return the dropped mass of an answer before its first token."""
         learning_rate, target, horizon = map(
             opened.settings.get, ("learning_rate", "target", "horizon")
         )
@@ -64,7 +63,7 @@ class DroppedMass:
         self.threshold = self.threshold.after(moved.dropped)
         self.tokens += 1
         self.dropped += moved.dropped
-        self.allowed = inf  # a threshold that learns nothing promises nothing
+        self.allowed = inf  # no bound without a learning rate
         if first.eta > 0:
             bound = theorem2_bound(self.tokens, first.beta, first.eta, first.alpha)
             self.allowed = self.tokens * bound
@@ -97,18 +96,17 @@ class DroppedMass:
 
 @dataclass(slots=True)
 class Counts:
-    """One answer, or the sum of several, as one side saw it. Times are seconds.
+    """One answer, or the sum of several, as recorded by one side. Times are seconds.
 
-    `compared` drafts of each side took part in a decision, and `accepted` of them became tokens;
-    drafts behind a rejected one of a block do not count. `between_s` is the time from the first
-    decision to the last, over `intervals` tokens; `waited_s` that before each decision, by cause.
+    `compared` drafts of each side took part in a decision; `accepted` of them became tokens. Drafts
+    after a rejected one of a block do not count. `between_s` is the time from the first decision to
+    the last, over `intervals` tokens; `waited_s` that before each decision, by cause.
 
     `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of `verified`
-    blocks with `judged` tokens, `stood` tokens were accepted, and in `resampled` blocks one was
-    replaced. The cloud `decoded` tokens by itself; for both the target ran `calls` forwards. Of an
-    approximate answer `unverified` tokens had no verification, and the target has not read the last
-    `unread` ones. `missing` has the rounds that each worker, by name, missed. `preemptions` were
-    requested, `preempted` forwards stopped.
+    blocks with `judged` tokens, `stood` tokens were accepted; `resampled` blocks have a replaced
+    token. The cloud `decoded` tokens without a block; the target ran `calls` forwards. `unverified`
+    tokens were accepted without verification, and the target has not read the last `unread` ones.
+    `missing` counts missed rounds by worker, `preemptions` requests, `preempted` stopped forwards.
     """
 
     tokens: int = summed("decide")
@@ -147,7 +145,7 @@ class Counts:
     dropped_mass: DroppedMass | None = None
 
     def add(self, other: "Counts") -> None:
-        """Add those of another answer."""
+        """Add another answer's counts."""
         for each in fields(Counts):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, dict):
@@ -163,10 +161,10 @@ class AnswerCounts(Counts):
 
     `opened_s` and `last_s` are the times of its beginning and of the newest decision.
 
-    What left the device (SPEC 1.10) is observed, without a guarantee: bytes of text, and tokens, of
-    which some went with `distributions_sent`. `evidence_bits`, and `file_bits` in the order of
-    `Answer.passages`, sum over the `weighed` tokens, for which the cloud's distribution was known
-    here. `revealed` is what the cloud learned from tokens, None where it reads more than these.
+    What left the device (SPEC 1.10) is observed, without a guarantee: bytes of text, and tokens,
+    some with `distributions_sent`. `evidence_bits`, and `file_bits` in the order of
+    `Answer.passages`, sum over the `weighed` tokens, whose distribution of the cloud was known.
+    `revealed` is what tokens revealed to the cloud, None if it also reads drafts.
     """
 
     opened: events.AnswerOpened | None = None
@@ -190,7 +188,7 @@ class AnswerCounts(Counts):
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
-        """Return the figures of an answer's records."""
+        """Return the counts of an answer's records."""
         found = cls()
         for record in records:
             found.take(record)
@@ -224,7 +222,7 @@ class AnswerCounts(Counts):
                     self.missing[name] = self.missing.get(name, 0) + 1
             case events.WentAlone() if self.alone_from is None:
                 self.alone_from = event.step
-            case events.AnswerOpened() if self.opened is None:  # else it goes on in another session
+            case events.AnswerOpened() if self.opened is None:  # else it resumes in another session
                 self.opened = event
             case events.SideReady():
                 self.load_s, self.prefill_s = event.load, event.prefill
@@ -233,12 +231,12 @@ class AnswerCounts(Counts):
 
     @property
     def resumed(self) -> bool:
-        """Whether it had tokens before it began here."""
+        """Whether it had tokens at its beginning here."""
         return self.opened is not None and self.opened.accepted > 0
 
     @property
     def unused(self) -> int:
-        """Tokens that were drafted and sent, and are not in the answer at their place."""
+        """Tokens that were drafted and sent, but are not in the answer at their place."""
         dead = sum(self.decided.get(step) != token for step, token in self.disclosed)
         return dead + self.block_tokens - self.stood
 
@@ -281,7 +279,7 @@ class AnswerCounts(Counts):
 
 
 def _summands() -> dict[str, list[tuple[str, str]]]:
-    """By kind of event: the fields that are sums over it, and the field of the event they add."""
+    """Return, by kind of event, the summed fields and the event's field that each adds."""
     found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KINDS}
     for each in fields(AnswerCounts):
         for source in each.metadata.get("sources", ()):

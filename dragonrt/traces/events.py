@@ -1,8 +1,8 @@
 """Every event as a frozen type.
 
-An event says what happened, never when or to whom: that is its Record. Statistics, summaries and
-pictures are folds over records, live or from a file. `KIND` is the event's name in a file.
-`step` is the index of an answer token (0-based), `round` the number of a block, times are seconds.
+A Record adds time and session to an event. Statistics, summaries and pictures are folds over
+records, live or from a file. `KIND` is the event's name in a file. `step` is the index of an answer
+token (0-based), `round` the number of a block, times are seconds.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 from dragonrt.side import Side
 
 Cause = Literal["own", "other", "target"]
-"""What a decision waited for last: the own draft, the other side's, or its target or verdict."""
+"""The last input of a decision: the own draft, the other side's, or its target or verdict."""
 
 EVENTS: list[type["Event"]] = []
 """All types of events, in the order of the documentation."""
@@ -40,11 +40,11 @@ class TraceStarted(Event, kind="start"):
 
 
 class AnswerOpened(Event, kind="open"):
-    """An answer begins, or resumes behind `accepted` tokens; settings of its question and mode.
+    """An answer begins, or resumes after `accepted` tokens; settings of its question and mode.
 
-    The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
-    the next one of that session. The message Open comes just before it or after it. In an answer
-    that is not `exact`, drafted tokens may be accepted without a verdict.
+    The records of its session, and of a coordinator's workers' sessions, belong to it until the
+    next AnswerOpened of that session. The message Open is just before or after it. If the answer is
+    not `exact`, drafted tokens may be accepted without a verdict.
     """
 
     mode: str
@@ -54,7 +54,7 @@ class AnswerOpened(Event, kind="open"):
 
 
 class SideReady(Event, kind="ready"):
-    """This side has its documents and has read the question, which took `load` and `prefill`."""
+    """This side has loaded its documents and prefilled the question, in `load` and `prefill` s."""
 
     load: float
     prefill: float
@@ -62,7 +62,7 @@ class SideReady(Event, kind="ready"):
 
 
 class ForwardDone(Event, kind="decode"):
-    """A forward ended. It predicts behind `tokens` prefixes, the shortest of `step` tokens."""
+    """A forward ended. It predicts after `tokens` prefixes, the shortest of `step` tokens."""
 
     step: int
     tokens: int
@@ -70,7 +70,7 @@ class ForwardDone(Event, kind="decode"):
 
 
 class Drafted(Event, kind="draft"):
-    """An own draft that the decided text still leads to."""
+    """An own draft that extends the decided text."""
 
     step: int
 
@@ -94,15 +94,14 @@ class MessageReceived(Event, kind="receive"):
 
 
 class TokenDecided(Event, kind="decide"):
-    """A target token. `device` and `cloud` say whether that side's draft, if any, was accepted.
+    """A target token. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
-    `cause` is what the decision waited for, `waited` the time since the decision before. `share` is
-    the part of the token's probability from the device's documents; where one side drafts and
-    another verifies, 1 for an accepted draft and 0 for the verifier's token. `document` is the own
-    row with the largest part. `evidence` are the bits by which the target made it likelier than the
-    cloud alone, None if unknown; `files` those by which it would be less likely without each of the
-    own files (SPEC 1.10). A `withheld` token is not sent to the cloud; where the device keeps its
-    drafts, a token that is sent reveals `revealed` bits (SPEC 1.11).
+    `cause` is the last input of the decision, `waited` the time since the decision before. `share`
+    is the part of the token's probability from the device's documents; in modes with a verifier it
+    is 1 for an accepted draft, else 0. `document` is the own row with the largest part. `evidence`
+    is the bits by which the token is likelier than by the cloud alone, None if unknown; `files`
+    those lost without each own file (SPEC 1.10). A `withheld` token is not sent to the cloud. If
+    the device keeps its drafts, a sent token reveals `revealed` bits (SPEC 1.11).
     """
 
     step: int
@@ -124,7 +123,7 @@ class TokenDecided(Event, kind="decide"):
 
 
 class TokenRanked(Event, kind="rank"):
-    """On request: the target's probability of the token and its likeliest ones, before sampling."""
+    """On request: the target's probability of the token and the likeliest ones, before sampling."""
 
     step: int
     token: int
@@ -155,8 +154,8 @@ class Disclosed(Event, kind="disclose"):
 class BlockSent(Event, kind="block"):
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
-    With it `decided` tokens of the answer were sent that the other side did not know, and the
-    `distributions` that the tokens were drafted from, if the codec sends any.
+    It carries `decided` tokens that the other side lacked, and the `distributions` that the tokens
+    were drafted from, if the codec sends any.
     """
 
     round: int
@@ -184,7 +183,7 @@ class BlockJudged(Event, kind="verdict"):
 
 
 class TargetDecoded(Event, kind="decoded"):
-    """The cloud decided the token of `step` in a forward of its own, as no block waited."""
+    """The cloud decided the token of `step` in its own forward, because no block waited."""
 
     step: int
     token: int
@@ -198,7 +197,7 @@ class BlockOutrun(Event, kind="outrun"):
 
 
 class RoundDecided(Event, kind="round"):
-    """A coordinator decided by several workers' uploads of these weights, without the missing."""
+    """A coordinator decided with several workers' uploads of these weights, without the missing."""
 
     round: int
     step: int
@@ -208,7 +207,7 @@ class RoundDecided(Event, kind="round"):
 
 
 class ThresholdMoved(Event, kind="threshold"):
-    """An accepted token moved C-SQS's threshold on from `beta`; its support dropped that mass."""
+    """An accepted token moved C-SQS's threshold from `beta`; its support dropped that mass."""
 
     step: int
     beta: float
@@ -223,13 +222,13 @@ class RolledBack(Event, kind="rollback"):
 
 
 class ForwardPreempted(Event, kind="preempt"):
-    """A forward for discarded tokens was asked to stop."""
+    """The preemption of a forward for discarded tokens was requested."""
 
     step: int
 
 
 class ForwardStopped(Event, kind="stopped"):
-    """A forward that was asked to stop has stopped."""
+    """A preempted forward has stopped."""
 
     step: int
     seconds: float
@@ -259,7 +258,7 @@ class AggregatorSwitched(Event, kind="switch"):
 
 
 class TextsDiverged(Event, kind="diverge"):
-    """The two sides decided different texts of that length: it must not happen (SPEC 1.3)."""
+    """The two sides decided different texts of that length: a defect (SPEC 1.3)."""
 
     step: int
 
@@ -272,13 +271,13 @@ class LinkProbed(Event, kind="probe"):
 
 
 class WentAlone(Event, kind="alone"):
-    """The other side was lost: from that step on this side decides alone."""
+    """The other side was lost: this side decides alone from that step on."""
 
     step: int
 
 
 class Rejoined(Event, kind="resume"):
-    """The other side takes part again."""
+    """The other side has rejoined."""
 
     step: int
 
@@ -292,8 +291,8 @@ class Noticed(Event, kind="notice"):
 class AnswerClosed(Event, kind="close"):
     """The answer ended: stop, length, cancelled or error.
 
-    The device adds the bytes of its connections during the answer, probes and padding included, the
-    moving average of the round trip and, at a constant rate, a message's mean wait for its tick.
+    The device adds the bytes of its connections during the answer, probes and padding included, and
+    the average round trip. At a constant rate it adds the mean wait of a message for its tick.
     """
 
     finish: str
@@ -306,11 +305,11 @@ class AnswerClosed(Event, kind="close"):
 
 
 class ModeInput(Event, kind="input"):
-    """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
+    """An input of an answer's mode at `now`, after `asked` requests for work.
 
-    The inputs of one `answer` of this process, the first of which is what its machine is made of,
-    are all that `dragonrt trace --replay` needs. They are packed and hold no text of documents or
-    questions. `effects` is a digest.
+    The inputs of one `answer` of this process are all that `dragonrt trace --replay` needs; the
+    first creates its machine. They are packed, without texts of documents or questions. `effects`
+    is a digest.
     """
 
     answer: int
@@ -324,8 +323,8 @@ class ModeInput(Event, kind="input"):
 class Record:
     """An event with its time on the writer's loop clock, its side, and the session it belongs to.
 
-    `session` is 0 for none, and is used again after a reconnection. `peer` is the device's address
-    on a cloud, and a worker's name where a coordinator speaks of one of its sessions.
+    `session` is 0 for none, and is reused after a reconnection. `peer` is the device's address on a
+    cloud; at a coordinator it is a worker's name.
     """
 
     t: float

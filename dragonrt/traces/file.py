@@ -19,15 +19,15 @@ from retrieval.files import create, opened
 log = logging.getLogger("dragonrt")
 
 WRITTEN_AT_ONCE = (TraceStarted, AnswerClosed)
-"""After these the file is up to date, so that a killed process loses at most one answer."""
+"""Events after which the file is flushed, so that a killed process loses at most one answer."""
 
 Sink = Callable[[Record], None]
-"""Whatever wants records: a trace's `write`, a fold's `take`."""
+"""A consumer of records: a trace's `write`, a fold's `take`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes records of what happens, on `clock` in microseconds, and hands them to all sinks.
+    """Makes records of events, on `clock` in microseconds, and passes them to all sinks.
 
     If it `keeps_inputs`, answers can be replayed.
     """
@@ -46,16 +46,16 @@ class Recorder:
                 sink(record)
 
     def of(self, peer: str) -> "Recorder":
-        """Return one for the events of a connection."""
+        """Return a recorder for the events of a connection."""
         return replace(self, peer=peer)
 
     def also(self, sink: Sink) -> "Recorder":
-        """Return one with another sink."""
+        """Return a recorder with another sink."""
         return replace(self, sinks=(*self.sinks, sink))
 
 
 class TraceFile:
-    """A new file of records, its owner's alone, which the caller begins with `start`.
+    """A new file of records, readable by its owner; the caller begins with `start`.
 
     Raises DragonError if it cannot be written.
     """
@@ -67,7 +67,7 @@ class TraceFile:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
 
     def write(self, record: Record) -> None:
-        """Write a record. If the disk is full, log that the trace ends: no answer fails for it."""
+        """Write a record. If the disk is full, log that the trace ends; answers continue."""
         if self._file is None:
             return
         try:
@@ -79,7 +79,7 @@ class TraceFile:
             self.close()
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         file, self._file = self._file, None
         with suppress(OSError):  # what it still holds cannot be written
             if file is not None:
@@ -96,7 +96,7 @@ def start(model: str) -> TraceStarted:
 
 
 def read_trace(path: Path) -> list[Record]:
-    """Return the records of a file, but for a last one that was cut off, as by a kill.
+    """Return the records of a file, without a last one that was cut off, as by a kill.
 
     Raises DragonError, naming the line, if it cannot be read or is no trace of this version.
     """

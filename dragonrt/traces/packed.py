@@ -1,7 +1,7 @@
-"""Values of the program as JSON and back, exactly: what a mode is given, for traces.
+"""Values of the program as JSON and back, exactly: the inputs of a mode, for traces.
 
-Dataclasses are named by module and class; arrays are their bytes. What cannot be packed, such as a
-function or an array that would swell the file, leaves a gap: `unpack` says so.
+Dataclasses are named by module and class; arrays are their bytes. A function, or an array that
+would swell the file, leaves a gap, which `unpack` reports.
 """
 
 import sys
@@ -22,11 +22,11 @@ LONGEST_ARRAY = 64 * 1024
 
 
 class UnpackError(DragonError):
-    """What was packed is not all there, or is none of this program's; the line says what."""
+    """A packed value has a gap or is of another program; the line names it."""
 
 
 def pack(value: Any) -> Any:
-    """Return the value as JSON has it."""
+    """Return the value as JSON."""
     name = f"{type(value).__module__}:{type(value).__qualname__}"
     match value:
         case Enum():
@@ -81,13 +81,13 @@ def unpack(packed: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """Return what two values share if and only if they pack alike, an error by its line."""
+    """Return a hash that two values share if and only if they pack alike; an error by its line."""
     shown = str(value) if isinstance(value, Exception) else pack(value)
     return blake2b(dumps(shown, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _class(name: str) -> Any:
-    """The dataclass or enum of that name, in a module that is loaded: nothing is imported."""
+    """Return the dataclass or enum of that name, in a loaded module: nothing is imported."""
     module, _, qualified = name.partition(":")
     found = getattr(sys.modules.get(module), qualified, None)
     if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)):

@@ -24,13 +24,13 @@ def to_object(record: Record) -> dict[str, Any]:
 
 
 def own_fields(of: Event | Record) -> dict[str, Any]:
-    """Return the fields that stand in a file, but for the event of a record."""
+    """Return the fields of a record in a file, except those of its event."""
     values = ((each, getattr(of, each.name)) for each, _ in _FIELDS[type(of)])
     return {each.name: value for each, value in values if value != each.default}
 
 
 def from_object(value: Any) -> Record:
-    """Return the record that an object is of. Raises DragonError, which says what is wrong."""
+    """Return the record of a JSON object. Raises DragonError, which names the fault."""
     if not isinstance(value, dict):
         raise DragonError("it is not an object")
     rest = dict(value)
@@ -64,7 +64,7 @@ def _read(rest: dict[str, Any], cls: type[Event | Record]) -> dict[str, Any]:
 
 
 def _value(value: Any, kind: Any) -> Any:
-    """Return what JSON gave as a value of that type. Raises ValueError if it is of another."""
+    """Return a JSON value as that type. Raises ValueError if it is of another."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is tuple and type(value) is list:
         return tuple(_value(each, arguments[0]) for each in value)

@@ -13,15 +13,15 @@ SUMS = (
     *("verified", "resampled", "preemptions", "rollbacks", "dropped", "switches", "divergences"),
     "losses",
 )
-"""Counts that a trace's report has as they are."""
+"""Counts that a trace's report copies."""
 
 
 def statistics(
     answer: AnswerCounts, of_mode: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
 ) -> dict[str, Any]:
-    """Return the numbers of an answer that is over, as `--json` has them; those `of_mode` last.
+    """Return the numbers of a finished answer, as in `--json`; those `of_mode` last.
 
-    None where there was nothing to measure.
+    None for those that were not measured.
     """
     closed, total_s = answer.closed or AnswerClosed(""), None
     if answer.last_s is not None and answer.opened_s is not None:
@@ -44,13 +44,13 @@ def statistics(
 
 
 def dragon(answer: AnswerCounts) -> dict[str, Any]:
-    """Return those of mode dragon."""
+    """Return the numbers of mode dragon."""
     names = ("forwards", "preempted", "rollbacks", "switches", "divergences", "alone_from")
     return {name: getattr(answer, name) for name in names}
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Return those of a mode that drafts blocks."""
+    """Return the numbers of a mode that drafts blocks."""
     return {
         "acceptance": _acceptance(answer, "device"),
         "blocks": answer.blocks,
@@ -72,14 +72,14 @@ def blocks(answer: AnswerCounts) -> dict[str, Any]:
 
 
 def speculative(answer: AnswerCounts) -> dict[str, Any]:
-    """Return those of `blocks`, and what the cloud decoded and C-SQS dropped."""
+    """Return those of `blocks`, the cloud's own tokens, and the mass that C-SQS dropped."""
     dropped = answer.dropped_mass
     conformal = {} if dropped is None else {"conformal": dropped.to_json()}
     return {**blocks(answer), "decoded_by_cloud": answer.decoded, **conformal}
 
 
 def sprinter(answer: AnswerCounts) -> dict[str, Any]:
-    """Return `drafted` and `accepted` of SPRINTER's Theorem 7, where tokens that passed count."""
+    """Return `drafted` and `accepted` of SPRINTER's Theorem 7, which counts tokens that passed."""
     calls = answer.verified
     return {
         **blocks(answer),
@@ -93,7 +93,7 @@ def sprinter(answer: AnswerCounts) -> dict[str, Any]:
 
 
 def federated(answer: AnswerCounts) -> dict[str, Any]:
-    """Return those of the rounds that decided something."""
+    """Return the numbers of the rounds that decided tokens."""
     return {
         "acceptance": _acceptance(answer, "device"),
         "rounds": answer.verified,
@@ -106,7 +106,7 @@ def federated(answer: AnswerCounts) -> dict[str, Any]:
 
 
 def trace_report(counts: Counts) -> dict[str, Any]:
-    """Return what `dragonrt trace --json` prints of an answer, or of the sum of several."""
+    """Return the `dragonrt trace --json` report of an answer, or of the sum of several."""
     dropped = counts.dropped_mass
     return {
         "tokens": counts.tokens,
@@ -131,7 +131,7 @@ def trace_report(counts: Counts) -> dict[str, Any]:
 def ledger(answer: AnswerCounts) -> dict[str, Any]:
     """Return what left the device in an answer; files by their number.
 
-    What the device's documents know leaves it in other ways in each mode:
+    Each mode sends other parts of what the device's documents contain:
 
         dragon        drafts with distributions; or decided tokens alone (`disclose`)
         speculative   drafted tokens, with the distributions that the codec sends; the cloud's text
@@ -153,12 +153,12 @@ def ledger(answer: AnswerCounts) -> dict[str, Any]:
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """Return milliseconds, if there are any."""
+    """Return milliseconds, None for None."""
     return None if seconds is None else round(1000 * seconds, 3)
 
 
 def median_ms(seconds: list[float]) -> float | None:
-    """Return the median in milliseconds."""
+    """Return the median in milliseconds, None if there is none."""
     return milliseconds(median(seconds)) if seconds else None
 
 
@@ -175,5 +175,5 @@ def _ms_each(seconds: float, count: int) -> float | None:
 
 
 def _acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
-    """The share of each side's drafts that became tokens."""
+    """Return the share of each side's drafts that became tokens."""
     return {side: _share(counts.accepted[side], counts.compared[side]) for side in sides}

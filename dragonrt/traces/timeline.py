@@ -1,7 +1,7 @@
-"""Traces as a timeline of one answer: what both sides did, what travelled, what was decided.
+"""Traces as a timeline of one answer: the work of both sides, messages, decisions.
 
 With both sides' traces every message has its two ends. Clocks of different hosts are aligned by the
-messages: the fastest one of each direction is taken to have needed the same time (as NTP does).
+messages: the fastest one of each direction is assumed to take the same time (as in NTP).
 """
 
 from collections import defaultdict, deque
@@ -20,8 +20,8 @@ from dragonrt.traces.events import Record
 class Forward:
     """A forward that made drafts of `tokens` steps from `step` on.
 
-    `accepted` is whether the draft of `step` became the target token; None where it was never
-    compared, since the line it was made for had died.
+    `accepted`: whether the draft of `step` became the target token; None if it was discarded
+    before.
     """
 
     start_s: float
@@ -33,7 +33,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A message on its way, by the records of its ends; `arrived` is None where it is not known."""
+    """A message in transit, by the records of its ends; `arrived` is None if unknown."""
 
     message: str
     sent: Record
@@ -51,7 +51,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One answer. Times are seconds since it was asked; `rtts` are (time, round trip) of probes."""
+    """One answer. Times are seconds since the question; `rtts` are (time, round trip) of probes."""
 
     title: str
     tracks: dict[Side, Track]
@@ -62,7 +62,7 @@ class Timeline:
 
     @property
     def decisions(self) -> tuple[At[events.TokenDecided], ...]:
-        """The decisions of the side that is traced, the device's where both are."""
+        """The decisions of the traced side; of the device if both are traced."""
         return next(self.tracks[side].decisions for side in SIDES if side in self.tracks)
 
 
@@ -100,9 +100,9 @@ def _shift(first: Side, by_side: Mapping[Side, Sequence[Record]]) -> float:
 
 
 def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = None) -> Timeline:
-    """Return one answer of what `aligned` returned: the session's, else the one of most tokens.
+    """Return one answer of `aligned` traces: the session's, else the one with most tokens.
 
-    Of several as long it is the last one. Raises DragonError where there is no such answer.
+    Of several as long it is the last. Raises DragonError if there is no such answer.
     """
     answers = {side: split(by_side[side])[0] for side in SIDES if side in by_side}
     side = next(iter(answers))
@@ -139,7 +139,7 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
 
 
 def _track(side: Side, records: Sequence[Record]) -> Track:
-    """The last forward of a step before its decision is the one that was compared."""
+    """Return one side's track; a step's last forward before its decision is the compared one."""
     compared: dict[int, At[events.ForwardDone]] = {}
     accepted: dict[int, bool | None] = {}
     forwards = list(of_type(records, events.ForwardDone))
@@ -170,9 +170,9 @@ def _track(side: Side, records: Sequence[Record]) -> Track:
 
 
 def flights(by_side: Mapping[Side, Sequence[Record]], *, check: bool = True) -> Iterator[Flight]:
-    """Pair every message sent with the first one not yet received of its kind, step and round.
+    """Pair every message sent with the first unpaired one received of its kind, step and round.
 
-    `check` leaves out ends before their beginnings, as a lost connection leaves them.
+    `check` skips those received before they were sent, as after a lost connection.
     """
     sent: list[tuple[tuple[object, ...], Record, str]] = []
     received: dict[tuple[object, ...], deque[Record]] = defaultdict(deque)

@@ -1,13 +1,13 @@
 """The state machine of one connection: handshake, then many sessions over one stream.
 
 It has no socket, task or clock. `receive_data` turns bytes into events, `send` a message into
-bytes; `data_to_send` returns the bytes of the handshake and of automatic answers. Both sides run
+bytes; `data_to_send` returns the bytes of the handshake and of automatic replies. Both sides run
 the same code.
 
     HELLO --Hello--> AUTHENTICATE --Authenticate--> OPEN          any state --Goodbye--> CLOSED
 
 Each side sends its Hello at once, and its Authenticate after the other's Hello. The proof is
-HMAC-SHA256(shared key, label, own role, device's nonce, cloud's nonce): it cannot be reflected (the
+HMAC-SHA256(shared key, label, own role, device's nonce, cloud's nonce). It cannot be reflected (the
 roles differ) or replayed (the nonces are fresh).
 """
 
@@ -71,7 +71,7 @@ RECEIVE: Final[Mapping[State, Mapping[type[Message], State]]] = {
 
 Event: TypeAlias = Hello | Pong | Goodbye | SessionMessage
 
-HANDSHAKE_LIMIT = 4096  # bytes in a frame from a stranger
+HANDSHAKE_LIMIT = 4096  # bytes in a frame before authentication
 DEFAULT_MAX_SESSIONS = 64
 _PROOF_LABEL = b"dragonrt proof 1 "
 
@@ -134,9 +134,9 @@ class Connection:
     def receive_data(self, data: bytes) -> list[Event]:
         """Take bytes in any split, and return the events that they complete, in order.
 
-        The other side's Hello is returned when it has proven the key. Pings are answered, not
-        returned. Raises RemoteProtocolError (HandshakeError before the connection is open) when the
-        connection ends: write `data_to_send`, then close the stream.
+        The other side's Hello is returned once the key is proven. Pings are answered, not returned.
+        Raises RemoteProtocolError when the connection ends, HandshakeError if it was not open:
+        write `data_to_send`, then close the stream.
         """
         events: list[Event] = []
         self.event_bytes = []
@@ -205,7 +205,7 @@ class Connection:
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """Return the sessions that are asked, invited or open, oldest first."""
+        """Return the sessions in state ASKED, INVITED or OPEN, oldest first."""
         return self._sessions.known()
 
     def traffic(self) -> Traffic:
@@ -220,23 +220,23 @@ class Connection:
         self._padded = True
 
     def pace(self) -> None:
-        """Keep what is sent, but a Goodbye, for `next_cell` from now on."""
+        """Queue everything sent, except a Goodbye, for `next_cell` from now on."""
         if self._waiting is None:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """Send at once from now on, with what waits."""
+        """Send at once from now on, starting with the queued bytes."""
         waiting, self._waiting = self._waiting, None
         if waiting:
             self._write(bytes(waiting))
 
     @property
     def waiting(self) -> int:
-        """Return the number of bytes that wait for `next_cell`."""
+        """Return the number of bytes queued for `next_cell`."""
         return len(self._waiting or b"")
 
     def next_cell(self) -> bytes:
-        """Return the cell to write at a tick, with bytes that wait or empty."""
+        """Return the cell to write at a tick, with queued bytes or empty."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - CELL_HEADER])
         del waiting[: len(content)]
@@ -320,14 +320,14 @@ class Connection:
         return message
 
     def _close_session(self, close: Close) -> Close | None:
-        """End one session for the other side's fault; an event if it was known."""
+        """End one session for the other side's fault; return an event if it was known."""
         self._queue(close)
         return close if self._sessions.close(close.session) else None
 
     # Bytes out.
 
     def _queue(self, message: Message) -> None:
-        # A padded Ping measures the link, so its padding must travel as it is.
+        # A padded Ping measures the link, so its padding is not compressed.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
         self.message_bytes = len(frame)
         if isinstance(message, Goodbye):

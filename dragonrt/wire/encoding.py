@@ -1,8 +1,7 @@
 """Messages as msgpack and back: `encode` and `decode` of the body of one frame.
 
-A message is the array `[TYPE, field, field, ...]`, so a draft costs a few bytes beyond its
-payload. Decoding trusts nothing: array lengths are bounded, maps and extensions are refused, and
-every field is checked by the message it becomes.
+A message is the array `[TYPE, field, field, ...]`, so a draft costs few bytes beyond its payload.
+Decoding bounds array lengths, rejects maps and extensions, and each message checks its fields.
 """
 
 from collections.abc import Collection
@@ -25,7 +24,7 @@ from dragonrt.wire.messages import (
 )
 from dragonrt.wire.reasons import MessageError, Reason
 
-LONGEST_ARRAY = 512  # bounds what a hostile nest of array headers can make us allocate
+LONGEST_ARRAY = 512  # limits the allocation by nested array headers
 
 _MESSAGES: tuple[type[Message], ...] = CONNECTION_MESSAGES + SESSION_MESSAGES
 _BY_TYPE = {message.TYPE: message for message in _MESSAGES}

@@ -1,4 +1,4 @@
-"""Checks of message fields, before anything uses them: an annotation says what a field must be.
+"""Checks of message fields before use; an annotation declares a field's check.
 
 A bool is not an integer, NaN and the infinities are not numbers, and text must be encodable as
 UTF-8.
@@ -17,9 +17,9 @@ MAX_LINE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value `must` be, whether it `fits`, and what becomes of one that does.
+    """The values that a field must have, a test `fits`, and the conversion of a value that fits.
 
-    A value of one of the `kinds` from `low` to `high` fits in any case.
+    A value of one of the `kinds` from `low` to `high` always fits.
     """
 
     must: str
@@ -82,7 +82,7 @@ def number(low: float, high: float) -> Check:
 
 
 def octets(low: int, high: int) -> Check:
-    """Return the check for `low` to `high` bytes."""
+    """Return the check for bytes of a length from `low` to `high`."""
     must = f"{low} bytes" if low == high else f"{low} to {high} bytes"
     return Check(must, lambda value: type(value) is bytes and low <= len(value) <= high)
 
@@ -108,7 +108,7 @@ def identifier(limit: int) -> Check:
 
 
 def tuple_of(each: Check, limit: int) -> Check:
-    """Return the check for a tuple of at most `limit` entries."""
+    """Return the check for a tuple of at most `limit` entries, each with its own check."""
     return Check(
         f"a tuple of at most {limit} entries, each {each.must}",
         lambda value: type(value) is tuple and len(value) <= limit and all(map(each.fits, value)),

@@ -1,13 +1,12 @@
-"""Frames: a body behind a 4-byte header, so that a stream of bytes becomes messages again.
+"""Frames: a body after a 4-byte header, so that a stream of bytes becomes messages again.
 
-The header is a big-endian integer: bit 31 says that the body is an lz4 block (with its size before
-compression in front), bit 29 that it is a cell, bits 30 and 28 are zero, bits 27-0 are the length
-of the body that follows. The declared length, and the declared size of an lz4 block, are checked
-before anything is kept for it.
+The header is a big-endian integer. Bit 31: the body is an lz4 block, after its original size. Bit
+29: it is a cell. Bits 30 and 28 are zero. Bits 27-0 are the length of the body. The declared length
+and the original size are checked before anything is buffered.
 
-Even where messages are encrypted, their sizes show. In cells (SPEC 1.10) they show only as one of
-SIZES; where one cell leaves at every tick, they do not show at all. The body of a cell is 4 bytes,
-the length of its content, then a piece of the stream of other frames, then zeros.
+Encryption does not hide the sizes of messages. In cells (SPEC 1.10) an observer sees only one of
+SIZES, and nothing at a constant rate. The body of a cell is 4 bytes with the length of its content,
+a piece of the stream of other frames, then zeros.
 """
 
 from typing import Final
@@ -32,7 +31,7 @@ PACED: Final = 1024
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
-    """Return the frame of `body`, compressed if that is allowed and makes it smaller."""
+    """Return the frame of `body`, compressed if allowed and smaller."""
     flag = 0
     if compress and len(body) > COMPRESS_ABOVE:
         packed = lz4.block.compress(body)
@@ -42,13 +41,13 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
 
 
 def cell(content: bytes, size: int) -> bytes:
-    """Return one cell of `size` bytes, which holds at most CELL_HEADER less of content."""
+    """Return one cell of `size` bytes; its content is at most CELL_HEADER less."""
     header = (CELL | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
     return (header + content).ljust(size, b"\0")
 
 
 def in_cells(frame: bytes) -> bytes:
-    """Return a frame in as few bytes of cells as hold it."""
+    """Return a frame in the fewest bytes of cells that hold it."""
     most = SIZES[-1] - CELL_HEADER
     pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
     fitting = (next(s for s in SIZES if s >= len(piece) + CELL_HEADER) for piece in pieces)
@@ -56,7 +55,7 @@ def in_cells(frame: bytes) -> bytes:
 
 
 def content_of(body: bytes) -> bytes:
-    """Return what the body of a cell carries. Raises RemoteProtocolError for one that is none."""
+    """Return the content of a cell's body. Raises RemoteProtocolError if it is invalid."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
         raise RemoteProtocolError(Reason.MALFORMED, "a cell holds less than it says")
@@ -66,16 +65,16 @@ def content_of(body: bytes) -> bytes:
 class FrameDecoder:
     """Takes bytes in any split and returns complete bodies.
 
-    `limit` is the longest body, before and after decompression; it may change between two frames.
-    At most one such frame and the bytes of one `feed` are buffered, the same of what cells carry.
+    `limit` is the longest body, before and after decompression; it may change between frames. At
+    most one such frame and the bytes of one `feed` are buffered, as are those of cells.
     """
 
     def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | CELL) -> None:
         self.limit = limit
         self._flags = flags
-        self.frame_bytes = 0  # of the frame that `next_body` gave last, header included
-        self.padding_bytes = 0  # of all cells so far: what they have beside their contents
-        self._carried: FrameDecoder | None = None  # takes what cells carry
+        self.frame_bytes = 0  # of the last frame of `next_body`, header included
+        self.padding_bytes = 0  # of all cells so far: bytes beside their contents
+        self._carried: FrameDecoder | None = None  # decodes the contents of cells
         self._buffer = bytearray()
         self._start = 0
 
@@ -104,7 +103,7 @@ class FrameDecoder:
     def _carry(self, content: bytes) -> None:
         self.padding_bytes += self.frame_bytes - len(content)
         if self._carried is None:
-            self._carried = FrameDecoder(flags=_LZ4)  # no cell lies in a cell
+            self._carried = FrameDecoder(flags=_LZ4)  # cells do not nest
         self._carried.limit = self.limit
         self._carried.feed(content)
 

@@ -1,8 +1,8 @@
 """The messages: one set of frozen dataclasses, the same in both directions.
 
-A message checks its own fields when it is made, whoever makes it, and raises MessageError.
-`encoding` turns it into bytes and back; its TYPE is its code there. Integers named `*_us` are
-microseconds, `step` is the index of the next answer token (0-based), a token is an integer.
+The constructor of a message checks its fields and raises MessageError. `encoding` turns it into
+bytes and back; TYPE is its code. Integers named `*_us` are microseconds, `step` is the index of the
+next answer token (0-based), a token is an integer.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ LARGEST_COEFFICIENT = 1e9
 
 
 def _reason(value: str) -> Reason:
-    """Return the reason, ERROR for an unknown code: it may say that the versions differ."""
+    """Return the reason, ERROR for an unknown code of another version."""
     try:
         return Reason(value)
     except ValueError:
@@ -60,13 +60,13 @@ Why: TypeAlias = Annotated[Reason, Check("text", lambda value: isinstance(value,
 
 @dataclass(frozen=True, slots=True)
 class Hello(Checked):
-    """The first message of each side: who it is, and what must agree for a connection.
+    """The first message of each side: its identity, and what must agree for a connection.
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
     wall clock in milliseconds since 1970 (0: unknown). `tokenizer`, `weights` and `corpus` are
-    fingerprints: of the model, to find what was trained for it; of a cloud's documents and their
-    retrieval, as an answer may continue at another cloud of the same. `software` and `model` are
-    for people. Only role, tokenizer and vocabulary are compared.
+    fingerprints. `weights` selects trained parts; an answer resumes only at a cloud of the same
+    `corpus`. `software` and `model` are for people. Only role, tokenizer and vocabulary are
+    compared.
     """
 
     TYPE: ClassVar[int] = 0
@@ -121,7 +121,7 @@ class Goodbye(Checked):
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage(Checked):
-    """A message of the session of that number."""
+    """A message of the session with that number."""
 
     TYPE: ClassVar[int]
     session: U32
@@ -129,7 +129,7 @@ class SessionMessage(Checked):
 
 @dataclass(frozen=True, slots=True)
 class Open(SessionMessage):
-    """Asks the other side to work on a question with its own documents, in the mode of that name.
+    """Opens a session in a mode: a question that the other side answers with its own documents.
 
     `question` and `settings` are packed by `values`: the fields of a Question, and of the mode.
     """
@@ -191,11 +191,11 @@ class Opened(SessionMessage):
 class Draft(SessionMessage):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
-    `prefix_hash` names the text the distribution is conditioned on, `relevance` is the h of SPEC 1
-    (log-sum-exp of the relevances), `payload` the codec's bytes. The sender has decided the first
-    `step - ahead` tokens; `decided_hash` is the low half of their hash. The times are for a
-    scheduler: `decode_us` of the forward (0: none of its own), `time_us` of the sending, and
-    `echo_us`, the receiver's newest such time and how long it was held (`control.profiler`).
+    `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
+    relevances), `payload` the codec's bytes. The sender has decided the first `step - ahead`
+    tokens; `decided_hash` is the low half of their hash. A scheduler uses the times: `decode_us` of
+    the forward (0: none), `time_us` of the sending, `echo_us` the receiver's newest time and its
+    hold.
     """
 
     TYPE: ClassVar[int] = 7
@@ -248,7 +248,7 @@ class Coefficients(SessionMessage):
 
 @dataclass(frozen=True, slots=True)
 class EntryRequest(SessionMessage):
-    """Asks for probabilities that a race lacks, of `tokens`, strictly increasing (SPEC 1.8).
+    """Requests the probabilities of `tokens`, strictly increasing, that a race lacks (SPEC 1.8).
 
     They are of the other side's Draft of that step and prefix.
     """
@@ -278,8 +278,8 @@ class EntryResponse(SessionMessage):
 class Close(SessionMessage):
     """The end of one session; the connection stays.
 
-    `retry_ms` is when to ask again if the reason is BUSY (0: unknown). `attribution` answers a
-    Conclude if the sender shares its sources.
+    `retry_ms` is when to retry if the reason is BUSY (0: unknown). `attribution` answers a Conclude
+    if the sender shares its sources.
     """
 
     TYPE: ClassVar[int] = 9
@@ -291,14 +291,14 @@ class Close(SessionMessage):
 
 @dataclass(frozen=True, slots=True)
 class Conclude(SessionMessage):
-    """The answer is complete: asks the other side to end the session with its Attribution."""
+    """The answer is complete: requests the end of the session, with an Attribution."""
 
     TYPE: ClassVar[int] = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Working(SessionMessage):
-    """The other side is reading its documents, which may take long: sent repeatedly."""
+    """The other side is still reading its documents; sent repeatedly."""
 
     TYPE: ClassVar[int] = 13
 
@@ -308,9 +308,9 @@ class Block(SessionMessage):
     """`count` drafted tokens from step `step` on, encoded by the session's codec (SPEC 2 - 4).
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
-    `step` that the receiver may not know yet: it truncates its text to `step - len(decided)` and
-    appends them. `resolutions` are the lattice resolutions of the distributions: none if the codec
-    has no lattice, one for all tokens, or one for each.
+    `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
+    them. `resolutions` are those of the lattice: none without a lattice, one for all tokens, or one
+    each.
     """
 
     TYPE: ClassVar[int] = 10
@@ -349,8 +349,8 @@ class Verdict(SessionMessage):
 class Upload(SessionMessage):
     """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
 
-    There is one payload for each drafted token and one for the token behind them. `relevance` is
-    the log-sum-exp of the relevances of the worker's documents.
+    There is one payload per drafted token and one for the token after them. `relevance` is the
+    log-sum-exp of the relevances of the worker's documents.
     """
 
     TYPE: ClassVar[int] = 12

@@ -1,12 +1,11 @@
-"""What can go wrong between bytes and messages.
+"""The errors between bytes and messages.
 
     DragonError
     └── WireError                  has `.reason`, a code both sides know, and one line of text
-        ├── MessageError           a message with a field that is not what it must be;
-        │                          `.session` when the session it was meant for is known
-        ├── BusyError              this side has too much to do now; `.retry_s` says until when
+        ├── MessageError           a message with an invalid field; `.session` if it is known
+        ├── BusyError              this side is at its limit; retry after `.retry_s`
         ├── LocalProtocolError     our own code sent something the state does not allow
-        └── RemoteProtocolError    the other side did something wrong; the connection is over
+        └── RemoteProtocolError    the other side broke the protocol; the connection is over
             └── HandshakeError     the two sides do not fit together; the line says what to do
 
 Bytes from the other side only ever raise RemoteProtocolError out of a `Connection`.
@@ -18,20 +17,20 @@ from dragonrt.errors import DragonError
 
 
 class Reason(StrEnum):
-    """Why a session (Close), a connection (Goodbye), or both came to an end."""
+    """Why a session (Close), a connection (Goodbye), or either ended."""
 
     FINISHED = "finished"  # session: the answer is complete
-    CANCELLED = "cancelled"  # session: the user does not want it any more
+    CANCELLED = "cancelled"  # session: the user cancelled it
     BUSY = "busy"  # both: too many already
     UNKNOWN_SESSION = "unknown_session"  # session: no such session here
     UNSUPPORTED = "unsupported"  # session: a parameter this side cannot honour
     OUT_OF_ORDER = "out_of_order"  # both: a message that may not come now
     MALFORMED = "malformed"  # both: a message or frame that cannot be read
-    ERROR = "error"  # both: something failed on the side that says so
+    ERROR = "error"  # both: something failed at the sender
     TOO_LARGE = "too_large"  # connection: a frame beyond the limit
-    SHUTDOWN = "shutdown"  # connection: this side ends as it should
-    IDLE = "idle"  # connection: nothing was heard for too long
-    LOST = "lost"  # connection: it ended without a word; never travels
+    SHUTDOWN = "shutdown"  # connection: the process ends in order
+    IDLE = "idle"  # connection: nothing was received for too long
+    LOST = "lost"  # connection: it ended without a Goodbye; never sent
     VERSION = "version"  # connection: another version of the protocol
     ROLE = "role"  # connection: two devices, or two clouds
     TOKENIZER = "tokenizer"  # connection: the models do not share a tokenizer
@@ -57,7 +56,7 @@ class MessageError(WireError):
 
 
 class BusyError(WireError):
-    """This side has too much to do now; try again in `retry_s` seconds, or whenever, if it is 0."""
+    """This side is at its limit; try again in `retry_s` seconds, or at any time if it is 0."""
 
     def __init__(self, text: str, retry_s: float = 0.0) -> None:
         when = f": try again in {retry_s:.1f} s" if retry_s else ""
@@ -66,11 +65,11 @@ class BusyError(WireError):
 
 
 class LocalProtocolError(WireError):
-    """Our own code asked for something that the state of the connection does not allow."""
+    """Our own code requested something that the state of the connection does not allow."""
 
 
 class RemoteProtocolError(WireError):
-    """The other side broke the protocol; the Goodbye that tells it so waits to be sent."""
+    """The other side broke the protocol; a Goodbye with the reason waits to be sent."""
 
 
 class HandshakeError(RemoteProtocolError):

@@ -29,7 +29,7 @@ _Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
 def _steps(answering: SessionState, asking: SessionState) -> _Steps:
     """Return the table of one direction; before OPEN, answers and drafts pass in these states."""
     end: Mapping[type[Message], SessionState] = {Close: SessionState.NONE}
-    # The asking side may draft at once: its drafts need no answer.
+    # The opening side may draft at once: its drafts need no answer.
     early = dict.fromkeys((wire.Draft, wire.Block, wire.Coefficients), asking)
     late: dict[type[Message], SessionState] = dict.fromkeys(SESSION_MESSAGES, SessionState.OPEN)
     for first in (Open, wire.Working, wire.Opened):
@@ -52,7 +52,7 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 class Sessions:
     """The states of at most `limit` sessions over a vocabulary of `vocabulary` tokens.
 
-    A number may be used again after its session, but a Close under way would end the new one.
+    A number may be reused, but a late Close of the old session then ends the new one.
     """
 
     def __init__(self, vocabulary: int, limit: int) -> None:
@@ -66,7 +66,7 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Return the message, None if it came late; MessageError if it ends its session."""
+        """Return the message, None if it is late. Raises MessageError if it ends its session."""
         session, kind = message.session, type(message)
         state = self.state(session)
         if state is SessionState.NONE and kind is not Open:
@@ -86,7 +86,7 @@ class Sessions:
         return message
 
     def send(self, message: SessionMessage) -> None:
-        """Record that `message` is sent; raises LocalProtocolError if it may not be."""
+        """Record that `message` is sent. Raises LocalProtocolError if it may not be."""
         session, kind = message.session, type(message)
         state = self.state(session)
         following = SEND[state].get(kind)
@@ -110,7 +110,7 @@ class Sessions:
         self._states.clear()
 
     def known(self) -> tuple[int, ...]:
-        """Return the sessions that are asked, invited or open, oldest first."""
+        """Return the sessions in state ASKED, INVITED or OPEN, oldest first."""
         return tuple(self._states)
 
     def _follow(self, message: SessionMessage, state: SessionState) -> None:
@@ -129,7 +129,7 @@ class Sessions:
             del self._states[message.session]
 
     def _remember_closed(self, session: int) -> None:
-        """Messages that were under way when we closed a session are no fault of the other side."""
+        """Remember a session that we closed: late messages of it are not the other side's fault."""
         self._closed_by_us[session] = None
         if len(self._closed_by_us) > REMEMBERED_CLOSED:
             self._closed_by_us.popitem(last=False)

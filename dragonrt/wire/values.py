@@ -32,7 +32,7 @@ VALUES = tuple_of(
 
 
 def pack(instance: Any) -> Values:
-    """Return the fields that travel, in order."""
+    """Return the fields to send, in order."""
     values = flat(instance)
     return tuple(
         (entry.name, _packed(entry, values[entry.name]))
@@ -42,7 +42,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return the instance, with defaults for what did not travel. Raises MessageError."""
+    """Return the instance, with defaults for fields not sent. Raises MessageError."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

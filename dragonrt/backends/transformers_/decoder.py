@@ -1,8 +1,8 @@
 """Any other decoder-only model, through its own transformers forward.
 
-The forward writes into a cache of ours with a fixed place for every token, so nothing has to be
-repaired after a rejection or a preemption. Documents are padded on the left, which is the layout
-that every architecture's masks and positions support.
+The forward writes into our cache with a fixed place for every token, so a rejection or a preemption
+needs no repair. Documents are padded on the left, the layout that every architecture's masks and
+positions support.
 """
 
 import inspect
@@ -68,16 +68,16 @@ class PaddedKvCache:
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a transformers cache of `start` columns that stores new ones behind them."""
+        """Return a transformers cache of `start` columns that appends new ones."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))
 
 
 class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has no types
-    """One layer's buffers behind the interface that attention modules write through.
+    """One layer's buffers with the interface that attention modules write through.
 
-    Every layer of every model comes by here once per forward: the place to notice a preemption.
+    Every layer calls `update` once per forward, so preemptions are checked there.
     """
 
     is_sliding = False
@@ -126,11 +126,11 @@ class TransformersDecoder:
     """The `Decoder` of a transformers causal language model."""
 
     version = "hub 2"
-    exact_blocks = False  # a forward that others wrote promises nothing of its bits
+    exact_blocks = False  # a foreign forward does not guarantee its bits
     rows = PaddedKvCache
 
     def __init__(self, model: Any) -> None:
-        """Raises ModelError if the model keeps a state that cannot be cut back."""
+        """Wrap a model. Raises ModelError if it keeps a state that cannot be truncated."""
         kind = model.config.model_type
         kinds = set(getattr(model.config, "layer_types", None) or ())
         if getattr(model, "_is_stateful", False) or not kinds <= _ATTENTION:
@@ -154,7 +154,7 @@ class TransformersDecoder:
         return [self._run(feed) for feed in feeds]
 
     def _run(self, feed: Feed) -> Output | None:
-        """Between the last layer and the logits there is no check for a preemption."""
+        """Run one feed. Between the last layer and the logits no preemption is checked."""
         device, padding = self.geometry.device, feed.rows.padding
         start = feed.rows.width + feed.length
         columns = torch.arange(start + len(feed.tokens), device=device)
@@ -182,7 +182,7 @@ class TransformersDecoder:
         self._hidden = inputs[0]
 
     def _take_hidden(self) -> Tensor:
-        """Return what the output layer read in the forward that has just run."""
+        """Return the input of the output layer in the last forward."""
         hidden, self._hidden = self._hidden, None
         if hidden is None:
             name = self._model.config.model_type

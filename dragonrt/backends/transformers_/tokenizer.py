@@ -1,4 +1,4 @@
-"""Tokenizers of the package transformers behind the contract."""
+"""Tokenizers of the package transformers, with the interface of the contract."""
 
 import hashlib
 import json
@@ -14,9 +14,9 @@ class TransformersTokenizer:
     """Implements Tokenizer.
 
     Attributes:
-        fingerprint: SHA-256 of everything that maps ids to text, as hexadecimal digits. How a text
-            is split into tokens is left out: it differs between a GGUF file and the checkpoint
-            that it was made of, and each side reads its own texts.
+        fingerprint: SHA-256 of everything that maps ids to text, as hexadecimal digits. It excludes
+            how a text is split into tokens. That differs between a GGUF file and its checkpoint,
+            and each side reads its own texts.
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dragonrt.service.http.api_errors import ApiError
 
 LONGEST_WAIT_S = 60.0
-"""A request that waits longer is sent away."""
+"""A request that waits longer is rejected."""
 FIRST_GUESS_S = 1.0
 """The expected duration of an answer before there was one."""
 SMOOTHING = 0.2
 
 
 class Admission:
-    """At most so many answers at once and so many requests that wait, first come, first served."""
+    """Limits the answers at a time and the waiting requests, first come, first served."""
 
     def __init__(self, at_once: int, waiting: int) -> None:
         self.running = 0
@@ -27,9 +27,9 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Have a place among the answers for as long as the context lasts.
+        """Hold a place among the answers until the context ends.
 
-        Raises ApiError: 429 if too many wait, 503 if the service ends or the turn does not come.
+        Raises ApiError: 429 if too many requests wait, 503 at shutdown or after the longest wait.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)

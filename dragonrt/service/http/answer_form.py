@@ -1,4 +1,4 @@
-"""What all APIs say of an answer, and the form that an answer has in one of them."""
+"""The common part of an answer in all APIs, and the interface of an API's form."""
 
 import json
 import math
@@ -20,13 +20,13 @@ from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source
 
 ELSEWHERE = ("question", "text", "tokens", "carried")
-"""Parts of `--json` that an API's object has in a place of its own, or nowhere."""
+"""Parts of `--json` that an API's object has elsewhere, or not at all."""
 IMPOSSIBLE = -9999.0
-"""What OpenAI's API says for the logarithm of 0."""
+"""OpenAI's value for the logarithm of 0."""
 
 
 class SseEvent(NamedTuple):
-    """One server-sent event; `name` only where the API gives it one."""
+    """One server-sent event; `name` only if the API has one."""
 
     data: Json | str
     name: str = ""
@@ -52,7 +52,7 @@ class RankedToken:
         return cls(decode([event.token]), _log(event.probability), top)
 
     def to_json(self) -> Json:
-        """Return it as chat completions and responses have it."""
+        """Return it as in chat completions and responses."""
         own, *top = (
             {"token": text, "logprob": logprob, "bytes": list(text.encode())}
             for text, logprob in ((self.text, self.logprob), *self.top)
@@ -65,14 +65,13 @@ def _log(p: float) -> float:
 
 
 class AnswerForm:
-    """One answer in the dialect of one API: from what happens to what is sent, without I/O.
+    """One answer in the format of one API: turns what happens into server-sent events, without I/O.
 
-    `written` is the text so far, `tokens` those it was made of, if the request asks for their
-    probabilities.
+    `written` is the text so far, `tokens` its tokens if the request wants their probabilities.
     """
 
     PREFIX: ClassVar[str]
-    """How the ids of its answers begin."""
+    """The prefix of the ids of its answers."""
 
     def __init__(self, model: str, request: ApiRequest) -> None:
         self.model = model
@@ -84,7 +83,7 @@ class AnswerForm:
 
     @staticmethod
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return what the body asks for. Raises ApiError for what is not supported."""
+        """Return the request in a body. Raises ApiError for unsupported features."""
         raise NotImplementedError
 
     def begin(self) -> Iterable[SseEvent]:
@@ -92,11 +91,11 @@ class AnswerForm:
         return ()
 
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
-        """Return the events of a piece of the text, which is not yet in `written`."""
+        """Return the events of a piece of the text, which is not in `written` yet."""
         raise NotImplementedError
 
     def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
-        """Return the events that tell how the answer is computed."""
+        """Return the events of the decoding, as in a trace."""
         return ()
 
     def finish(self, reply: Reply) -> Iterable[SseEvent]:
@@ -104,11 +103,11 @@ class AnswerForm:
         raise NotImplementedError
 
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
-        """Return the events of an answer that fails once it has begun."""
+        """Return the events of an answer that fails after its first event."""
         raise NotImplementedError
 
     def whole(self, reply: Reply) -> Json:
-        """Return the object of the answer, once all its events were made."""
+        """Return the object of the answer, after all its events."""
         raise NotImplementedError
 
     def cite(self, reply: Reply, source: Json) -> Json:
@@ -116,7 +115,7 @@ class AnswerForm:
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
-        """Return an annotation for each document and each code that stands in no document."""
+        """Return an annotation for each document, and for each code that no document has."""
         cited = [self.cite(reply, _about(*each)) for each in reply.sources]
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
@@ -136,18 +135,18 @@ class AnswerForm:
 
 
 def too_long(reply: Reply) -> bool:
-    """Return whether the answer ended at its longest."""
+    """Return whether the answer ended at the limit of its length."""
     return reply.answer.finish is Finish.LENGTH
 
 
 def usage(reply: Reply, prompt: str, answer: str) -> dict[str, int]:
-    """Return the tokens of the conversation, without documents, and of the answer, as named."""
+    """Return the token counts of the conversation, without documents, and the answer, as named."""
     given, written = _prompt(reply)[0], len(reply.answer.tokens)
     return {prompt: given, answer: written, "total_tokens": given + written}
 
 
 def report(reply: Reply) -> Json:
-    """Return what no API has a place for, and the times under the names of llama.cpp's server.
+    """Return the data that no API has a place for, and times named as in llama.cpp's server.
 
     The drafts are the device's: in mode dragon both sides draft every token.
     """
@@ -175,13 +174,13 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
 
 
 def _prompt(reply: Reply) -> tuple[int, float]:
-    """Return the tokens of the conversation, and the seconds until it was read."""
+    """Return the tokens of the conversation, and the seconds until it was prefilled."""
     events = (record.event for record in reply.answer.records)
     ready = next((event for event in events if isinstance(event, SideReady)), None)
     return (0, 0.0) if ready is None else (ready.prompt_tokens, ready.load + ready.prefill)
 
 
 def _about(side: Side, source: Source) -> Json:
-    """Return what an annotation says of a document in every API."""
+    """Return the fields of a document's annotation in every API."""
     url = f"dragonrt:{side}/{quote(source.name)}"
     return {**cited_json(side, source), "title": title(source) or source.name, "url": url}

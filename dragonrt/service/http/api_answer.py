@@ -24,12 +24,12 @@ from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
 from dragonrt.traces.schema import to_object
 
 PING_S = 15.0
-"""A stream that is silent for so long sends a comment: proxies cut off idle connections."""
+"""Seconds after which a silent stream sends a comment: proxies close idle connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDesk:
-    """Where answers are asked for."""
+    """The shared state of requests for answers."""
 
     device: Device
     admission: Admission
@@ -45,20 +45,20 @@ class AnswerPiece:
 
 
 News = Sequence[AnswerPiece | Record]
-"""What came of an answer since the last time; empty if there was nothing for PING_S."""
+"""The news of an answer since the last ones; empty after PING_S without any."""
 
 
 class AnswerResponse:
     """An ASGI response: errors before the first piece are HTTP errors, later ones are events.
 
-    A client that goes away stops its answer.
+    The answer stops if its client disconnects.
     """
 
     def __init__(self, desk: AnswerDesk, request: ApiRequest, form: AnswerForm) -> None:
         self._desk = desk
         self._request = request
         self._form = form
-        self._ranked: list[RankedToken] = []  # of which no text was sent yet
+        self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -111,10 +111,10 @@ class AnswerResponse:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[AsyncIterator[News]]:
-        """Ask, and yield the news; after them the reply is set.
+        """Start the answer, and yield its news; after them the reply is set.
 
-        News that nobody has read yet are kept. Reading raises DragonError if the answer fails. The
-        answer is stopped if it is not over when the context ends.
+        News are queued until they are read. Reading raises DragonError if the answer fails. The
+        answer is stopped if the context ends first.
         """
         request, came = self._request, asyncio.Event()
         unread: list[AnswerPiece | Record] = []
@@ -164,7 +164,7 @@ class AnswerResponse:
             await asyncio.gather(asking, return_exceptions=True)
 
     def _pieces(self, news: News) -> tuple[str, list[RankedToken]]:
-        """Return the text that came, and its tokens if their probabilities are wanted."""
+        """Return the new text, and its tokens if their probabilities are wanted."""
         decode, text = self._desk.device.side.model.decode, ""
         tokens: list[RankedToken] = []
         for each in news:
@@ -179,7 +179,7 @@ class AnswerResponse:
 class _LiveTrace:
     """The events of an answer as in a trace file, each token with its text, then the link's state.
 
-    Bytes are those of the device's connections since this began, of all answers under way.
+    Bytes are those of the device's connections since the start, of all answers under way.
     """
 
     def __init__(self, device: Device) -> None:
@@ -214,7 +214,7 @@ class _LiveTrace:
 
 
 def api_error(error: DragonError, request: ApiRequest) -> ApiError:
-    """Return the error that a client gets when its answer fails."""
+    """Return the HTTP error of an answer that failed."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, LongQuestionError):
@@ -234,14 +234,14 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
 async def _encoded(
     first: list[SseEvent], others: AsyncIterator[list[SseEvent]]
 ) -> AsyncIterator[str]:
-    """Yield server-sent events, those of a moment as one piece of the body."""
+    """Yield server-sent events; those of one moment are one piece of the body."""
     yield "".join(map(str, first))
     async for events in others:
         yield "".join(map(str, events)) or ": ping\n\n"
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; cancel it if the client goes first."""
+    """Run the work; cancel it if the client disconnects first."""
 
     async def listen() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -8,10 +8,10 @@ from dragonrt.errors import DragonError
 
 
 class ApiError(DragonError):
-    """A request that is refused, or an answer that failed.
+    """A rejected request, or an answer that failed.
 
-    `code` is OpenAI's word for programs, `param` names the field that is to blame.
-    `retry_after_s` says when it is worth trying again.
+    `code` is OpenAI's error code, `param` the name of the faulty field, `retry_after_s` when to
+    retry.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class ApiError(DragonError):
 
     @property
     def response(self) -> JSONResponse:
-        """The response to the request."""
+        """Return the HTTP response."""
         return JSONResponse(self.to_json(), self.status, self.headers)
 
 
 def unsupported(name: str, instead: str = "leave it out", value: str | None = None) -> ApiError:
-    """Return the error of a field, or of a `value` of it, that means nothing here."""
+    """Return the error of a field, or a `value` of it, that is not supported."""
     what = name if value is None else f"{name} {value}"
     return ApiError(
         400, f"{what} is not supported here: {instead}", code="unsupported_parameter", param=name
@@ -53,5 +53,5 @@ def unsupported(name: str, instead: str = "leave it out", value: str | None = No
 
 
 def invalid(name: str, must: str) -> ApiError:
-    """Return the error of a value that its field does not take."""
+    """Return the error of an invalid value of a field."""
     return ApiError(400, f"{name} must be {must}", code="invalid_value", param=name)

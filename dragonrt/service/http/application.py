@@ -59,11 +59,11 @@ from retrieval.embedding import DEFAULT
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 SHARE_OF_CONTEXT = 4
-"""At most this part of the model's context is the answer's: its documents need room, too."""
+"""An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
 BUNDLED = "all-MiniLM-L6-v2"
 """The name of the default embedder in other programs."""
 AT_ONCE = 16
-"""Texts after which a question's retrieval may go first."""
+"""Texts between which a question's retrieval may run."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -72,7 +72,7 @@ APIS: dict[str, type[AnswerForm]] = {
     "/v1/completions": Completion,
     "/v1/responses": ApiResponse,
 }
-"""The dialect of each API: all else of an answer is the same."""
+"""The answer form of each API."""
 
 
 async def serve_device(
@@ -134,7 +134,7 @@ class HttpService:
         self._began = int(time.time())  # a date, as clients of this API expect
 
     def application(self, keys: ApiKeys | None) -> ASGIApp:
-        """Return the whole service, guarded."""
+        """Return the ASGI application, behind the guard."""
         routes = [
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in APIS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
@@ -198,9 +198,9 @@ class HttpService:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        """Tell whether an answer could begin now, if need be without the other sides.
+        """Return whether an answer could begin now, if necessary without the other sides.
 
-        Not if files can be uploaded and nothing would index them.
+        Not ready if files can be uploaded and no process would index them.
         """
         connected = {name: each.connected for name, each in self._device.connectors.items()}
         alone = self._device.settings.goes_alone
@@ -243,7 +243,7 @@ class HttpService:
         return JSONResponse(wrong.to_json(), wrong.status, error.headers)
 
     async def _left(self, request: Request, error: Exception) -> Response:
-        return Response(status_code=499)  # nobody reads it
+        return Response(status_code=499)  # the client has disconnected
 
 
 def _check_model(name: Any, known: list[str]) -> None:
@@ -261,7 +261,7 @@ def _check_model(name: Any, known: list[str]) -> None:
 async def _body(request: Request) -> Json:
     """Return a JSON body of at most LARGEST_BODY bytes.
 
-    Nothing but JSON is accepted: the form of another site cannot send it.
+    Only JSON is accepted: the form of another site cannot send it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -271,15 +271,14 @@ async def _body(request: Request) -> Json:
 
 
 def embedder_name(embedder: Embedder) -> str:
-    """Return the embedder's name for clients: no path of this machine."""
+    """Return the embedder's name for clients, without a path of this machine."""
     return BUNDLED if embedder.name == DEFAULT else PurePath(embedder.name).name
 
 
 async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:
-    """Return a vector for each text, as documents are embedded. Raises ApiError for no texts.
+    """Return a vector for each text, embedded like a document. Raises ApiError for no texts.
 
-    Tokens are counted as the side's language model reads them. Only the beginning of a text that is
-    too long for the embedder counts.
+    Tokens are counted by the side's language model. A text too long for the embedder is cut.
     """
     fields, ignored = read(body, EMBEDDINGS)
     texts, dimensions = many(fields["input"]), fields.get("dimensions")

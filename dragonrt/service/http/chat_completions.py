@@ -1,6 +1,6 @@
-"""`POST /v1/chat/completions` and `POST /v1/completions`: OpenAI's older APIs, of choices.
+"""`POST /v1/chat/completions` and `POST /v1/completions`: OpenAI's older APIs, with choices.
 
-Most programs speak the first. The second is for programs that send one text and know no roles.
+Most programs use the first. The second is for programs that send one text without roles.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class ChatCompletion(AnswerForm):
 
     @staticmethod
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return what the body asks for. Raises ApiError for what is not supported."""
+        """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, CHAT)
         top, ranked = fields.get("top_logprobs", 0), None
         if fields.get("logprobs"):
@@ -78,7 +78,7 @@ class ChatCompletion(AnswerForm):
         return self._object(self.OBJECT, [choice], usage=_usage(reply), **report(reply))
 
     def cite(self, reply: Reply, source: Json) -> Json:
-        # Nobody knows which words it gave: it is one of the whole text.
+        # Its words are unknown, so the annotation covers the whole text.
         whole = {"start_index": 0, "end_index": len(reply.text)}
         return {"type": "url_citation", "url_citation": {**whole, **source}}
 
@@ -87,16 +87,16 @@ class ChatCompletion(AnswerForm):
         return {**head, "object": kind, "choices": choices, **more}
 
     def _content(self, reply: Reply) -> Json:
-        """Return what a choice holds of the whole answer."""
+        """Return a choice's field for the whole answer."""
         message = {"role": "assistant", "content": self.written, "refusal": None}
         return {"message": {**message, "annotations": self.annotations(reply)}}
 
     def _piece(self, delta: Json) -> Json:
-        """Return what a choice holds of a piece of it."""
+        """Return a choice's field for a piece of the answer."""
         return {"delta": delta}
 
     def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
-        """Return the probabilities of tokens, the first of which begins at `place` of the text."""
+        """Return the probabilities of tokens; the first begins at `place` of the text."""
         if self.request.question.top_logprobs is None:
             return None
         return {"content": [token.to_json() for token in tokens], "refusal": None}
@@ -109,7 +109,7 @@ class ChatCompletion(AnswerForm):
 
 
 class Completion(ChatCompletion):
-    """The same with a text instead of a message; its prompt is a question alone."""
+    """A choice with a text; its prompt is a single question."""
 
     PREFIX: ClassVar = "cmpl-"
     OBJECT: ClassVar = "text_completion"
@@ -117,7 +117,7 @@ class Completion(ChatCompletion):
 
     @staticmethod
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return what the body asks for. Raises ApiError for what is not supported."""
+        """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, COMPLETION)
         ranked = Wanted("logprobs", fields["logprobs"]) if "logprobs" in fields else None
         asked = Dialogue(alone(fields["prompt"]), "prompt")

@@ -1,4 +1,4 @@
-"""The check before every request: who may ask, from where, and what a browser may do with it."""
+"""The check before every request: keys, origins, and the rules for browsers."""
 
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ from dragonrt.service.http.http_settings import ApiKeys
 
 OPEN = ("/", "/health", "/ready")
 PAGE = "/page/"
-"""Paths that show nothing private: OPEN, and the page's own files."""
+"""Paths without private data: OPEN, and the page's own files."""
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -27,8 +27,8 @@ SECURITY = {
 class Guard:
     """ASGI middleware in front of everything.
 
-    Pages of other sites cannot ask in a user's name: a foreign Origin is rejected, and without keys
-    the Host must be this machine's own (else a name could be made to point here).
+    Pages of other sites cannot send requests: a foreign Origin is rejected. Without keys the Host
+    must be this machine's own, because another name could be made to resolve to this machine.
     """
 
     def __init__(self, app: ASGIApp, keys: ApiKeys | None) -> None:
@@ -51,9 +51,9 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._keys is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
-            return ApiError(403, f"nobody is called {host!r} here", code="foreign_host")
+            return ApiError(403, f"{host!r} is not local; use localhost", code="foreign_host")
         if origin is not None and urlsplit(origin).netloc != host:
-            return ApiError(403, "pages of other sites may not ask here", code="foreign_origin")
+            return ApiError(403, "foreign origin; open this service's page", code="foreign_origin")
         if self._keys is None or path in OPEN or path.startswith(PAGE):
             return None
         if self._keys.allow(headers.get("authorization")):

@@ -18,23 +18,23 @@ LIBRARIES = ("uvicorn", "httptools", "starlette", "prometheus_client", "watchfil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Where to listen, what protects it, and how many are answered.
+    """Address, protection and limits of the HTTP service.
 
-    Raises DragonError if strangers could ask or listen.
+    Raises DragonError if strangers could use or intercept it.
     """
 
-    http_host: str = setting("127.0.0.1", "Listen here; elsewhere needs keys and TLS.", daily=True)
-    http_port: int = setting(8080, "At this port; 0: a free one.", low=0, high=65535, daily=True)
+    http_host: str = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)
+    http_port: int = setting(8080, "Port; 0: a free one.", low=0, high=65535, daily=True)
     api_keys: Path | None = setting(
-        None, "File with one key a line, of which clients must name one.", limit=4096, daily=True
+        None, "File with one API key per line; clients must send one.", limit=4096, daily=True
     )
     http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
     http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
     uploads: Path | None = setting(
-        None, "Keep files dropped on the page here, and read them.", limit=4096, daily=True
+        None, "Store files uploaded on the page here, and index them.", limit=4096, daily=True
     )
-    answers_at_once: int = setting(16, "Answers under way; who comes later waits.", low=1, high=48)
-    waiting: int = setting(64, "Requests that may wait; the rest is sent away.", low=0, high=4096)
+    answers_at_once: int = setting(16, "Answers at a time; later requests wait.", low=1, high=48)
+    waiting: int = setting(64, "Requests that may wait; more are rejected.", low=0, high=4096)
     sources_in_text: bool = setting(
         True, "Name the sources at the end of each text, for clients that drop annotations."
     )
@@ -61,13 +61,13 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSettings:
-    """Where a cloud serves its health and metrics."""
+    """The address of a cloud's health and metrics."""
 
     http_host: str = setting(
         "127.0.0.1", "Serve health and metrics on this address, without a key."
     )
     http_port: int | None = setting(
-        None, "On this port; 0 takes a free one. Default: off.", low=0, high=65535
+        None, "Port of health and metrics; 0: a free one. Default: off.", low=0, high=65535
     )
 
 
@@ -79,14 +79,14 @@ def check_libraries() -> None:
 
 
 class ApiKeys:
-    """The keys of which a client must name one."""
+    """The API keys; a client must send one."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = tuple(key.encode() for key in keys)
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """Return the keys in a file, one a line; empty lines and those with # do not count."""
+        """Return the keys in a file, one per line; empty lines and those with # are skipped."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -100,7 +100,7 @@ class ApiKeys:
         return cls(keys)
 
     def allow(self, authorization: str | None) -> bool:
-        """Return whether a header `Authorization: Bearer KEY` names one, in constant time."""
+        """Return whether a header `Authorization: Bearer KEY` has a valid key, in constant time."""
         scheme, _, key = (authorization or "").partition(" ")
         given = key.strip().encode()
         known = [hmac.compare_digest(given, each) for each in self._keys]

@@ -1,4 +1,4 @@
-"""The numbers that Prometheus reads of a device or a cloud."""
+"""The metrics of a device or a cloud for Prometheus."""
 
 import os
 import time
@@ -54,7 +54,7 @@ BETWEEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
 
 class Figure(NamedTuple):
-    """The help of a metric and its label, if it has one."""
+    """The help text of a metric and its label, if it has one."""
 
     help: str
     label: str = ""
@@ -79,7 +79,7 @@ OF_DEVICE = ANSWERS | {
     ),
     "disclosed_tokens": Figure("Tokens that left the device, or did not.", "kind"),
 }
-"""The counters of a device; that of a cloud is `ANSWERS`."""
+"""The counters of a device; a cloud has only `ANSWERS`."""
 
 Value = float | Mapping[str, float]
 """A number, or one for each value of a label."""
@@ -91,7 +91,7 @@ def gauge(name: str, help: str, value: Value, label: str = "") -> Metric:
 
 
 def counter(name: str, help: str, value: Value, label: str = "") -> Metric:
-    """Return a metric that only rises; its name ends in _total where it is printed."""
+    """Return a metric that only rises; its printed name ends in _total."""
     return _filled(CounterMetricFamily(PREFIX + name, help, labels=[label] * bool(label)), value)
 
 
@@ -131,11 +131,11 @@ class Metrics(Collector):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
-        """Read a side's state for each page, and what `read` yields."""
+        """Report a side's state, and what `read` yields, in each scrape."""
         self._side, self._read = side, read
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics; looks at files, so call it off the event loop."""
+        """Yield all metrics. Reads files, so call it off the event loop."""
         for name, (text, label) in self._counters.items():
             of = self._totals[name]
             yield counter(name, text, of if label else of.get("", 0.0), label)
@@ -169,7 +169,7 @@ class Metrics(Collector):
         yield counter("index_updates", text, self._updates, "end")
 
     def page(self, request: Request) -> Response:
-        """Return what Prometheus reads. Not a coroutine, so that starlette calls it in a thread."""
+        """Return the page for Prometheus. No coroutine, so that starlette calls it in a thread."""
         page = generate_latest(self.registry)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -208,7 +208,7 @@ class DeviceMetrics(Metrics):
                 pass
 
     def over(self, reply: Reply | None) -> None:
-        """Count an answer that is over; None if it failed."""
+        """Count a finished answer; None if it failed."""
         if reply is None:
             self.add("answers", "error")
             return
@@ -236,7 +236,7 @@ class DeviceMetrics(Metrics):
                 self.add(name, label, max(0.0, amount))
 
     def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
-        """Read the state of a device and of its service for each page."""
+        """Report the state of a device and of its service in each scrape."""
 
         def read() -> Iterator[Metric]:
             links = device.connectors
@@ -261,7 +261,7 @@ class DeviceMetrics(Metrics):
 
 
 class CloudStatus(Metrics):
-    """The health and the metrics of a cloud, for its operators: nothing private is in them.
+    """The health and the metrics of a cloud, without private data.
 
     `take` is a sink for every record of its side.
     """
@@ -280,7 +280,7 @@ class CloudStatus(Metrics):
 
     @asynccontextmanager
     async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
-        """Serve the pages as long as the context lasts. Raises DragonError for a used port."""
+        """Serve the pages until the context ends. Raises DragonError for a used port."""
 
         async def health(request: Request) -> Response:
             return JSONResponse({"status": "ok"})

@@ -20,15 +20,15 @@ from retrieval.ingestion import content_hash, index_name
 LARGEST_FILE = 64 * 1024 * 1024
 LONGEST_NAME = 200
 LISTED = 500
-"""A list has so many names, and the number of all."""
+"""The most names in a list, which also has the number of all."""
 READ_S = 60.0
-"""An upload is answered after so long, whether or not the file is read by then."""
+"""Seconds after which an upload is answered, even if the file is not indexed yet."""
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
     """Return the side with that directory among its documents, which are watched.
 
-    Makes the directory. Raises DragonError if it cannot be.
+    Creates the directory. Raises DragonError if it cannot.
     """
     if directory is None:
         return side
@@ -44,7 +44,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 
 
 class PrivateDocuments:
-    """The documents of a side; those in `uploads` may be changed, none if it is None."""
+    """The documents of a side. Files in `uploads` may be added and deleted; None: no changes."""
 
     def __init__(self, settings: SideSettings, uploads: Path | None) -> None:
         self._documents = settings.documents
@@ -58,14 +58,14 @@ class PrivateDocuments:
         return self._uploads is not None
 
     def report(self, report: Report | DragonError) -> None:
-        """Wake those who wait for an update of the index."""
+        """Wake the requests that wait for an update of the index."""
         if isinstance(report, Report):
             self._skipped = dict(report.skipped)
         self._reported.set()
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return the names of all documents, those that can be deleted first, and kinds taken."""
+        """Return the names of all documents, deletable ones first, and the accepted file types."""
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
         names = sorted(await _contents(side), key=lambda name: (name not in uploaded, name))
@@ -74,7 +74,7 @@ class PrivateDocuments:
         return {"files": listed, "total": len(names), "kinds": kinds}
 
     async def add(self, side: LocalSide, name: str, data: AsyncIterable[bytes]) -> dict[str, Any]:
-        """Keep a file and wait until it is indexed. Raises ApiError if it cannot be."""
+        """Store a file and wait until it is indexed. Raises ApiError if it cannot be."""
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
             raise ApiError(400, f"{name!r} is no name of a file", param="name")
@@ -95,7 +95,7 @@ class PrivateDocuments:
         return {"name": name, **await self._updated(side, "indexed", path, content)}
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete a file by its name in the list, and wait until nothing of it is found."""
+        """Delete a file by its listed name, and wait until it is no longer found."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:
@@ -130,7 +130,7 @@ class PrivateDocuments:
         return {what: False, "reason": "it takes long: the index has it later"}
 
     def _uploaded(self) -> dict[str, Path]:
-        """Return the uploaded files by their names as they are shown."""
+        """Return the uploaded files by their displayed names."""
         files = self._directory().iterdir()
         return {shown(path.name): path for path in files if not path.name.startswith(".")}
 

@@ -1,4 +1,4 @@
-"""The body of a request: its fields are checked, rejected by name, or ignored with a warning."""
+"""The body of a request: fields are checked, rejected by name, or ignored with a warning."""
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
@@ -27,9 +27,9 @@ Json = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """The values of a field: a test, and what they `must` be.
+    """The valid values of a field: a test, and the words `must` for the error.
 
-    Without words for that, other values are unsupported; `instead` says what to do.
+    Without `must`, other values are unsupported; `instead` is what to do.
     """
 
     fits: Callable[[Any], bool]
@@ -43,12 +43,12 @@ Spec = Mapping[str, Any]
 
 
 def many(value: Any) -> list[Any]:
-    """Return a list as it is, and anything else as a list of one."""
+    """Return a list unchanged, and anything else as a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 def alone(value: Any) -> Any:
-    """Return the element of a list of one, and anything else as it is."""
+    """Return the element of a list of one, and anything else unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -60,7 +60,7 @@ def number(low: float, high: float, whole: bool = False) -> Kind:
 
 
 def only(*values: Any) -> Kind:
-    """Return the kind of a feature that is missing here: the values that do not ask for it."""
+    """Return the kind of an unsupported feature: accepts the values that do not request it."""
     # 0 is not False, but 0.0 is 0.
     return Kind(
         lambda value: any(
@@ -88,7 +88,7 @@ FORMAT = Kind(
     lambda value: isinstance(value, dict) and value.get("type", "text") == "text",
     instead="ask for the form in words, or leave it out",
 )
-"""Nothing here makes an answer follow a grammar."""
+"""The remedy for grammars, which are not supported."""
 TEXTS = ("text", "input_text", "output_text")
 ROLES = ("system", "developer", "user", "assistant")
 
@@ -153,9 +153,9 @@ COMPLETION: Spec = {
     **COMMON,
 }
 TRACE = "dragonrt.trace"
-"""What `include` names for the events of decoding, and the type of such events in the stream."""
+"""The value of `include` for the events of decoding, and their type in the stream."""
 LOGPROBS = "message.output_text.logprobs"
-"""What `include` names for each token's probability."""
+"""The value of `include` for each token's probability."""
 RESPONSE: Spec = {
     "input": (TEXT, [MESSAGE]),
     "instructions": TEXT,
@@ -166,8 +166,8 @@ RESPONSE: Spec = {
     ),
     "top_logprobs": TOP,
     "max_output_tokens": LENGTH,
-    "truncation": ANY,  # earlier turns make room for the question in any case
-    "background": only(False),  # nothing goes on without its client, and nothing is kept
+    "truncation": ANY,  # earlier turns are always dropped to make room
+    "background": only(False),  # an answer ends with its client's connection, and is not stored
     **dict.fromkeys(("previous_response_id", "conversation", "prompt"), only()),
     **COMMON,
 }
@@ -198,7 +198,7 @@ def json_object(data: bytes) -> Json:
 
 
 def read(body: Json, spec: Spec) -> tuple[Json, list[str]]:
-    """Return the fields of a spec that are given, and the names of those that are ignored.
+    """Return the given fields of a spec, and the names of the ignored ones.
 
     A field that is null is not given. Raises ApiError for a wrong or unsupported value.
     """
@@ -242,14 +242,14 @@ async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[byt
 
 
 class Wanted(NamedTuple):
-    """A number, and the field that asks for it."""
+    """A number, and the field that requests it."""
 
     field: str
     number: int
 
 
 class Dialogue(NamedTuple):
-    """A conversation as its client sends it; the question stands in the field `asked_in`."""
+    """A conversation as its client sends it; the field `asked_in` has the question."""
 
     prompt: str
     asked_in: str
@@ -259,12 +259,11 @@ class Dialogue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What a client asks for in any API; without a body, what holds if it does not say.
+    """A request in any API, with defaults.
 
-    `question` has the words and the settings; without a `seed` the answer draws its own. `stops`
-    are the texts that end the answer, of `longest` tokens at most. `unranked` says why a sampler
-    has no probabilities to return; None if it has. With `traced` the stream also tells how the
-    answer is computed.
+    `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
+    texts that end the answer, `longest` its most tokens. `unranked` is why a sampler has no
+    probabilities to return, else None. If `traced`, the stream has the events of decoding.
     """
 
     question: Question
@@ -290,9 +289,9 @@ class ApiRequest:
         *,
         traced: bool = False,
     ) -> "ApiRequest":
-        """Return the request of these fields; the first of `lengths` that is given counts.
+        """Return the request with these fields; the first given one of `lengths` counts.
 
-        Raises ApiError for values that do not fit.
+        Raises ApiError for invalid values.
         """
         usual, most = self.question.sampler, self.question.max_tokens
         sampler = {name: fields.get(name, getattr(usual, name)) for name in SAMPLER}
@@ -330,9 +329,9 @@ class ApiRequest:
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
-        """Shorten the answer to what the model has room for beside its documents.
+        """Shorten the answer to the model's room beside the documents.
 
-        They have at most half of its context. No answer gets shorter than the `usual` tokens. It
+        Documents take at most half of its context. An answer keeps at least `usual` tokens. It
         encodes the question, so do not call it on the event loop.
         """
         question = self.question
@@ -345,7 +344,7 @@ class ApiRequest:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """The header `Warning` of the response, if a part of the request does not count."""
+        """The header `Warning` of the response, if a part of the request is ignored."""
         most, length = self.question.max_tokens, self.length
         short = length is not None and most < length.number
         return warning(
@@ -362,9 +361,9 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
 
 
 def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") -> Dialogue:
-    """Return the turns of messages; several of one role in a row are joined.
+    """Return the turns of messages; consecutive ones of one role are joined.
 
-    Raises ApiError unless a question comes last.
+    Raises ApiError unless a question is last.
     """
     system = [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []

@@ -40,17 +40,17 @@ class ApiResponse(AnswerForm):
 
     @staticmethod
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return what the body asks for. Raises ApiError for what is not supported."""
+        """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, RESPONSE)
         included, top = fields.get("include", []), fields.get("top_logprobs", 0)
         ranked = Wanted("top_logprobs" if top else "include", top)
-        said = fields.get("input", [])
-        if isinstance(said, str):
-            said = [{"role": "user", "content": said}]
+        turns = fields.get("input", [])
+        if isinstance(turns, str):
+            turns = [{"role": "user", "content": turns}]
         return defaults.asked(
             fields,
             ignored,
-            dialogue(said, "input", fields.get("instructions", "")),
+            dialogue(turns, "input", fields.get("instructions", "")),
             ("max_output_tokens",),
             ranked if top or LOGPROBS in included else None,
             traced=TRACE in included,

@@ -1,7 +1,7 @@
-"""The HTTP server: uvicorn on the loop of its side, with bounds on what a stranger may use.
+"""The HTTP server: uvicorn on the side's loop, with limits for untrusted clients.
 
-uvicorn bounds only how long a connection is idle between requests. Here each connection takes a
-place before TLS or a key is asked for, and requests and responses have deadlines.
+uvicorn limits only the idle time between requests. Here each connection takes a place before TLS or
+a key, and requests and responses have deadlines.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from dragonrt.node.lobby import source_of
 log = logging.getLogger(__name__)
 
 ENDING_S = 30
-"""Answers under way may take so long when the service ends."""
+"""Seconds for answers under way when the service ends."""
 PAUSE_S = 1.0
-"""Between tries, where connections cannot be accepted."""
+"""Seconds between attempts if connections cannot be accepted."""
 BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBounds:
-    """How many connections there may be, and how long a client may take; seconds.
+    """The most connections, and the time of a client; seconds.
 
-    A body has `body_s`, and one second more for each `bytes_per_s` that came. A client that reads
-    nothing of a response for `taken_in_s` is dropped.
+    A body has `body_s`, and one second more for each `bytes_per_s` received. A client that does not
+    read a response for `taken_in_s` is disconnected.
     """
 
     connections: int = 512
@@ -56,14 +56,14 @@ class HttpBounds:
 
 @dataclass(slots=True)
 class Places:
-    """Connections that are open, in all and by address; of IPv6 by the network of a host."""
+    """The open connections, in total and by address (IPv6: by network)."""
 
     bounds: HttpBounds
     refused: int = 0
     _open: Counter[str] = field(default_factory=Counter)
 
     def take(self, host: str) -> str | None:
-        """Return the address that has one place more now; None if there is no place for it."""
+        """Take a place for a host; return its address, None if there is no place."""
         address = source_of(host)
         if self.open >= self.bounds.connections or self._open[address] >= self.bounds.of_address:
             self.refused += 1
@@ -72,7 +72,7 @@ class Places:
         return address
 
     def free(self, address: str) -> None:
-        """Give a place back."""
+        """Return a place."""
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
@@ -84,7 +84,7 @@ class Places:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's protocol within bounds: a timer runs while the client is the one to act."""
+    """uvicorn's protocol with limits: a timer runs while it is the client's turn."""
 
     def __init__(self, places: Places, address: str, **more: Any) -> None:
         super().__init__(**more)
@@ -113,7 +113,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            # uvicorn queues pipelined requests without a bound, and forgets who waits for it.
+            # uvicorn queues pipelined requests without a limit, and ignores disconnects.
             self.transport.abort()
             raise ConnectionError("a request came before the response to the one before it")
         super().on_message_begin()
@@ -131,7 +131,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_complete()
 
     def _await(self, seconds: float | None) -> None:
-        """Give the client that long for its next step; None if it is not the client's turn."""
+        """Limit the client's next step to `seconds`; None if it is not the client's turn."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -140,7 +140,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = self.loop.call_at(self._until_s, self._late)
 
     def _late(self) -> None:
-        if self.flow.read_paused:  # what did not come is not the client's fault
+        if self.flow.read_paused:  # the server stopped reading: not the client's fault
             self._await(self._bounds.body_s)
         elif self.loop.time() < self._until_s:
             self._timer = self.loop.call_at(self._until_s, self._late)
@@ -151,7 +151,7 @@ class BoundedHttp(HttpToolsProtocol):
             self.timeout_keep_alive_handler()
 
     def timeout_keep_alive_handler(self) -> None:
-        self.transport.close()  # which waits for as long as the client does not read
+        self.transport.close()  # it would wait until the client reads
         self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
 
     def pause_writing(self) -> None:
@@ -199,7 +199,7 @@ class WebServer(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, end the handshakes, and finish as uvicorn does."""
+        """Stop accepting connections, end the handshakes, and finish as uvicorn does."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -211,7 +211,7 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Take no more requests; if called twice, wait for no answer either."""
+        """Stop accepting requests; a second call does not wait for answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -226,7 +226,7 @@ class WebServer(uvicorn.Server):
         while True:
             try:
                 connection, peer = await loop.sock_accept(listening)
-            except ConnectionError:  # it is gone already
+            except ConnectionError:  # it has disconnected already
                 continue
             except OSError as error:  # such as too many open files
                 log.warning("cannot accept a connection: %s", error.strerror)
@@ -257,7 +257,7 @@ class WebServer(uvicorn.Server):
 
 
 def listen_on(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises DragonError if there can be none."""
+    """Return a listening socket. Raises DragonError if it cannot listen."""
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
