@@ -58,7 +58,7 @@ def content_of(body: bytes) -> bytes:
     """Return the content of a cell's body. Raises RemoteProtocolError if it is invalid."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
-        raise RemoteProtocolError(Reason.MALFORMED, "a cell holds less than it says")
+        raise RemoteProtocolError(Reason.MALFORMED, "a cell is shorter than its declared content")
     return body[4 : 4 + count]
 
 
