@@ -41,7 +41,7 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
 
 
 def cell(content: bytes, size: int) -> bytes:
-    """Return one cell of `size` bytes; its content is at most CELL_HEADER less."""
+    """Return one cell of `size` bytes with `content`, of at most `size` - CELL_HEADER bytes."""
     header = (CELL | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
     return (header + content).ljust(size, b"\0")
 
