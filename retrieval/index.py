@@ -101,7 +101,7 @@ class Index:
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
-        """Iterate over the chunks whose text and title have more characters."""
+        """Iterate over the chunks whose text and title have more than `characters` characters."""
         return map(self.chunk, self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:

@@ -19,7 +19,7 @@ _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 def usual_limit(device_memory: int | None) -> int:
-    """Return a quarter of the accelerator's own memory; else of the machine's or container's."""
+    """Return the default limit: a quarter of the accelerator's, machine's or container's memory."""
     if device_memory is not None:
         return device_memory // _SHARE
     found = _UNKNOWN

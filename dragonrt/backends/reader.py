@@ -197,7 +197,7 @@ class Reader:
     def reading(
         self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
     ) -> Reading[list[Mixture]]:
-        """Like `read`, in forwards that may be shared. One at a time."""
+        """Return `read` as a reading, whose forwards may be shared. One at a time."""
         tokens, hashes = list(tokens), list(hashes)
         if self._rows.length < self._prompt_length or (first == 0 and self._prompt is None):
             self._rows.truncate(self._prompt_length - 1)

@@ -108,7 +108,7 @@ def latency(
     if not side.has_documents:
         side = replace(side, documents=(bundled.documents("device"),))
     elif questions is None:
-        raise DragonError("say what to ask of your documents: --questions FILE, one per line")
+        raise DragonError("your documents need questions: give --questions FILE, one per line")
     prompts = _prompts(questions)
     question, how = settings(Question, answers), settings(DragonSettings, together)
 

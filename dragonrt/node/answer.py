@@ -163,7 +163,7 @@ class AnswerSession:
             async with asyncio.timeout(self._driver.timeouts.answer_s):
                 await self._closed.wait()
         except TimeoutError:
-            raise DragonError("the answer is complete, but nobody closed the session") from None
+            raise DragonError("the other side did not close the complete answer") from None
 
     async def settle(self) -> None:
         """Cancel and await the session's tasks."""

@@ -162,7 +162,7 @@ class ClientSession:
         if not settings.goes_alone and not enough(each.met for each in links):
             away = (each.absence for each in links if not each.met and each.absence)
             why = next(away, "not dialled yet")
-            raise NotConnectedError(f"nobody is there to answer with: {why}")
+            raise NotConnectedError(f"a needed side is not connected: {why}")
 
     def _join(self, session: AnswerSession) -> None:
         """Open a session that resumes from the decided tokens, if there is a connection now."""

@@ -110,7 +110,7 @@ async def serve(
 
         def dismiss() -> None:
             if not heard():
-                refuse(BusyError("too many connections have not said who they are", 1.0))
+                refuse(BusyError("too many unauthenticated connections", 1.0))
 
         peer = Peer(
             address.around(carrier, identity.side),

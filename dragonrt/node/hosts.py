@@ -168,7 +168,7 @@ class Hosts:
 
     @property
     def connected(self) -> bool:
-        """Return whether there is such a connection."""
+        """Return whether a host with the common model and documents is connected."""
         return self.peer is not None
 
     @property

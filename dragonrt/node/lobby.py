@@ -77,7 +77,7 @@ class Lobby:
 
     def _check_heard(self, place: _Place) -> None:
         if place in self._places and not place.heard():
-            self._end(place, f"it said nothing for {FIRST_BYTE_S:g} s")
+            self._end(place, f"it sent nothing for {FIRST_BYTE_S:g} s")
 
     def _make_room(self, source: str) -> None:
         own = [place for place in self._places if place.source == source]

@@ -258,7 +258,7 @@ class Peer:
         number = message.session
         try:
             if self._answerer is None:
-                raise DragonError("this side only asks")
+                raise DragonError("a device accepts no sessions")
             session, work = self._answerer(self, message)
         except DragonError as error:
             self._close_failed(number, error, Reason.UNSUPPORTED)

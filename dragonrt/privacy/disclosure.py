@@ -3,7 +3,7 @@
 level     up                                    down      who decides
 drafts    drafts: distributions and relevance   the same  any placement
 answer    target tokens                         drafts    the device
-redacted  those likely for the cloud, too         drafts    the device (see `redaction`)
+redacted  those likely for the cloud, too       drafts    the device (see `redaction`)
 """
 
 from enum import StrEnum
@@ -22,8 +22,8 @@ class Disclosure(StrEnum):
 
 
 FLOOR: Final = 0.25
-"""The least cosine of a document that is read where the device keeps its drafts: what is
-not in the context cannot be asked out of it (SPEC 1.11). Measured with the bundled embedder."""
+"""The least cosine of a document that is read if the device keeps its drafts, because text outside
+of the context cannot leak (SPEC 1.11). Measured with the bundled embedder."""
 
 ADMITTED: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),

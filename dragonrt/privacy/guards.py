@@ -19,7 +19,7 @@ STEERED_BITS: Final = 8.0
 CARRIED_BITS: Final = 16.0
 """Bits that the device's documents may then add to the answer while the cloud reads it."""
 STEERED: Final = (
-    "the cloud led the answer to where only your documents go on: it hears no more of this answer"
+    "the cloud steered the answer to your documents alone: it receives no more of this answer"
 )
 SURE: Final = 1e-6
 """The least probability that a document is a witness (`backends.reader.SUREST`)."""

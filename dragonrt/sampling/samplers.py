@@ -64,7 +64,7 @@ class Sampler:
         return Distribution(p.ids[kept], weights / weights.sum(), 0.0, p.vocabulary)
 
     def dense(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the same for the probabilities of all tokens: floating [V] to float64 [V]."""
+        """Return the distribution to draw from as probabilities: floating [V] to float64 [V]."""
         if self.temperature != 0 and not self._truncates:
             weights = self._heated(p)
             weights /= weights.sum()

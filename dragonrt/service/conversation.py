@@ -164,7 +164,7 @@ class Reply:
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:
-    """Return a source as in `--json` and the APIs."""
+    """Return the JSON object of a source, for `--json` and the APIs."""
     return {
         "side": side,
         "file": source.name,

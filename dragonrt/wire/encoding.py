@@ -86,7 +86,7 @@ def _check_version(values: tuple[Any, ...]) -> None:
     if version != PROTOCOL_VERSION:
         raise MessageError(
             Reason.VERSION,
-            f"the other side speaks version {version} of the protocol, this side version "
+            f"the other side has version {version} of the protocol, this side version "
             f"{PROTOCOL_VERSION}: install the same dragonrt on both sides",
         )
 

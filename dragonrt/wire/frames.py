@@ -41,7 +41,7 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
 
 
 def cell(content: bytes, size: int) -> bytes:
-    """Return one cell of `size` bytes; its content is at most CELL_HEADER less."""
+    """Return one cell of `size` bytes with `content`, of at most `size` - CELL_HEADER bytes."""
     header = (CELL | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
     return (header + content).ljust(size, b"\0")
 
@@ -58,7 +58,7 @@ def content_of(body: bytes) -> bytes:
     """Return the content of a cell's body. Raises RemoteProtocolError if it is invalid."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
-        raise RemoteProtocolError(Reason.MALFORMED, "a cell holds less than it says")
+        raise RemoteProtocolError(Reason.MALFORMED, "a cell is shorter than its declared content")
     return body[4 : 4 + count]
 
 

@@ -107,7 +107,7 @@ class AnswerForm:
         raise NotImplementedError
 
     def whole(self, reply: Reply) -> Json:
-        """Return the object of the answer, after all its events."""
+        """Return the response object of an unstreamed answer; call after all its events."""
         raise NotImplementedError
 
     def cite(self, reply: Reply, source: Json) -> Json:

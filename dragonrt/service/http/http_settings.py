@@ -31,7 +31,7 @@ class HttpSettings:
     http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
     http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
     uploads: Path | None = setting(
-        None, "Store files uploaded on the page here, and index them.", limit=4096, daily=True
+        None, "Store and index files uploaded on the page.", limit=4096, daily=True
     )
     answers_at_once: int = setting(16, "Answers at a time; later requests wait.", low=1, high=48)
     waiting: int = setting(64, "Requests that may wait; more are rejected.", low=0, high=4096)

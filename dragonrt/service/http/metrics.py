@@ -306,7 +306,7 @@ def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
     gatekeeper, lobby = cloud.gatekeeper, cloud.gatekeeper.lobby
     yield gauge("devices", "Devices that are connected.", gatekeeper.devices)
     yield gauge("sessions", "Sessions that devices have open.", gatekeeper.sessions)
-    yield gauge("strangers", "Connections that have not said who they are.", len(lobby))
+    yield gauge("strangers", "Unauthenticated connections.", len(lobby))
     yield counter("strangers_refused", "Those that never did.", lobby.turned_away)
     text = "Devices that connected, each time anew; more than there are devices connected again."
     yield counter("device_connections", text, gatekeeper.admitted)
