@@ -23,7 +23,7 @@ from dragonrt.traces.file import read_trace
 
 from .conftest import Alone, Device, connected_device, counts, nothing, slow_link
 
-TEXTS = [question.text for question in questions()[:3]]
+TEXTS = [question.text for question in questions()[:2]]
 GREEDY = Question(max_tokens=24, documents=0)
 """Without documents: what is compared is the models."""
 WAITING = SpeculativeSettings(on_loss="wait")
