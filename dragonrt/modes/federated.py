@@ -9,6 +9,7 @@ misses a round's deadline takes no part in that round, and the others' weights a
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dragonrt.distributions import (
@@ -67,7 +68,7 @@ class Coordinator(Mode):
             question, settings.rule, settings.codec, resources.vocabulary
         )
         self._ids = codec("ids", resources.vocabulary)
-        self._line = TokenPrefix(start_hash(question.seed), question.accepted)
+        self._prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._q: list[Distribution] = []
         self._workers = {name: Worker(name, weight) for name, weight in resources.members.items()}
@@ -86,7 +87,7 @@ class Coordinator(Mode):
 
     @property
     def decided(self) -> Sequence[int]:
-        return self._line.tokens[: self._decided]
+        return self._prefix.tokens[: self._decided]
 
     def deadline(self) -> float | None:
         if not self._ready or self._finish is not None or not self._complete or self._judging:
@@ -108,7 +109,7 @@ class Coordinator(Mode):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready = True
-        self._end(finish_of(self._question, self._line.tokens, self._decided))
+        self._end(finish_of(self._question, self._prefix.tokens, self._decided))
         self._turn(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -130,7 +131,7 @@ class Coordinator(Mode):
 
     @property
     def _drafted(self) -> list[int]:
-        return self._line.tokens[self._decided :]
+        return self._prefix.tokens[self._decided :]
 
     @property
     def _complete(self) -> bool:
@@ -147,22 +148,22 @@ class Coordinator(Mode):
             return self._queue.popleft()
         if not self._ready or self._complete or self._reading is not None:
             return None
-        step = len(self._line)
-        self._reading = Work(lambda said: self._draft(step, said), Span.of(self._line, step, step))
+        step = len(self._prefix)
+        self._reading = Work(partial(self._draft, step), Span.of(self._prefix, step, step))
         return self._reading
 
-    def _draft(self, step: int, said: Sequence[Prediction]) -> tuple[Distribution, int]:
-        q = self._ids.quantize(self._rule.shape(said[0].p), Step(step)).distribution
+    def _draft(self, step: int, predictions: Sequence[Prediction]) -> tuple[Distribution, int]:
+        q = self._ids.quantize(self._rule.shape(predictions[0].p), Step(step)).distribution
         return q, self._rule.draft(step, q)
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
             self._draft_s += seconds
-            self.emit(events.ForwardDone(len(self._line), 1, seconds))
+            self.emit(events.ForwardDone(len(self._prefix), 1, seconds))
             q, token = result
             self._q.append(q)
-            self._line.append(token)
+            self._prefix.append(token)
         elif work is self._judging:
             self._judging = None
             if self._finish is None:
@@ -177,7 +178,7 @@ class Coordinator(Mode):
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
-            self.emit(events.ForwardStopped(len(self._line), seconds))
+            self.emit(events.ForwardStopped(len(self._prefix), seconds))
 
     # A round: ask, gather, decide.
 
@@ -248,8 +249,8 @@ class Coordinator(Mode):
     def _send(self, worker: Worker, payload: bytes, now: float) -> None:
         if worker.session is None:
             return
-        tokens, first = self._line.tokens, self._decided
-        place = first, self._line.hashes[first] & LOW_BITS, len(tokens) - first
+        tokens, first = self._prefix.tokens, self._decided
+        place = first, self._prefix.hashes[first] & LOW_BITS, len(tokens) - first
         known = tuple(tokens[worker.known : first])
         message = wire.Block(worker.session, self._round, *place, (), known, payload)
         worker.known, worker.asked, worker.asked_s = first, self._round, now
@@ -328,8 +329,8 @@ class Coordinator(Mode):
         ends = [place for place, token in enumerate(tokens, start=1) if token in stop_tokens]
         tokens = tokens[: ends[0]] if ends else tokens
         accepted = min(verdict.accepted, len(tokens))
-        self._line.replace_from(first, tokens)
-        self._decided = len(self._line)
+        self._prefix.replace_from(first, tokens)
+        self._decided = len(self._prefix)
         self._q.clear()
         waited = now - (self._since_s or now)
         workers = self._workers.values()
@@ -352,7 +353,7 @@ class Coordinator(Mode):
             )
             waited = 0.0
         self._since_s = self._asked = None
-        self._end(finish_of(self._question, self._line.tokens, self._decided))
+        self._end(finish_of(self._question, self._prefix.tokens, self._decided))
 
 
 # A worker.
@@ -375,9 +376,9 @@ class FederatedJudging(Judging):
         self.codec = codec("ids", resources.vocabulary)
         self._uploads = codec(settings.codec, resources.vocabulary)
 
-    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Uploads:
+    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Uploads:
         payloads, size, longest = [], 0, longest_upload(self._uploads)
-        for step, each in enumerate(said, start=block.step):
+        for step, each in enumerate(predictions, start=block.step):
             quantized = self._uploads.quantize(each.p, Step(step))
             payloads.append(encode_distribution(self._uploads, quantized))
             size += len(payloads[-1])
@@ -386,7 +387,7 @@ class FederatedJudging(Judging):
                     f"an upload by the codec {self._uploads.name} would have more than "
                     f"{longest} bytes: draft shorter blocks or use a coarser codec"
                 )
-        return Uploads(said[0].relevance, tuple(payloads))
+        return Uploads(predictions[0].relevance, tuple(payloads))
 
 
 def _pace(settings: FederatedSettings) -> Pace:

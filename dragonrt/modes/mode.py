@@ -253,7 +253,7 @@ class Mode:
         """Return when TimedOut is due, or None."""
         return None
 
-    def told(self, question: Question) -> Question:
+    def disclosed(self, question: Question) -> Question:
         """Return the question as another side is asked it now, to go on from what is decided."""
         return question.resumed(tuple(self.decided))
 

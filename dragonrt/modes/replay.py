@@ -88,8 +88,8 @@ class _Recorded(Mode):
     def decided(self) -> Sequence[int]:
         return self._mode.decided
 
-    def told(self, question: Question) -> Question:
-        return self._mode.told(question)
+    def disclosed(self, question: Question) -> Question:
+        return self._mode.disclosed(question)
 
     def deadline(self) -> float | None:
         return self._mode.deadline()

@@ -87,10 +87,6 @@ class Settings:
         """Seconds between the frames of a constant rate; 0: there is none."""
         return 0.0
 
-    def completed(self, threshold: float) -> "Settings":
-        """Return the settings with the trained verifier's threshold where they have none."""
-        return self
-
     def asked(self, question: Question) -> Question:
         """Return the question with what the mode's own default leaves open filled in."""
         return question
@@ -389,9 +385,6 @@ class SprinterSettings(Settings):
     def verifies_with(self) -> Kind | None:
         """The kind of trained verifier that is needed."""
         return "sprinter"
-
-    def completed(self, threshold: float) -> "SprinterSettings":
-        return replace(self, threshold=threshold) if self.threshold is None else self
 
 
 def _check_codec(name: str, *, because: str = "", complete: bool = True) -> None:

@@ -51,10 +51,10 @@ class _Drafted:
 class SpeculativeDrafting(Drafting):
     """Blocks of drafted tokens, several under way.
 
-    Behind the blocks sent the line goes on with a guess of the token that the cloud will add, and
-    with further blocks. A verdict that contradicts it cuts the line back to the decided tokens, and
-    what is carried along with it. A block ends where the controller or the settings say, or earlier
-    by the stopping rule.
+    Behind the blocks sent, the prefix continues with a guess of the token that the cloud will add,
+    and with further blocks. A verdict that contradicts it cuts the prefix back to the decided
+    tokens, and what is carried along with it. A block ends where the controller or the settings
+    say, or earlier by the stopping rule.
     """
 
     def __init__(
@@ -79,16 +79,18 @@ class SpeculativeDrafting(Drafting):
     def ready(self) -> bool:
         if len(self.sent) >= self._settings.outstanding:
             return False
-        return self._block is not None or self.finish_at(len(self.line)) is None
+        return self._block is not None or self.finish_at(len(self.prefix)) is None
 
     def head(self, rate: float) -> Head:
-        block, step = self._block, len(self.line)
+        block, step = self._block, len(self.prefix)
         if block is None and self.sent and self.sent[-1].end == step:
-            return lambda said: _Drafted(guess=self._guessed(step, self._rule.shape(said[0].p)))
+            return lambda predictions: _Drafted(
+                guess=self._guessed(step, self._rule.shape(predictions[0].p))
+            )
         if block is None:
             longest = self._longest(step, self._settings.length)
-            block = self._block = Block(step, self.line.hash, longest, start=self._carried)
-        return lambda said: self._predicted(block, rate, said[0])
+            block = self._block = Block(step, self.prefix.hash, longest, start=self._carried)
+        return lambda predictions: self._predicted(block, rate, predictions[0])
 
     def take_draft(self, result: _Drafted) -> Advance:
         block = self._block
@@ -99,7 +101,7 @@ class SpeculativeDrafting(Drafting):
             block = self._block = replace(result.planned, tokens=[])  # a result stays as it is
         if result.token is not None:
             block.tokens.append(result.token)
-            self.line.append(result.token.token)
+            self.prefix.append(result.token.token)
         if result.payload is None:
             return Advance()
         self._block, block.payload = None, result.payload
@@ -118,34 +120,34 @@ class SpeculativeDrafting(Drafting):
         whole, step = accepted == block.count, block.step + accepted
         decided = [Decided(each.token, True) for each in block.tokens[:accepted]]
         decided.append(Decided(token, None if whole else False))
-        cut = not whole or self.line.tokens[step : step + 1] != [token]
+        cut = not whole or self.prefix.tokens[step : step + 1] != [token]
         if cut and step < self.decided:
             raise ModeError(f"a verdict gives another token at step {step} than was decided")
         if cut:
             self._drop_drafts(step)
-            self.line.append(token)
+            self.prefix.append(token)
             self._carried = block.start.after(block, accepted, token)
         return Advance(self.decide(decided[self.decided - block.step :]), cut=cut)
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        line = self.line
+        prefix = self.prefix
         if not self._settings.decodes:
             return super().take_target(step, prefix_hash, token)
-        if step != self.decided or prefix_hash != line.hashes[step]:
+        if step != self.decided or prefix_hash != prefix.hashes[step]:
             raise ModeError(
                 f"a target token of step {step} came that follows another text than is decided"
             )
         drafted = [each for each in (*self.sent, self._block) if each is not None]
         block = next((each for each in drafted if step <= each.end), None)
         within = block is not None and block.step <= step < block.end
-        if line.tokens[step : step + 1] == [token]:
+        if prefix.tokens[step : step + 1] == [token]:
             return Advance(self.decide([Decided(token, True if within else None)]))
         verdicts = tuple(self._contradicted(step, token))
         if block is not None:
             start = block.start
             self._carried = start.after(block, step - block.step, token) if block.tokens else start
         self._drop_drafts(step)
-        line.append(token)
+        prefix.append(token)
         decided = self.decide([Decided(token, False if within else None)])
         return Advance(decided, cut=True, verdicts=verdicts)
 
@@ -155,11 +157,13 @@ class SpeculativeDrafting(Drafting):
             if step <= block.end:
                 yield block.count, step - block.step, token
                 return
-            yield block.count, block.count, self.line.tokens[block.end]
+            yield block.count, block.count, self.prefix.tokens[block.end]
 
     def head_alone(self) -> Head:
         step, rule = self.decided, self._rule
-        return lambda said: rule.draft(step, Distribution.from_dense(rule.shape(said[0].p)))
+        return lambda predictions: rule.draft(
+            step, Distribution.from_dense(rule.shape(predictions[0].p))
+        )
 
     def rewind(self) -> None:
         oldest = self.sent[0] if self.sent else self._block
@@ -169,7 +173,7 @@ class SpeculativeDrafting(Drafting):
 
     def _drop_drafts(self, step: int) -> None:
         """Forget all that was drafted from `step` on."""
-        self.line.cut(step)
+        self.prefix.cut(step)
         self.sent.clear()
         self._block = None
 
@@ -179,15 +183,15 @@ class SpeculativeDrafting(Drafting):
         # The cloud adds a token to every block: nobody need draft the answer's last one.
         return max(1, min(length, self.question.max_tokens - step - 1))
 
-    def _predicted(self, block: Block, rate: float, said: Prediction) -> _Drafted:
+    def _predicted(self, block: Block, rate: float, prediction: Prediction) -> _Drafted:
         """Beside the loop: the next token of a block, or its end."""
         planned = None
         if self._controller is not None and not block.tokens:
-            action = self._controller.choose(block.start.state(float(said.p.max()), rate))
+            action = self._controller.choose(block.start.state(float(prediction.p.max()), rate))
             longest = self._longest(block.step, min(action.length, MAX_BLOCK))
             planned = block = replace(block, longest=longest, resolution=action.resolution)
-        q = self._rule.shape(said.p)
-        token = self._drafted(block, q, said)
+        q = self._rule.shape(prediction.p)
+        token = self._drafted(block, q, prediction)
         if block.tokens and block.bits + token.bits > self._longest_bits:
             guess = self._guessed(block.end, q)
             return _Drafted(guess=guess, payload=self._payload(block.tokens))
@@ -201,7 +205,9 @@ class SpeculativeDrafting(Drafting):
         stopping = block.start.stopping
         return stopping is not None and stopping.stop([each.signals for each in tokens])
 
-    def _drafted(self, block: Block, q: NDArray[np.float64], said: Prediction) -> DraftedToken:
+    def _drafted(
+        self, block: Block, q: NDArray[np.float64], prediction: Prediction
+    ) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold, step = block.threshold, block.end
         beta = threshold.beta if threshold is not None else None
@@ -211,10 +217,10 @@ class SpeculativeDrafting(Drafting):
         token = self._rule.draft(step, source)
         signals = DraftSignals(0.0)
         if block.start.stopping is not None:
-            p = said.p.astype(np.float64)
+            p = prediction.p.astype(np.float64)
             signals = DraftSignals(entropy(Distribution.from_dense(p / p.sum())))
         if self._verifier is not None:
-            likely = self._verifier.probability(said.hidden, said.p, token)
+            likely = self._verifier.probability(prediction.hidden, prediction.p, token)
             signals = replace(signals, acceptance=likely)
         kept = q if self._controller is not None else None
         return DraftedToken(token, quantized, kept, threshold, signals)
@@ -231,7 +237,7 @@ class SpeculativeDrafting(Drafting):
         if token is None:
             raise ValueError("nothing was guessed")
         block = self.sent[-1]
-        self.line.append(token)
+        self.prefix.append(token)
         self._carried = block.start.after(block, block.count, token)
 
 
@@ -246,26 +252,30 @@ class SpeculativeJudging(Judging):
             question, settings.rule, settings.codec, resources.vocabulary
         )
 
-    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
-        return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
+    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
+        return self._rule.verify(
+            block.step, block.tokens, block.q, _Shaped(self._rule, predictions)
+        )
 
     def decoding(self, step: int) -> Head:
         # What follows an empty block.
-        return lambda said: self._rule.verify(step, (), (), _Shaped(self._rule, said)).token
+        return lambda predictions: (
+            self._rule.verify(step, (), (), _Shaped(self._rule, predictions)).token
+        )
 
 
 class _Shaped(Sequence[NDArray[np.float64]]):
     """What to verify with, shaped on access: nothing behind a rejected token is."""
 
-    def __init__(self, rule: SpeculativeRule, said: Sequence[Prediction]) -> None:
+    def __init__(self, rule: SpeculativeRule, predictions: Sequence[Prediction]) -> None:
         self._rule = rule
-        self._said = said
+        self._predictions = predictions
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._predictions)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._rule.shape(self._said[index].p)
+        return self._rule.shape(self._predictions[index].p)
 
 
 def _pace(settings: SpeculativeSettings) -> Pace:

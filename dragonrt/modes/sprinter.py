@@ -72,11 +72,12 @@ class SprinterDrafting(Drafting):
         return not self.sent
 
     def head(self, rate: float) -> Head:
-        step, last_of_run = len(self.line), self._run + 1 >= self._run_length
+        step, last_of_run = len(self.prefix), self._run + 1 >= self._run_length
 
-        def head(said: Sequence[Prediction]) -> _Drafted:
-            token = self._drafted(step, said[0])
-            likely = self._verifier.probability(said[0].hidden, said[0].p, token.token)
+        def head(predictions: Sequence[Prediction]) -> _Drafted:
+            (prediction,) = predictions
+            token = self._drafted(step, prediction)
+            likely = self._verifier.probability(prediction.hidden, prediction.p, token.token)
             if likely >= self._threshold and not last_of_run:
                 return _Drafted(token)
             payload = encode_block(self._codec, [token.token], [token.quantized])
@@ -84,35 +85,35 @@ class SprinterDrafting(Drafting):
 
         return head
 
-    def _drafted(self, step: int, said: Prediction) -> DraftedToken:
-        quantized = self._codec.quantize(self._rule.shape(said.p), Step(step))
+    def _drafted(self, step: int, prediction: Prediction) -> DraftedToken:
+        quantized = self._codec.quantize(self._rule.shape(prediction.p), Step(step))
         return DraftedToken(self._rule.draft(step, quantized.distribution), quantized)
 
     def take_draft(self, result: _Drafted) -> Advance:
         if result.payload is None:
             return self._pass(result.token.token)
-        known = tuple(self.line.tokens[self._known :])
-        block = Block(self.decided, self.line.hash, tokens=[result.token], decided=known)
+        known = tuple(self.prefix.tokens[self._known :])
+        block = Block(self.decided, self.prefix.hash, tokens=[result.token], decided=known)
         block.payload, block.distributions = result.payload, True
         self.sent.append(block)
-        self.line.append(result.token.token)
+        self.prefix.append(result.token.token)
         return Advance(block=block)
 
     def take_verdict(self, accepted: int, token: int) -> Advance:
         if self.ready:
             raise ModeError("a verdict came, and no token waits for one")
-        stands = token == self.line.tokens[self.decided]
-        if accepted != stands:
+        matches = token == self.prefix.tokens[self.decided]
+        if accepted != matches:
             raise ModeError("a verdict gives another token than the one that it accepts")
         self.sent.clear()
-        self.line.replace_from(self.decided, [token])
-        self.decided = self._known = len(self.line)
+        self.prefix.replace_from(self.decided, [token])
+        self.decided = self._known = len(self.prefix)
         self._run = 0
-        return Advance((Decided(token, stands),))
+        return Advance((Decided(token, matches),))
 
     def head_alone(self) -> Head:
-        step = len(self.line)
-        return lambda said: self._drafted(step, said[0]).token
+        step = len(self.prefix)
+        return lambda predictions: self._drafted(step, predictions[0]).token
 
     def decide_alone(self, result: int) -> Advance:
         advance = self._pass(result)
@@ -125,7 +126,7 @@ class SprinterDrafting(Drafting):
 
     def _pass(self, token: int) -> Advance:
         """Decide a token without the cloud."""
-        self.line.append(token)
+        self.prefix.append(token)
         self._run += 1
         return Advance(self.decide([Decided(token, True)]))
 
@@ -148,10 +149,10 @@ class SprinterJudging(Judging):
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
         return super().read(block)
 
-    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
+    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
         if block.q is None:
             raise ModeError("a sprinter's block needs the distribution of its token")
-        p = self._rule.shape(said[0].p)
+        p = self._rule.shape(predictions[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
         return VerifyResult(int(token == block.tokens[0]), token)
 

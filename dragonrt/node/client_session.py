@@ -184,7 +184,7 @@ class ClientSession:
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:
         driver, settings = self._driver, self.answer.settings
-        question = driver.mode.told(self.answer.question)
+        question = driver.mode.disclosed(self.answer.question)
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))

@@ -163,8 +163,8 @@ class Device:
         if self.unmet:
             for hosts in self.connectors.values():
                 hosts.hurry()  # for the next question
-            found = mode_resources(self.side, self.unmet, self.connectors, self.settings)
-            (self.resources, self.settings), self.unmet = found, ()
+            given = self.unmet, self.connectors, self.settings
+            self.resources, self.unmet = mode_resources(self.side, *given), ()
 
 
 @asynccontextmanager

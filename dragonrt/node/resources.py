@@ -33,8 +33,8 @@ def trained_for(how: Settings) -> tuple[Controller | None, Verifier | None]:
 
 def mode_resources(
     side: "LocalSide", members: Sequence[Member], connectors: "Mapping[str, Hosts]", how: Settings
-) -> tuple[Resources, Settings]:
-    """Return what the mode needs beside its settings, and the completed settings.
+) -> Resources:
+    """Return what the mode needs beside its settings.
 
     Raises DragonError for parts that do not fit; NotConnectedError if a verifier depends on the
     cloud's model and the cloud is not connected.
@@ -49,14 +49,14 @@ def mode_resources(
         marker=tuple(side.model.encode(MARKER)),
     )
     if kind is None:
-        return resources, how
+        return resources
     hosts = connectors[members[0].name]
     cloud = hosts.peer.connection.peer if hosts.peer is not None else None
     if cloud is None:
         why = "the verifier is chosen by the cloud's model, and the cloud is not there"
         raise NotConnectedError(f"{why}: {hosts.absence}")
     found = verifier_of(side.model.fingerprint, cloud.weights, given, kind)
-    return replace(resources, verifier=found), how.completed(found.threshold)
+    return replace(resources, verifier=found)
 
 
 def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> Verifier:

@@ -132,7 +132,7 @@ class Interleaving:
     def _join(self, name: str) -> None:
         """A session from the decided text on, with a cloud that knows what is sent to it."""
         mode = self._device.mode
-        question = unpack(Question, pack(mode.told(self._request.question)))
+        question = unpack(Question, pack(mode.disclosed(self._request.question)))
         settings = unpack(self._entry.settings, pack(self._request.settings))
         resources = Resources(
             vocabulary=self._scenario.vocabulary, timeouts=self._scenario.timeouts

@@ -160,7 +160,7 @@ def one_less(question: Question, accepted: tuple[int, ...]) -> Question:
 
 def rewound_too_far(drafting: SprinterDrafting) -> None:
     """What passed since the cloud's last word is forgotten with what is drafted."""
-    drafting.line.cut(drafting._known)
+    drafting.prefix.cut(drafting._known)
     drafting.decided = drafting._known
 
 

@@ -117,7 +117,7 @@ def test_a_verdict_accepts_no_more_than_was_drafted() -> None:
 def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
     mode = drafter()
     draft(mode, 3)
-    mode.handle(Received("cloud", verdict(1, 0, (mode._drafting.line.tokens[0] + 1) % V)), 0.0)
+    mode.handle(Received("cloud", verdict(1, 0, (mode._drafting.prefix.tokens[0] + 1) % V)), 0.0)
     decided = list(mode.decided)
     mode.handle(Received("cloud", verdict(2)), 0.0)  # it was drafted on a wrong guess
     assert list(mode.decided) == decided
@@ -135,15 +135,15 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     draft(mode, 2)
     work = mode.wanted()
     assert work is not None
-    wrong = (mode._drafting.line.tokens[0] + 1) % V
+    wrong = (mode._drafting.prefix.tokens[0] + 1) % V
     effects = mode.handle(Received("cloud", verdict(1, 0, wrong)), 0.0)
     assert effects.preempt
     assert len(of(effects, events.ForwardPreempted)) == 1
     assert mode.wanted() is None, "it still runs"
-    line = list(mode._drafting.line.tokens)
+    line = list(mode._drafting.prefix.tokens)
     late = read(mode, work)  # it was too late to stop it: what it gives is dropped
     assert (late.send, of(late, events.TokenDecided)) == ([], [])
-    assert mode._drafting.line.tokens == line
+    assert mode._drafting.prefix.tokens == line
     again = mode.wanted()
     assert again is not None
     stopped = mode.handle(Preempted(again, 0.004), 0.0)
@@ -202,7 +202,7 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
     for last, stand in ((False, 1), (True, 2)):
         mode = drafter()
         draft(mode, 3)
-        line = mode._drafting.line
+        line = mode._drafting.prefix
         for step in range(1 + last):
             target = wire.Target(8, step, line.hashes[step], line.tokens[step], "cloud")
             effects = mode.handle(Received("cloud", target), 0.0)
@@ -217,7 +217,7 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
 def test_what_the_cloud_decides_while_the_question_is_still_read_has_kept_nobody_waiting() -> None:
     mode = drafter(joined=False)
     mode.handle(Joined("cloud", 8), 1000.0)
-    line, found = mode._drafting.line, []
+    line, found = mode._drafting.prefix, []
     for step, now in enumerate((1000.5, 1001.0, 1002.5)):
         if step == 2:
             assert mode.handle(Prepared(), 1002.0) == Effects()

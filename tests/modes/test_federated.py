@@ -63,7 +63,7 @@ def upload(name: str, one: Any, block: wire.Block, settings: Any = SETTINGS) -> 
     """What that worker says of a block."""
     judging = FederatedJudging(QUESTION, settings, RESOURCES)
     steps = range(block.step, block.step + block.count + 1)
-    said = [MODELS[name].said(step, one._line.hashes[step]) for step in steps]
+    said = [MODELS[name].said(step, one._prefix.hashes[step]) for step in steps]
     answer = judging.answer(judging.read(block), said)
     return wire.Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
 
@@ -112,9 +112,9 @@ def test_the_payload_holds_the_block(work_off: WorkOff) -> None:
     sent = blocks(effects)
     assert {name: block.session for name, block in sent.items()} == {"one": 1, "two": 2}
     for block in sent.values():
-        assert block.prefix_hash == one._line.hashes[0] & LOW_BITS
+        assert block.prefix_hash == one._prefix.hashes[0] & LOW_BITS
         drafted = decode_block(codec("ids", V), block.payload, block_steps(0, 3))
-        assert drafted == (one._line.tokens, None)
+        assert drafted == (one._prefix.tokens, None)
     (told,) = of(effects, events.BlockSent)
     assert (told.round, told.step, told.tokens) == (1, 0, 3)
     assert told.seconds == pytest.approx(0.03)

@@ -56,7 +56,7 @@ def draft(one: SpeculativeDrafting, rate: float = math.inf) -> Block:
     """Draft until a block is complete."""
     while True:
         assert one.ready
-        advance = one.take_draft(one.head(rate)(after(one.line)))
+        advance = one.take_draft(one.head(rate)(after(one.prefix)))
         assert advance.decided == ()
         if advance.block is not None:
             return advance.block
@@ -66,10 +66,10 @@ def test_a_block_is_what_its_codec_reads_back() -> None:
     one = drafting(rule="rejection", codec="ksqs:5:30", block_tokens=6)
     block = draft(one)
     tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
-    assert tokens == one.line.tokens
+    assert tokens == one.prefix.tokens
     assert q is not None
     assert all(each.probability(token) > 0 for each, token in zip(q, tokens, strict=True))
-    assert (block.step, block.prefix_hash, block.count) == (0, one.line.hashes[0], 6)
+    assert (block.step, block.prefix_hash, block.count) == (0, one.prefix.hashes[0], 6)
     assert 8 * len(block.payload) - 16 < block.bits <= 8 * len(block.payload) - 8
     assert not one.ready
 
@@ -93,7 +93,7 @@ def test_a_block_ends_where_one_token_more_would_not_fit() -> None:
     budget = int(3 * whole.bits / 8) + 12
     one = drafting(rule="rejection", codec="qs:20", block_tokens=8, budget=budget, pipelined=True)
     block = draft(one)
-    assert len(one.line) == block.count + 1
+    assert len(one.prefix) == block.count + 1
     assert block.count < 8
 
 
@@ -128,13 +128,13 @@ def test_a_block_of_large_distributions_fits_into_its_message() -> None:
 def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:
     first = drafting(block_tokens=8)
     draft(first)
-    stop = first.line.tokens[3]
-    assert stop not in first.line.tokens[:3]
+    stop = first.prefix.tokens[3]
+    assert stop not in first.prefix.tokens[:3]
     one = drafting(replace(QUESTION, stop_tokens=(stop,)), block_tokens=8, pipelined=True)
     assert draft(one).count == 4
     assert not one.ready
     advance = one.take_verdict(4, 2)
-    assert [each.token for each in advance.decided] == first.line.tokens[:4]
+    assert [each.token for each in advance.decided] == first.prefix.tokens[:4]
     assert one.finish is Finish.STOP
 
 
@@ -152,11 +152,11 @@ def test_a_right_guess_keeps_the_blocks_under_way() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     first, second = draft(one), draft(one)
     assert (first.step, second.step) == (0, 4)
-    line = list(one.line.tokens)
+    line = list(one.prefix.tokens)
     advance = one.take_verdict(3, line[3])
     assert not advance.cut
     assert one.decided == 4
-    assert one.line.tokens == line
+    assert one.prefix.tokens == line
     assert [each.stands for each in advance.decided] == [True, True, True, None]
 
 
@@ -165,12 +165,12 @@ def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    old = list(one.line.tokens)
+    old = list(one.prefix.tokens)
     token = (old[accepted] + 1) % V
     advance = one.take_verdict(accepted, token)
     assert advance.cut
-    assert one.line.tokens == [*old[:accepted], token]
-    assert one.decided == len(one.line) == accepted + 1
+    assert one.prefix.tokens == [*old[:accepted], token]
+    assert one.decided == len(one.prefix) == accepted + 1
     assert advance.decided[-1].stands is (None if accepted == 3 else False)
     with pytest.raises(ModeError):
         one.take_verdict(0, 1)
@@ -179,14 +179,14 @@ def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
 def target(one: SpeculativeDrafting, token: int, step: int | None = None) -> Advance:
     """The cloud decides the next token by itself."""
     step = one.decided if step is None else step
-    return one.take_target(step, one.line.hashes[step], token)
+    return one.take_target(step, one.prefix.hashes[step], token)
 
 
 def test_targets_that_were_drafted_keep_the_blocks_under_way() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    line = list(one.line.tokens)
+    line = list(one.prefix.tokens)
     for token, stands in zip(line[:5], (True, True, True, None, True), strict=True):
         advance = target(one, token)
         assert not advance.cut
@@ -207,8 +207,8 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    one.take_draft(one.head(math.inf)(after(one.line)))  # the token behind the second block
-    line = list(one.line.tokens)
+    one.take_draft(one.head(math.inf)(after(one.prefix)))  # the token behind the second block
+    line = list(one.prefix.tokens)
     for token in line[:known]:
         target(one, token)
     other = (line[known] + 1) % V
@@ -216,8 +216,8 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     assert advance.cut
     assert [verdict[:2] for verdict in advance.verdicts] == verdicts
     assert advance.verdicts[-1][2] == other
-    assert one.line.tokens == [*line[:known], other]
-    assert one.decided == len(one.line)
+    assert one.prefix.tokens == [*line[:known], other]
+    assert one.decided == len(one.prefix)
     with pytest.raises(ModeError):
         one.take_verdict(0, 1)
     assert draft(one).step == known + 1
@@ -227,14 +227,14 @@ def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
     one = drafting(block_tokens=3, stopping="adaedl")
     one.head(math.inf)  # a block is begun
     assert target(one, 5).cut
-    assert one.line.tokens == [5]
+    assert one.prefix.tokens == [5]
     assert draft(one).step == 1
 
 
 def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
-    line = list(one.line.tokens)
+    line = list(one.prefix.tokens)
     with pytest.raises(ModeError):
         target(one, line[1], step=1)
     with pytest.raises(ModeError):
@@ -250,8 +250,8 @@ def test_a_refusal_in_favour_of_the_same_token_cuts_all_the_same() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    assert one.take_verdict(1, one.line.tokens[1]).cut
-    assert len(one.line) == 2
+    assert one.take_verdict(1, one.prefix.tokens[1]).cut
+    assert len(one.prefix) == 2
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
@@ -270,10 +270,10 @@ def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
     moved: list[tuple[int, float, float]] = []
     for accepted in (4, 0, 2, 4, 3):
         while one.ready:
-            one.take_draft(one.head(math.inf)(after(one.line)))
+            one.take_draft(one.head(math.inf)(after(one.prefix)))
         if lost:
             one.rewind()
-            assert len(one.line) == one.decided
+            assert len(one.prefix) == one.decided
             draft(one)
         block = one.sent[0]
         assert block.start.threshold == threshold
@@ -305,13 +305,13 @@ class Asked:
 def test_a_controller_sees_what_the_verdicts_left() -> None:
     asked = Asked()
     one = drafting(rule="rejection", codec="ksqs:5:30", controller=asked)
-    largest = [after(one.line)[0].p.max()]
+    largest = [after(one.prefix)[0].p.max()]
     block = draft(one, rate=5e4)
     assert (block.count, block.resolutions) == (3, (25,))
     q = [each.q for each in block.tokens if each.q is not None]
     given, replaced = float(q[0][block.tokens[0].token]), float(q[1][8])
     one.take_verdict(1, 8)
-    largest.append(after(one.line)[0].p.max())
+    largest.append(after(one.prefix)[0].p.max())
     draft(one)
     first, second = (each.next_confidence for each in asked.states)
     assert [first, second] == largest
@@ -357,9 +357,9 @@ def test_a_trained_head_ends_blocks() -> None:
     one = drafting(stopping="specdec++", verifier=Doubtful(), block_tokens=8)
     for _ in range(5):
         block = draft(one)
-        tokens = one.line.tokens[block.step :]
+        tokens = one.prefix.tokens[block.step :]
         assert not any(token % 2 for token in tokens[:-1])
-        assert tokens[-1] % 2 or block.count == 8 or one.line.tokens[-1] in QUESTION.stop_tokens
+        assert tokens[-1] % 2 or block.count == 8 or one.prefix.tokens[-1] in QUESTION.stop_tokens
         one.take_verdict(block.count, 2)
 
 
@@ -369,5 +369,5 @@ def test_the_baseline_drafts_from_what_the_model_said() -> None:
     block = draft(one)
     tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
     assert q is not None
-    assert tokens == one.line.tokens
+    assert tokens == one.prefix.tokens
     assert any(each.probability(token) == 0 for each, token in zip(q, tokens, strict=True))

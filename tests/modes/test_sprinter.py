@@ -124,15 +124,15 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     block = draft(one).block
     assert not one.ready
     assert (block.step, block.count, one.decided) == (2, 1, 2)
-    assert list(block.decided) == one.line.tokens[:2]
-    advance = one.take_verdict(1, one.line.tokens[2])
+    assert list(block.decided) == one.prefix.tokens[:2]
+    advance = one.take_verdict(1, one.prefix.tokens[2])
     assert (one.decided, advance.decided[0].stands) == (3, True)
     for _ in range(2):
         draft(one)
     assert len(draft(one).block.decided) == 2, "the cloud knows what is before"
-    token = (one.line.tokens[5] + 1) % V
+    token = (one.prefix.tokens[5] + 1) % V
     assert one.take_verdict(0, token).decided[0].stands is False
-    assert one.line.tokens[5] == token
+    assert one.prefix.tokens[5] == token
 
 
 def test_who_comes_back_begins_with_all_that_is_decided() -> None:
@@ -140,7 +140,7 @@ def test_who_comes_back_begins_with_all_that_is_decided() -> None:
     for _ in range(3):
         draft(one)
     one.rewind()
-    assert len(one.line) == one.decided == 2
+    assert len(one.prefix) == one.decided == 2
     one.decide_alone(one.head_alone()(said(P, Q)))
     block = draft(one).block
     assert (block.step, block.decided) == (3, ())
@@ -158,7 +158,7 @@ def test_impossible_verdicts() -> None:
     with pytest.raises(ModeError):
         one.take_verdict(0, 0)
     draft(one)
-    drafted = one.line.tokens[0]
+    drafted = one.prefix.tokens[0]
     for accepted, token in ((0, drafted), (1, (drafted + 1) % V)):
         with pytest.raises(ModeError):
             one.take_verdict(accepted, token)

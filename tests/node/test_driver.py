@@ -67,7 +67,7 @@ class ScriptedMode(Mode):
     times_bandwidth = True
     verifies = False
 
-    def told(self, question: Question) -> Question:
+    def disclosed(self, question: Question) -> Question:
         return question.resumed(self.decided)
 
     def handle(self, happened: Input, now: float) -> Effects:

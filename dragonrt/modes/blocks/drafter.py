@@ -24,22 +24,22 @@ from dragonrt.wire import messages as wire
 
 
 class Drafting(ABC):
-    """What one mode does on the device. `line` holds the decided tokens, then the drafted ones.
+    """What one mode does on the device. `prefix` holds the decided tokens, then the drafted ones.
 
     `sent` are the blocks that await their verdicts. A head computes on the prediction after the
-    line; its result comes back by `take_draft` or `decide_alone` unless the line has changed.
+    prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
     """
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.line = TokenPrefix(start_hash(question.seed), question.accepted)
+        self.prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         self.decided = len(question.accepted)
         self.sent: deque[Block] = deque()
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether a prediction of what follows the line is wanted; otherwise a verdict is."""
+        """Whether a prediction of what follows the prefix is wanted; otherwise a verdict is."""
 
     @abstractmethod
     def head(self, rate: float) -> Head:
@@ -63,12 +63,12 @@ class Drafting(ABC):
 
     def decide_alone(self, result: int) -> Advance:
         """Decide the next token without the cloud; nothing is drafted behind the decided text."""
-        self.line.append(result)
+        self.prefix.append(result)
         return Advance(self.decide([Decided(result, None)]))
 
     def rewind(self) -> None:
         """The cloud is gone: forget what is drafted and not decided."""
-        self.line.cut(self.decided)
+        self.prefix.cut(self.decided)
         self.sent.clear()
 
     # The text.
@@ -79,11 +79,11 @@ class Drafting(ABC):
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:
-        """Return why an answer of that many tokens of the line is complete, or None."""
-        return finish_of(self.question, self.line.tokens, length)
+        """Return why an answer of that many tokens of the prefix is complete, or None."""
+        return finish_of(self.question, self.prefix.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
-        """Decide tokens that are on the line; return those up to the answer's end."""
+        """Decide tokens that are on the prefix; return those up to the answer's end."""
         taken = []
         for each in tokens:
             if self.finish is not None:
@@ -122,7 +122,7 @@ class BlockDrafter(PeerTracking):
 
     @property
     def decided(self) -> Sequence[int]:
-        return self._drafting.line.tokens[: self._drafting.decided]
+        return self._drafting.prefix.tokens[: self._drafting.decided]
 
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
@@ -171,7 +171,7 @@ class BlockDrafter(PeerTracking):
     def wanted(self) -> Work | None:
         if not self._ready or self._finish is not None or self._reading is not None:
             return None
-        drafting, line = self._drafting, self._drafting.line
+        drafting, prefix = self._drafting, self._drafting.prefix
         if self._alone:
             head = drafting.head_alone()
         elif self._peer is not None and drafting.ready:
@@ -179,7 +179,7 @@ class BlockDrafter(PeerTracking):
             head = drafting.head(rate)
         else:
             return None
-        self._reading, self._dead = Work(head, Span.of(line, len(line), len(line))), False
+        self._reading, self._dead = Work(head, Span.of(prefix, len(prefix), len(prefix))), False
         return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:

@@ -63,7 +63,7 @@ class Judging(ABC):
         return ReadBlock(block.step, *decode_block(self.codec, block.payload, steps))
 
     @abstractmethod
-    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Judged:
+    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
         """Return the answer, given the predictions from the block's step on.
 
         The text goes on with the accepted tokens and the verdict's token. With Uploads it goes on
@@ -108,7 +108,7 @@ class BlockVerifier(Mode):
         self._judging = judging
         self._vocabulary = resources.vocabulary
         self._timeouts = resources.timeouts
-        self._line = TokenPrefix(start_hash(question.seed), question.accepted)
+        self._prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         self._inbox: deque[_Block] = deque()
         self._drafted = -1  # up to where the newest block goes
         self._dropped = 0
@@ -126,7 +126,7 @@ class BlockVerifier(Mode):
 
     @property
     def decided(self) -> Sequence[int]:
-        return self._line.tokens
+        return self._prefix.tokens
 
     def deadline(self) -> float | None:
         idle = self._ready and self._finish is None and self._current is None and not self._inbox
@@ -141,8 +141,8 @@ class BlockVerifier(Mode):
 
     def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
         """End as the answer did, as far as this side can know it."""
-        complete = len(self._line) >= self._question.max_tokens
-        stopped = not set(self._question.stop_tokens).isdisjoint(self._line.tokens)
+        complete = len(self._prefix) >= self._question.max_tokens
+        stopped = not set(self._question.stop_tokens).isdisjoint(self._prefix.tokens)
         self._end(Finish.STOP if stopped else Finish.LENGTH if complete else Finish.CANCELLED)
 
     def _timed_out(self, now: float) -> None:
@@ -174,7 +174,7 @@ class BlockVerifier(Mode):
             if message.decided:
                 raise ModeError("a block brings tokens where the cloud decodes by itself")
             read = self._judging.read(message)
-            if message.step <= self._drafted:  # drafted anew there: the device has cut its line
+            if message.step <= self._drafted:  # drafted anew there: the device has cut its prefix
                 self._inbox.clear()
                 self._dropped = 0
             self._drafted = message.step + message.count
@@ -211,11 +211,11 @@ class BlockVerifier(Mode):
 
     def _known(self, waiting: _Block) -> int:
         # Tokens there are already from where a block begins.
-        return len(self._line) - waiting.message.step
+        return len(self._prefix) - waiting.message.step
 
     def _begin(self, waiting: _Block, now: float) -> None:
         """Verify a block, as far as the decided text does not."""
-        message, read, tokens = waiting.message, waiting.read, self._line.tokens
+        message, read, tokens = waiting.message, waiting.read, self._prefix.tokens
         under_way = replace(waiting, since_s=now)
         known, count = self._known(waiting), message.count
         if read is None:
@@ -227,38 +227,38 @@ class BlockVerifier(Mode):
             self._current = replace(under_way, read=rest, known=known)
 
     def _judged(self, block: ReadBlock) -> Work:
-        line = self._line
-        line.replace_from(block.step, block.tokens)
-        span = Span.of(line, block.step, len(line))
+        prefix = self._prefix
+        prefix.replace_from(block.step, block.tokens)
+        span = Span.of(prefix, block.step, len(prefix))
         judging, files = self._judging, self._files
 
-        def head(said: Sequence[Prediction]) -> _Found:
-            answer, tokens = judging.answer(block, said), block.tokens
+        def head(predictions: Sequence[Prediction]) -> _Found:
+            answer, tokens = judging.answer(block, predictions), block.tokens
             if not isinstance(answer, Uploads):  # as drafted there: nothing is decided yet
                 kept = answer.accepted if judging.adds_token else 0
                 tokens = [*tokens[:kept], answer.token]
-            pairs = zip(said, tokens, strict=False)
+            pairs = zip(predictions, tokens, strict=False)
             return _Found(answer, [files_alone(each, files, token) for each, token in pairs])
 
         return Work(head, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
         """The next token without a block, unless the answer is complete."""
-        line, question = self._line, self._question
+        prefix, question = self._prefix, self._question
         if not self._judging.decodes or self._peer is None or not self._ready:
             return None
-        step = len(line)
+        step = len(prefix)
         # A verdict gives one token more behind a block that ends with a stop token.
-        stopped = not set(question.stop_tokens).isdisjoint(line.tokens[-2:])
+        stopped = not set(question.stop_tokens).isdisjoint(prefix.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
         decode, files = self._judging.decoding(step), self._files
 
-        def head(said: Sequence[Prediction]) -> _Found:
-            token = decode(said)
-            return _Found(token, [files_alone(said[0], files, token)])
+        def head(predictions: Sequence[Prediction]) -> _Found:
+            token = decode(predictions)
+            return _Found(token, [files_alone(predictions[0], files, token)])
 
-        return Work(head, Span.of(line, step, step), peer=self._peer, spare=True)
+        return Work(head, Span.of(prefix, step, step), peer=self._peer, spare=True)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
@@ -267,13 +267,13 @@ class BlockVerifier(Mode):
         """
         block = waiting.message
         base = block.step - len(block.decided)
-        if base <= len(self._line):
-            text = TokenPrefix(self._line.hashes[base], block.decided)
+        if base <= len(self._prefix):
+            text = TokenPrefix(self._prefix.hashes[base], block.decided)
             if text.hash & LOW_BITS == block.prefix_hash:
                 self._dropped = 0
                 if waiting.read is not None:
                     return self._agrees(block, waiting.read, now - waiting.came_s)
-                self._line.replace_from(base, block.decided)
+                self._prefix.replace_from(base, block.decided)
                 return True
         self._dropped += 1
         if self._dropped >= MAX_OUTSTANDING:
@@ -282,7 +282,7 @@ class BlockVerifier(Mode):
 
     def _agrees(self, block: wire.Block, read: ReadBlock, waited_s: float) -> bool:
         """Whether no token contradicts the text; else the device knows by that what is refused."""
-        known, count = self._line.tokens[block.step :], len(read.tokens)
+        known, count = self._prefix.tokens[block.step :], len(read.tokens)
         for accepted, (drafted, token) in enumerate(zip(read.tokens, known, strict=False)):
             if drafted != token:
                 self.emit(events.BlockJudged(block.round, count, accepted, token, waited_s, 0.0))
@@ -292,7 +292,7 @@ class BlockVerifier(Mode):
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._work, block = None, self._current
         if isinstance(result, _Found):
-            step = len(self._line) if block is None or block.read is None else block.read.step
+            step = len(self._prefix) if block is None or block.read is None else block.read.step
             for place, bits in enumerate(result.files):
                 self.moved.decide(step + place, bits)
             result = result.answer
@@ -310,35 +310,35 @@ class BlockVerifier(Mode):
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._work = None
         if work.spare:
-            self.emit(events.ForwardStopped(len(self._line), seconds))
+            self.emit(events.ForwardStopped(len(self._prefix), seconds))
         else:
             self._current = None
         self._take_next(now)
 
     def _go_on(self, token: int, seconds: float, now: float) -> None:
         """Append a token that was decoded without a block."""
-        line, step = self._line, len(self._line)
+        prefix, step = self._prefix, len(self._prefix)
         self.emit(events.ForwardDone(step, 1, seconds))
         if self._peer is not None and self._finish is None:
-            prefix_hash = line.hash
-            line.append(token)
+            prefix_hash = prefix.hash
+            prefix.append(token)
             self._dropped = 0
             self.emit(events.TargetDecoded(step, token))
             self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:
-        line, step, count = self._line, read.step, len(read.tokens)
+        prefix, step, count = self._prefix, read.step, len(read.tokens)
         self.emit(events.ForwardDone(step, count + 1, seconds))
         if isinstance(answer, Uploads):
-            line.cut(step)
+            prefix.cut(step)
             verify_us, round_ = int(seconds * 1e6), block.message.round
             self.send(
                 wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
             )
         else:
             place = step + answer.accepted if self._judging.adds_token else step
-            line.replace_from(place, [answer.token])
+            prefix.replace_from(place, [answer.token])
             accepted = block.known + answer.accepted
             self._send_verdict(block, block.known + count, accepted, answer.token, seconds)
 

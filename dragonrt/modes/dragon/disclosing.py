@@ -59,9 +59,9 @@ class KeepingDevice(Dragon):
         self._guards = Guards(steady, bound)
         self._partner = ""
 
-    def told(self, question: Question) -> Question:
+    def disclosed(self, question: Question) -> Question:
         if not self._terms.settings.redacts:
-            return super().told(question)
+            return super().disclosed(question)
         transcript = self._drafts.transcript
         read = transcript.prefix.tokens[: transcript.length]
         return question.redacted(MARKER, read, self._terms.resources.marker)

@@ -241,7 +241,7 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
         question = replace(QUESTION, seed=seed)
         device, cut = joined("device", settings, question), True
         while cut:
-            cloud = joined("cloud", settings, device.told(question))
+            cloud = joined("cloud", settings, device.disclosed(question))
             sent = device.handle(Joined("cloud", 1), 0.0).send
             cut = turn_about(device, cloud, sent, cut=not again)
             if cut:
@@ -519,7 +519,9 @@ def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark(
     for _ in range(3):
         effects = do(mode, wanted(mode))
         assert all(event.withheld for event in of(effects, events.TokenDecided))
-    asked = mode.told(replace(QUESTION, history=(("who?", "Tom"), ("why?", "so")), shown=("…",)))
+    asked = mode.disclosed(
+        replace(QUESTION, history=(("who?", "Tom"), ("why?", "so")), shown=("…",))
+    )
     assert asked.accepted == MARKER
     assert asked.history == (("who?", " …"), ("why?", "…"))
     assert asked.max_tokens == 30
