@@ -1,37 +1,60 @@
 """Several clouds as one, each a process: one is killed in the middle of an answer, without a trace.
 
-A load balancer is in front of them; the answer goes on at the other one, and no token changes.
+The device knows them all, or a load balancer in front of them; in both cases the answer goes on at
+the other one, and no token changes.
 """
 
 import asyncio
 import os
+import random
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.experiments.cloud_process import CloudProcess
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.conversation import Reply
+from dragonrt.traces.events import TokenDecided
 
 from .conftest import BOTH, Device, counts
-from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING, cloud_at, killing
+from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING
 
-HAPROXY = shutil.which("haproxy")
 BALANCER = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 
 
 def loopback(port: int) -> Address:
     return Address("127.0.0.1", port)
+
+
+@pytest.fixture(scope="module")
+def alike(cloud: CloudProcess, cloud_index: Path) -> Iterator[list[CloudProcess]]:
+    """Three clouds that have the same; each test may kill one."""
+    cloud.wait_ready()  # the index is complete
+    with ExitStack() as stack:
+        options = ("--index", str(cloud_index))
+        yield [stack.enter_context(cloud_process(*options)) for _ in range(3)]
+
+
+async def asked_and_killed(device: Device, serving: CloudProcess, after: int) -> Reply:
+    """The answer, in which that process is killed after so many tokens."""
+
+    def kill(text: str, decision: TokenDecided) -> None:
+        if decision.step == after:
+            os.kill(serving.pid, signal.SIGKILL)
+
+    async with asyncio.timeout(TIME_LIMIT_S):
+        return await device.ask(QUESTION, WANDERING, WAITING, kill)
 
 
 def check(reply: Reply, whole: list[int]) -> None:
@@ -43,13 +66,15 @@ def check(reply: Reply, whole: list[int]) -> None:
 @contextmanager
 def balanced(*ports: int) -> Iterator[int]:
     """HAProxy in front of the clouds on these ports, as `deploy/` sets it up; its own port."""
-    assert HAPROXY is not None
+    program = shutil.which("haproxy")
+    if program is None:
+        pytest.skip("haproxy is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     a, b = (f"127.0.0.1:{each}" for each in ports)
     names = {"LISTEN": f"127.0.0.1:{port}", "CLOUD_A": a, "CLOUD_B": b}
     with subprocess.Popen(
-        [HAPROXY, "-db", "-f", str(BALANCER)],
+        [program, "-db", "-f", str(BALANCER)],
         env=os.environ | names,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -73,30 +98,27 @@ async def reachable(port: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 async def test_an_answer_goes_on_at_another_host_behind_a_load_balancer(
-    cloud: CloudProcess, cloud_index: Path, model: LanguageModel, library: Library
+    alike: list[CloudProcess], cloud: CloudProcess, model: LanguageModel, library: Library
 ) -> None:
-    cloud.wait_ready()  # the index is complete
+    point = random.Random(2).randrange(2, 20)
+    pair = [alike[2], cloud]
+    ports = [await asyncio.to_thread(each.wait_ready) for each in pair]
     side = SideSettings("device", on="cpu")
-    with cloud_at(0, cloud_index) as mortal:
-        ports = [await asyncio.to_thread(each.wait_ready) for each in (mortal, cloud)]
-        with balanced(*ports) as port:
-            await reachable(port)
-            direct = [Member("cloud", loopback(ports[1]))]
-            async with programs.device(side, model, library, direct, BOTH) as connected:
-                whole = (await Device(connected).ask(QUESTION, WANDERING, WAITING)).answer.tokens
-            # One connection after the other: the balancer gives the device to one of the two.
-            while True:
-                before = len(mortal.lines)
-                through = [Member("cloud", loopback(port))]
-                async with programs.device(side, model, library, through, BOTH) as connected:
-                    device = Device(connected)
-                    check(await device.ask(QUESTION, WANDERING, WAITING), whole)
-                    if not any("connected" in line for line in mortal.lines[before:]):
-                        continue  # at the cloud that other tests need
-                    async with asyncio.timeout(TIME_LIMIT_S):
-                        dying = device.ask(QUESTION, WANDERING, WAITING, killing(mortal, 7))
-                        check(await dying, whole)
-                    check(await device.ask(QUESTION, WANDERING, WAITING), whole)
-                    return
+    with balanced(*ports) as port:
+        await reachable(port)
+        direct = [Member("cloud", loopback(ports[1]))]
+        async with programs.device(side, model, library, direct, BOTH) as connected:
+            whole = (await Device(connected).ask(QUESTION, WANDERING, WAITING)).answer.tokens
+        # One connection after the other: the balancer gives the device to one of the two.
+        while True:
+            before = len(alike[2].lines)
+            through = [Member("cloud", loopback(port))]
+            async with programs.device(side, model, library, through, BOTH) as connected:
+                device = Device(connected)
+                check(await device.ask(QUESTION, WANDERING, WAITING), whole)
+                if not any("connected" in line for line in alike[2].lines[before:]):
+                    continue  # at the cloud that other tests need
+                check(await asked_and_killed(device, alike[2], point), whole)
+                check(await device.ask(QUESTION, WANDERING, WAITING), whole)
+                return

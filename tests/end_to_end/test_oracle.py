@@ -20,7 +20,7 @@ WAYS: dict[str, list[Aggregator]] = {
     "coupled": list(Aggregator),
     "algorithm1": [each for each in Aggregator if each is not Aggregator.BOTH],
 }
-TEMPERATURES = (0.8, 3.0)  # at 3 the text wanders, and most drafts are rejected
+TEMPERATURES = (0.0, 0.8, 3.0)  # at 3 the text wanders, and most drafts are rejected
 
 
 def asked_at(temperature: float, seed: int) -> Question:
@@ -52,7 +52,7 @@ async def test_every_way_over_every_link_gives_one_text(
                 for aggregator in ways:
                     how = replace(BOTH, rule=rule, aggregator=aggregator)
                     check(prompt, question, how, await near.ask(prompt, question, how))
-                    if aggregator is not Aggregator.SYNC and temperature == TEMPERATURES[seed]:
+                    if aggregator is not Aggregator.SYNC and temperature == TEMPERATURES[2 * seed]:
                         check(prompt, question, how, await far.ask(prompt, question, how))
     # The noise decides: were the text always the same, the test would show little.
     hot = [tuple(tokens) for (_, each, _), tokens in texts.items() if each.sampler.temperature > 1]

@@ -13,6 +13,7 @@ import pytest
 from retrieval import (
     Embedder,
     Index,
+    KvStore,
     Progress,
     Report,
     RetrievalError,
@@ -403,6 +404,18 @@ def test_a_table_repeats_its_header_in_every_chunk(
     assert all(chunk.text.startswith("Station Code Opens Price\n") for chunk in chunks[1:])
     text = "\n".join(chunk.text for chunk in chunks)
     assert [text.count(f"QX-{1000 + n}-K") for n in range(26)] == [1] * 26
+
+
+def test_kv_lives_as_long_as_its_chunk(where: Path, documents: Path, embedder: Embedder) -> None:
+    store = KvStore(where, "model")
+    Index.update(where, documents, embedder)
+    ids = Index.open(where).store.ids()
+    for digest in ids:
+        store.write(digest, {"keys": np.zeros(3, np.uint16)})
+    museum = next(c for c in Index.open(where).chunks() if c.source == "museum.md")
+    (documents / "museum.md").unlink()
+    Index.update(where, documents, embedder)
+    assert store.stored() == set(ids) - {museum.digest}
 
 
 def test_a_full_database_is_one_line_and_leaves_the_index(

@@ -8,12 +8,14 @@ import pytest
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.node.client_session import Answer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
     Conversation,
+    Reply,
 )
 from dragonrt.settings import traced
 
@@ -108,6 +110,11 @@ async def test_json_says_everything_about_an_answer() -> None:
     assert len(notices) == 1, "there is no cloud, and the user hears of it"
     assert report["statistics"]["alone_from"] == 0
     assert report["statistics"]["tokens"] == 4
+
+
+def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
+    reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
+    assert reply.to_json()["approximate"] is True
 
 
 async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:

@@ -33,6 +33,14 @@ def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: 
     assert line.title == "coupled, both"
 
 
+def test_every_message_has_both_ends(trace: MakeTrace) -> None:
+    line = timeline(aligned([trace("cloud"), trace("device")]))
+    assert len(line.flights) == 6
+    senders, under_way_s = zip(*needed(line), strict=True)
+    assert sorted(senders) == ["cloud"] * 3 + ["device"] * 3
+    assert under_way_s == pytest.approx([0.05] * 6)
+
+
 def test_a_verdict_never_arrives_as_the_one_of_another_round() -> None:
     """The first was received before its sender had noted it."""
 
