@@ -107,7 +107,7 @@ def _certified(
 ) -> Certificate:
     """Return the certificate for scores within `low` … `high`; ties: the lower known id."""
     first = int(np.where(eligible, low, -1.0).argmax())
-    doubtful = ~known & (high >= low[first])
+    doubtful = ~known & eligible & (high >= low[first])
     others = doubtful.copy()
     others[first] = False
     if eligible[first] and not others.any():

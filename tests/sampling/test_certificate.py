@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
@@ -74,6 +74,7 @@ def decided(
     tilt=st.sampled_from([-40.0, -2.0, 0.0, 1.0]),
     name=st.sampled_from(["race", "race:0.1:fp32"]),
 )
+@example(410, Sampler(1.0, top_k=3), 30, 2.0, 0.5, (0.25, 0.3125), 1.0, "race")
 def test_both_sides_find_the_winner_of_the_full_mixture(
     seed: int,
     sampler: Sampler,
