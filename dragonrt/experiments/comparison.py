@@ -133,7 +133,7 @@ LEGEND = (
     "ms per token: from the question to the last token, over all tokens; after first: the same "
     "without the wait for the first token, whose median is next. Accepted: drafts that became "
     "the target token. Bytes: both directions, probes included. Algorithm 1, greedy is DRAGON as "
-    "published; the coupled methods also follow the better line. The oracle of a method is the "
+    "published; the coupled methods also follow the better draft. The oracle of a method is the "
     "synchronous run with its rule and seed, which never guesses; that of Algorithm 1 was run as "
     "well, for its texts only. The KV of the documents was computed before."
 )

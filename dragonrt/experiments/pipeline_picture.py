@@ -142,7 +142,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     decides = any(flight.message in ("target", "verdict") for flight in timeline.flights)
     handles: list[Any] = [
         Patch(facecolor=some, label="decoding"),
-        Patch(facecolor=some, alpha=0.3, label="of a dead line"),
+        Patch(facecolor=some, alpha=0.3, label="of a dropped draft"),
         Patch(facecolor=some, edgecolor=REJECTED, hatch="////", label="draft rejected"),
         Patch(facecolor=COLOURS["draft"], label="draft travels"),
         *([Patch(facecolor=COLOURS["target"], label="target travels")] if decides else []),
