@@ -172,7 +172,7 @@ class Store(ABC):
             manifest = self.manifest() if self.exists() else None
             if manifest is None:
                 raise self.missing()
-        except BaseException:
+        except BaseException:  # whatever ends it, nobody else closes this connection
             self.connection.close()
             raise
         return manifest

@@ -90,7 +90,7 @@ class Sparse(ByteCodec):
     mass: float = 1.0
 
     @property
-    def light(self) -> bool:  # type: ignore[override]
+    def light(self) -> bool:  # type: ignore[override]  # it depends on the kind
         return self.kind is not Kind.RESIDUAL
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:

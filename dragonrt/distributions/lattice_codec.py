@@ -68,11 +68,11 @@ class LatticeCodec(Codec):
     longest: ClassVar = 32 * 1024  # each point takes up to 30 us to write, and as long to read
 
     @property
-    def tokens_by_id(self) -> bool:  # type: ignore[override]
+    def tokens_by_id(self) -> bool:  # type: ignore[override]  # a field decides
         return self.by_id
 
     @property
-    def header(self) -> bytes:  # type: ignore[override]
+    def header(self) -> bytes:  # type: ignore[override]  # fields decide
         return bytes((self.kind << _CODE_SHIFT | (_BY_ID if self.by_id else 0),))
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:

@@ -38,8 +38,9 @@ def report(
 def _section(record: Mapping[str, Any]) -> Iterator[str]:
     machine, versions = record["machine"], record["versions"]
     yield f"## {record.get('benchmark') or record['experiment']}\n"
-    yield f"`{record['command']}`, {record['date']}, dragonrt {versions['dragonrt']}, seed "
-    yield f"{record['seed']}; {machine['processor']}, {machine['cores']} cores.\n"
+    seed = "" if record["seed"] is None else f", seed {record['seed']}"
+    yield f"`{record['command']}`, {record['date']}, dragonrt {versions['dragonrt']}{seed};"
+    yield f"{machine['processor']}, {machine['cores']} cores.\n"
     tables = record.get("tables") or [
         {"headings": ["what", "value"], "rows": list(_flat(record["summary"]))}
     ]

@@ -231,8 +231,8 @@ def _assemble(
 ) -> Transformer:
     config, heads = model.config, model.config.num_attention_heads
     embed, output = make.ends(model.get_input_embeddings(), model.lm_head)
-    own = layers(make)
-    of_prompts = own if make.of_prompts is None else layers(make.of_prompts)
+    own, others_make = layers(make), make.of_prompts
+    of_prompts = own if others_make is None else layers(others_make)
     filled_up = not make.form.groups
     weights = Weights(embed, own, of_prompts, heads, output, filled_up=filled_up, **others)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

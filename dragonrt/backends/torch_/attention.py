@@ -137,6 +137,6 @@ def _capped(
 
 
 def _cuts(first: int, tokens: int) -> list[tuple[slice, int]]:
-    """(tokens, columns) of a row's tokens from this position on."""
+    """Return (tokens, columns) of a row's tokens from this position on."""
     ends = range(first // _TILE * _TILE + _TILE, first + tokens + _TILE, _TILE)
     return [(slice(max(0, end - _TILE - first), min(tokens, end - first)), end) for end in ends]

@@ -145,7 +145,7 @@ class KvCache:
             total = -(-total // whole) * whole
         beyond = columns_beyond(device)
         self._starts = torch.arange(rows, device=device)[:, None] * total
-        self._columns = torch.arange(total + beyond, device=device)
+        self._columns = torch.arange(total, device=device)
         number = layers * rows * total
         self._pages = Pages((number + beyond) * width, device)
         memory = self._pages.bytes.view(geometry.dtype).view(

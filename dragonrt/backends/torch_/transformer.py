@@ -177,7 +177,7 @@ class Transformer:
     def _run(
         self, layers: Sequence[Layer], parts: list[_Part], outputs: list[Output | None]
     ) -> None:
-        """Run parts through layers; put in the outputs of those that nobody preempts."""
+        """Run parts through layers. Store the outputs of those that are not preempted."""
         hidden = self._embedded(parts)
         rotations = self._weights.rotations
         if rotations:
@@ -196,12 +196,12 @@ class Transformer:
             hidden = hidden + layer.attention_out(mixed)
             hidden += layer.feed_forward(hidden)
         wanted = [_wanted(part, hidden) for part in parts]
-        said = self._output_of(torch.cat(wanted) if len(wanted) > 1 else wanted[0], parts)
+        computed = self._output_of(torch.cat(wanted) if len(wanted) > 1 else wanted[0], parts)
         start = 0
         for part, rows in zip(parts, wanted, strict=True):
-            if said is not None and not part.feed.preemption.requested:
+            if computed is not None and not part.feed.preemption.requested:
                 place = slice(start, start + len(rows))
-                log_p, read = (x[place].view(part.rows, -1, x.shape[1]) for x in said)
+                log_p, read = (x[place].view(part.rows, -1, x.shape[1]) for x in computed)
                 outputs[part.number] = log_p, read
             start += len(rows)
 

@@ -1,7 +1,7 @@
 """Makes the layers of a forward: weights of a source, a model or a GGUF file, in a format."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -41,6 +41,7 @@ class Format:
         layer: makes the products of the layers of W [outputs, inputs] and a bias.
         output: makes those that give the logits.
         groups: whether `layer` accepts groups of 4 bits, too.
+        rounds: whether weights become such groups, where their inputs make whole ones.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Format:
     layer: Callable[[Any, Tensor | None], Pointwise]
     output: Callable[[Tensor, Tensor | None], Pointwise]
     groups: bool = False
+    rounds: bool = False
 
     @property
     def merges(self) -> bool:
@@ -75,14 +77,12 @@ def int4(name: str = "int4", *, rounds: bool = True) -> Format:
     output = QuantizedLinear if can_quantize() else Linear
 
     def layer(weight: Weight, bias: Tensor | None) -> Pointwise:
-        if rounds and isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0:
-            weight = Groups.rounded(weight)
         if isinstance(weight, Groups):
             return Int4Linear(weight, bias)
         return Linear(weight, bias)
 
     beside = beside_rounded_weights()
-    return Format(name, torch.bfloat16, beside, layer, output, groups=True)
+    return Format(name, torch.bfloat16, beside, layer, output, groups=True, rounds=rounds)
 
 
 def beside_rounded_weights() -> torch.dtype:
@@ -172,14 +172,15 @@ class LayerFactory:
     def of_prompts(self) -> "LayerFactory | None":
         """Return what makes layers that read prompts, if their products should be others.
 
-        Of many rows, products with weights of 4 bits take twice as long as with bfloat16. So small
-        models are held in both.
+        Products of many rows take twice as long with weights of 4 bits as with bfloat16. So small
+        models hold the same rounded weights in both.
         """
         layers = [each for each in self._model.modules() if isinstance(each, (nn.Linear, Conv1D))]
         size = sum(each.weight.numel() for each in layers) * self.form.floats.itemsize
         if not self.form.groups or size > _LARGEST_COPY:
             return None
-        return LayerFactory(self._model, self._source, floats(self.form.floats), self._adapter)
+        form = replace(floats(self.form.floats), rounds=self.form.rounds)
+        return LayerFactory(self._model, self._source, form, self._adapter)
 
     def ends(self, embedding: Any, output: Any) -> Ends:
         """Return both ends of the model."""
@@ -187,6 +188,8 @@ class LayerFactory:
 
     def _weight(self, layer: nn.Module) -> Weight:
         weight = self._source.weight(layer)
+        if self.form.rounds and isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0:
+            weight = Groups.rounded(weight.to(self.form.floats))
         if isinstance(weight, Groups):
             if self.form.groups:
                 return weight

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
@@ -39,18 +39,14 @@ class Seen:
     size: int
 
 
-class Eavesdropper:
+class Eavesdropper(Layer):
     """Implements Stream around one end of a stream; `seen` is what passed it, `sent` what left."""
 
     def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
         self.seen: list[Seen] = []
         self.sent = bytearray()
-        self._stream = stream
         self._now = asyncio.get_running_loop().time
-
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
 
     async def receive(self) -> bytes:
         data = await self._stream.receive()
@@ -61,18 +57,6 @@ class Eavesdropper:
         self.sent += data
         self.seen.append(Seen(self._now(), True, len(data)))
         self._stream.write(data)
-
-    async def drain(self) -> None:
-        await self._stream.drain()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def abort(self) -> None:
-        self._stream.abort()
-
-    async def wait_closed(self) -> None:
-        await self._stream.wait_closed()
 
 
 @dataclass(frozen=True, slots=True)
