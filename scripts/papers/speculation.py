@@ -30,7 +30,7 @@ def model_pair(draft: str, target: str) -> ModelPair:
 
     Raises DragonError if their tokens do not mean the same.
     """
-    return ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
+    return ModelPair.load(draft, target)
 
 
 def alone(model: LanguageModel, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> list[int]:
@@ -38,7 +38,7 @@ def alone(model: LanguageModel, prompt: Prompt, rule: SpeculativeRule, tokens: i
     reader = AnswerReader(model, prompt.tokens, tokens)
     text: list[int] = []
     while len(text) < tokens and set(prompt.stops).isdisjoint(text):
-        p = rule.shape(reader.after(text, len(text))[0])
+        p = rule.shape(reader.after(text, len(text))[0].p)
         text.append(rule.verify(len(text), [], None, [p]).token)
     return text
 
@@ -100,7 +100,7 @@ class Speculation:
         while len(text) < tokens and set(prompt.stops).isdisjoint(text):
             drafted = self._draft(draft, rule, text)
             line = text + [each.token for each in drafted]
-            p = [rule.shape(each) for each in target.after(line, len(text))]
+            p = [rule.shape(each.p) for each in target.after(line, len(text))]
             sent = [each.quantized.distribution for each in drafted]
             verdict = rule.verify(len(text), line[len(text) :], sent, p)
             if self.threshold is not None:
@@ -117,7 +117,7 @@ class Speculation:
         bits, threshold = 0, self.threshold
         while len(drafted) < self.length:
             line = text + [each.token for each in drafted]
-            q = rule.shape(model.after(line, len(line))[0])
+            q = rule.shape(model.after(line, len(line))[0].p)
             beta = threshold.beta if threshold else None
             quantized = self.codec.quantize(q, Step(len(line), threshold=beta))
             bits += quantized.bits + quantized.token_bits

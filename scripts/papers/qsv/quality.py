@@ -80,7 +80,7 @@ def _answers(
     coupled = speculative_rule("coupled", noise, sampler)
     text = alone(pair.target, prompt, coupled, TOKENS)
     q, p = (
-        [coupled.shape(each) for each in reader.after(text[:-1], 0)]
+        [coupled.shape(each.p) for each in reader.after(text[:-1], 0)]
         for reader in (
             AnswerReader(model, prompt.tokens, len(text)) for model in (pair.draft, pair.target)
         )

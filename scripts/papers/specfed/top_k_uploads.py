@@ -92,7 +92,7 @@ class Federation:
             ]
             while len(text) < tokens and set(prompt.stops).isdisjoint(text):
                 *workers, draft = (
-                    sampler.dense(reader.after(text, len(text))[0]) for reader in readers
+                    sampler.dense(reader.after(text, len(text))[0].p) for reader in readers
                 )
                 yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
                 target = np.mean(workers, axis=0)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.verifier import Verifier
 from dragonrt.errors import ControlError
 from dragonrt.side import Side
@@ -19,7 +20,7 @@ from retrieval.documents import load
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, grouped, having, mean, table
-from scripts.train.verifiers.models import BatchedModel, BatchedPair
+from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.verifiers.texts import Passage, answered, read_texts, split
 from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
@@ -38,7 +39,7 @@ BUNDLED = "bundled"
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per threshold of each verifier's curve."""
-    pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.model))
+    pair = ModelPair.load(settings.draft, settings.model)
     rows: list[Row] = []
     with suppress(ControlError):  # of other models there may be none
         shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
@@ -66,7 +67,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def _sample_prompts(model: BatchedModel, seed: int) -> list[list[Passage]]:
+def _sample_prompts(model: LanguageModel, seed: int) -> list[list[Passage]]:
     """Return for each sample question prompts with its documents and with others."""
     random = np.random.default_rng(seed)
     texts = {
@@ -80,7 +81,7 @@ def _sample_prompts(model: BatchedModel, seed: int) -> list[list[Passage]]:
             answered(
                 model,
                 texts[side, name] + model.prompt.question_text((), question.text),
-                " " + ", ".join(question.expected),
+                ", ".join(question.expected),
             )
             for side, name in [*question.evidence, *map(tuple, some)]
         ]

@@ -10,7 +10,6 @@ import numpy as np
 from cyclopts import Parameter
 from rich.table import Table
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
@@ -247,7 +246,7 @@ def controller(
         recording = PairRecording.load(trace)
     else:
         with messages.status("loading the models"):
-            pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
+            pair = ModelPair.load(draft, target)
         model = pair.target
         prompts = bundled_prompts(model) if corpus is None else corpus_prompts(model, corpus)
         with counting("recording") as progress:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader
+from dragonrt.backends.reader import Mixture, Reader
+from dragonrt.bundled import adapter_path
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
@@ -17,7 +19,6 @@ from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
 from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.recording import PairRecording, RecordedText
-from scripts.train.verifiers.models import require_same_tokens
 
 Progress = Callable[[int, int], None]
 
@@ -49,11 +50,10 @@ class AnswerReader:
         rows = model.sequence([model.document_kv([])], len(prompt) + max_tokens)
         self._reader = Reader.behind(rows, prompt, _START)
 
-    def after(self, answer: Sequence[int], first: int) -> list[NDArray[np.float32]]:
-        """The distributions after the prefixes of an answer, from length `first` on."""
-        line = TokenPrefix(_START, answer)
-        said = self._reader.read(line.tokens, line.hashes, first, Preemption())
-        return [each.p for each in said]
+    def after(self, answer: Sequence[int], first: int) -> list[Mixture]:
+        """The predictions after the prefixes of an answer, from length `first` on."""
+        text = TokenPrefix(_START, answer)
+        return self._reader.read(text.tokens, text.hashes, first, Preemption())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,21 @@ class ModelPair:
     target: LanguageModel
 
     def __post_init__(self) -> None:
-        require_same_tokens(self.draft, self.target)
+        draft, target = self.draft, self.target
+        if draft.tokenizer_fingerprint != target.tokenizer_fingerprint:
+            raise TrainingError(
+                f"{draft.name} and {target.name} have different tokenizers: choose a pair with one"
+            )
+        if draft.vocabulary != target.vocabulary:
+            raise TrainingError(
+                f"{draft.name} has distributions over {draft.vocabulary} tokens, {target.name} "
+                f"over {target.vocabulary}: choose a pair of one size"
+            )
+
+    @classmethod
+    def load(cls, draft: str, target: str) -> Self:
+        """Load both models as sides do, with their bundled adapters. Raises DragonError."""
+        return cls(*(LanguageModel.load(n, adapter=adapter_path(n)) for n in (draft, target)))
 
     def record(
         self,
@@ -94,8 +108,8 @@ class ModelPair:
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
             reader = AnswerReader(self.draft, prompt.tokens, len(tokens))
             said = reader.after(tokens[:-1], 0)
-            q = [sampler.dense(one) for one in said]
-            likeliest = np.array([one.max() for one in said], np.float64)
+            q = [sampler.dense(one.p) for one in said]
+            likeliest = np.array([one.p.max() for one in said], np.float64)
             texts.append(_recorded(tokens, p, q, likeliest, coder, resolutions))
         return PairRecording(
             self.draft.name,
@@ -114,7 +128,7 @@ class ModelPair:
         tokens: list[int] = []
         distributions = []
         while len(tokens) < max_tokens and not set(tokens[-1:]) & set(prompt.stops):
-            p = sampler.dense(reader.after(tokens, len(tokens))[0])
+            p = sampler.dense(reader.after(tokens, len(tokens))[0].p)
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)
         return tokens, distributions

@@ -8,7 +8,7 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import TrainingError
 from retrieval.documents import load
-from scripts.train.verifiers.texts import asked_and_answered, read_corpus
+from scripts.train.verifiers.texts import questions, read_corpus
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
@@ -72,7 +72,7 @@ def corpus_prompts(model: LanguageModel, path: Path) -> tuple[Prompt, ...]:
     """
     prompts: list[Prompt] = []
     for text in read_corpus(path):
-        asked = [answer_prompt(model, each) for each, _ in asked_and_answered(text)]
+        asked = [answer_prompt(model, each) for each, _ in questions(text, model)]
         prompts += asked or _pieces(prose_prompt(model, text))
     if not prompts:
         raise TrainingError(

@@ -8,25 +8,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from scripts.train.verifiers.models import BatchedPair
+from dragonrt.control.verifier import confidences
+from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 from scripts.train.verifiers.texts import CutPassage, Passage
 
 KINDS = ("original", "draft", "target", "both")
 """How a prefix goes on behind its original beginning: as the original does, or completed by the
 draft model, by the target, or by both, each token by either."""
-_ORIGINAL, _DRAFT, _TARGET, _BOTH = range(len(KINDS))
 
 COMPLETION = 32
 """Tokens that a prefix is completed by; each length on the way is a sample."""
 
-_LARGEST_BATCH = 32  # texts
-_LARGEST_LOGITS = 1 << 22  # numbers of one step of a batch: bounds its memory at any vocabulary
+_SMALLEST = 1e-12  # a probability, so that no ratio is infinite
 
 Progress = Callable[[int, int], None]
+_Sample = tuple[NDArray[np.float32], NDArray[np.float32], float, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,96 +66,68 @@ class Samples:
 
 
 def collect(
-    pair: BatchedPair, passages: Sequence[Passage], number: int, seed: int, progress: Progress
+    pair: ModelPair, passages: Sequence[Passage], number: int, seed: int, progress: Progress
 ) -> Samples:
     """`number` samples, rounded down to an equal share of each kind.
 
-    Passages are used in random order, again and again with other cuts and kinds.
+    Passages are used in random order, again and again with other cuts.
     """
-    random = np.random.default_rng(seed)
-    generator = torch.Generator(pair.draft.device).manual_seed(seed)
-    largest = min(_LARGEST_BATCH, _LARGEST_LOGITS // pair.draft.vocabulary)
-    share = number // len(KINDS)
-    found: list[list[Samples]] = [[] for _ in KINDS]
-    have = [0] * len(KINDS)
+    random, share = np.random.default_rng(seed), number // len(KINDS)
+    found: list[list[_Sample]] = [[] for _ in KINDS]
     order = _endless(len(passages), random)
-    while min(have) < share:
-        done = sum(min(one, share) for one in have)
-        progress(done, share * len(KINDS))
-        missing = [kind for kind, one in enumerate(have) if one < share]
-        needed = -(-(share * len(KINDS) - done) // COMPLETION)
-        rows = max(len(missing), min(largest, needed))
-        kinds = [missing[row % len(missing)] for row in range(rows)]
-        cuts = [passages[next(order)].cut(random) for _ in kinds]
-        drafted = _walk(pair, cuts, kinds, generator)
-        for kind in missing:
-            found[kind].append(drafted.only(drafted.kind == kind))
-            have[kind] += len(found[kind][-1])
-    wholes = (_joined(parts) for parts in found)
-    return _joined([whole.only(np.arange(len(whole)) < share) for whole in wholes])
+    while min(map(len, found)) < share:
+        progress(sum(min(len(each), share) for each in found), share * len(KINDS))
+        cut = passages[next(order)].cut(random)
+        readers = [
+            AnswerReader(model, cut.prefix, COMPLETION) for model in (pair.draft, pair.target)
+        ]
+        stops = set(pair.target.answer_stops if cut.is_answer else pair.target.stop_tokens)
+        for kind, several in enumerate(found):
+            if len(several) < share:
+                text = _completed(readers, cut, kind, stops, random)
+                several += _drafted(readers, text, kind, random)
+    columns = zip(*(one for several in found for one in several[:share]), strict=True)
+    hidden, confidence, log_ratio, kinds = map(np.array, columns)
+    return Samples(hidden, confidence, log_ratio.astype(np.float32), kinds)
 
 
-def _walk(
-    pair: BatchedPair, cuts: Sequence[CutPassage], kinds: Sequence[int], generator: torch.Generator
-) -> Samples:
-    """Complete each prefix in its kind; a sample at each step.
-
-    A text ends with its original or behind a stop token, an answer where it would end at run time.
-    """
-    device = pair.draft.device
-    kind = torch.tensor(kinds, device=device)
-    original = torch.tensor([_padded(cut.rest) for cut in cuts], device=device)
-    is_answer = torch.tensor([cut.is_answer for cut in cuts], device=device)
-    stops = torch.tensor(pair.target.stop_tokens, device=device)
-    answer_stops = torch.tensor(pair.target.answer_stops, device=device)
-    goes_on = torch.ones_like(kind, dtype=torch.bool)
-    steps = []
-    with torch.inference_mode():
-        draft, target = (
-            model.read([cut.prefix for cut in cuts]) for model in (pair.draft, pair.target)
-        )
-        for step in range(COMPLETION):
-            log_q, log_p = draft.said.log_probabilities, target.said.log_probabilities
-            x, y = (_drawn(log, generator) for log in (log_q, log_p))
-            log_qx, log_px = (log.gather(1, x)[:, 0] for log in (log_q, log_p))
-            confidence = torch.stack((log_qx.exp(), log_qx, log_q.amax(dim=1).exp()), dim=1)
-            steps.append(
-                Samples(
-                    *(
-                        array[goes_on].numpy(force=True)
-                        for array in (draft.said.hidden, confidence, log_qx - log_px, kind)
-                    )
-                )
-            )
-            either = torch.rand(len(cuts), generator=generator, device=device) < 0.5
-            drafts = (kind == _DRAFT) | ((kind == _BOTH) & either)
-            following = torch.where(drafts, x[:, 0], y[:, 0])
-            following = torch.where(kind == _ORIGINAL, original[:, step], following)
-            ends = torch.isin(following, stops) | (is_answer & torch.isin(following, answer_stops))
-            goes_on &= (following >= 0) & ~ends
-            if step + 1 == COMPLETION or not goes_on.any():
-                break
-            for rows in (draft, target):
-                rows.append(following.clamp(min=0))
-    return _joined(steps)
+def _completed(
+    readers: Sequence[AnswerReader],
+    cut: CutPassage,
+    kind: int,
+    stops: set[int],
+    random: np.random.Generator,
+) -> list[int]:
+    """Return how a prefix of this kind goes on, to the first stop token."""
+    text: list[int] = []
+    limit = COMPLETION if KINDS[kind] != "original" else min(COMPLETION, len(cut.rest))
+    while len(text) < limit and stops.isdisjoint(text):
+        match KINDS[kind]:
+            case "original":
+                text.append(cut.rest[len(text)])
+                continue
+            case "both":
+                reader = readers[int(random.integers(2))]
+            case name:
+                reader = readers[name == "target"]
+        text.append(_drawn(reader.after(text, len(text))[0].p, random))
+    return text
 
 
-def _drawn(log_probabilities: Tensor, generator: torch.Generator) -> Tensor:
-    """A token of each row's distribution: [rows, vocabulary] to int64 [rows, 1]."""
-    cumulated = log_probabilities.exp().cumsum(dim=1)
-    u = torch.rand(len(cumulated), 1, generator=generator, device=cumulated.device)
-    return torch.searchsorted(
-        cumulated, u * cumulated[:, -1:]
-    )  # torch.multinomial: 12 times slower
+def _drafted(
+    readers: Sequence[AnswerReader], text: Sequence[int], kind: int, random: np.random.Generator
+) -> Iterator[_Sample]:
+    """Yield a token drafted after each prefix of a text but the whole."""
+    for said, verified in zip(*(reader.after(text[:-1], 0) for reader in readers), strict=True):
+        token = _drawn(said.p, random)
+        log_ratio = np.log(said.p[token]) - np.log(max(verified.p[token], _SMALLEST))
+        yield said.hidden, confidences(said.p, token), log_ratio, kind
 
 
-def _padded(tokens: list[int]) -> list[int]:
-    return tokens[:COMPLETION] + [-1] * (COMPLETION - len(tokens))
-
-
-def _joined(parts: Sequence[Samples]) -> Samples:
-    names = Samples.__slots__
-    return Samples(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+def _drawn(p: NDArray[np.float32], random: np.random.Generator) -> int:
+    """Draw a token of a distribution [vocabulary]."""
+    cumulated = p.cumsum(dtype=np.float64)
+    return int(np.searchsorted(cumulated, random.random() * cumulated[-1], side="right"))
 
 
 def _endless(number: int, random: np.random.Generator) -> Iterator[int]:

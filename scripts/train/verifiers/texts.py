@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import TrainingError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
-from scripts.train.verifiers.models import BatchedModel
 
 Part = Literal["training", "validation", "test"]
 SHARES: dict[Part, float] = {"training": 0.7, "validation": 0.1, "test": 0.2}
@@ -23,7 +23,8 @@ SHORTEST = 16
 ENOUGH_FILES = 10
 """From so many files on, whole files are held out; of fewer, passages."""
 
-_ANSWER = re.compile(r"(^Answer:)(.*)$", re.MULTILINE)
+_DOCUMENT = re.compile(r"(?:Document: )?(.*?)\n*(?=^Question: )", re.DOTALL | re.MULTILINE)
+_TURN = re.compile(r"^Question: (.*)\nAnswer: ?(.*)$", re.MULTILINE)
 _SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
 
 
@@ -51,11 +52,11 @@ class Passage:
 Texts = dict[Part, list[Passage]]
 
 
-def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
+def read_texts(path: Path, model: LanguageModel, seed: int) -> Texts:
     """The passages of a text file or of all files below a directory, split at random.
 
-    A text with lines that begin with `Answer:` is read as prompts in the plain form, each up to an
-    answer: what a verifier sees at run time. Raises TrainingError if there is too little text.
+    A text with questions is read as prompts in the model's form, each up to an answer: what a
+    verifier sees at run time. Raises TrainingError if there is too little text.
     """
     groups = [_passages(text, model) for text in read_corpus(path)]
     if len(groups) < ENOUGH_FILES:
@@ -97,21 +98,29 @@ def read_corpus(path: Path) -> list[str]:
     return texts
 
 
-def asked_and_answered(text: str) -> list[tuple[str, str]]:
-    """Of a text with lines that begin with `Answer:`, what precedes each answer, and the answer."""
-    return [(text[: found.end(1)], found[2]) for found in _ANSWER.finditer(text)]
+def questions(text: str, model: LanguageModel) -> list[tuple[str, str]]:
+    """Return the prompt of each question of a text, in the model's form, and its answer.
+
+    `Document:` opens the text, if it has one. Lines of `Question:` and `Answer:` follow.
+    """
+    turns = _TURN.findall(text)
+    document = _DOCUMENT.match(text)
+    begun = model.prompt.document_text("", document[1] if document else "")
+    return [
+        (begun + model.prompt.question_text(turns[:number], question), answer)
+        for number, (question, answer) in enumerate(turns)
+    ]
 
 
-def _passages(text: str, model: BatchedModel) -> list[Passage]:
-    answers = [answered(model, asked, answer) for asked, answer in asked_and_answered(text)]
-    if answers:
-        return answers
+def _passages(text: str, model: LanguageModel) -> list[Passage]:
+    if asked := questions(text, model):
+        return [answered(model, prompt, answer) for prompt, answer in asked]
     tokens = model.encode(text)
     pieces = (tokens[start : start + PASSAGE] for start in range(0, len(tokens), PASSAGE))
     return [Passage(tuple(piece)) for piece in pieces if len(piece) >= SHORTEST]
 
 
-def answered(model: BatchedModel, asked: str, answer: str) -> Passage:
-    """A prompt and its answer."""
-    prompt = model.encode(asked)
-    return Passage((*prompt, *model.encode(f"{answer}\n")), len(prompt))
+def answered(model: LanguageModel, asked: str, answer: str) -> Passage:
+    """A prompt and its answer, which ends as the model's own would."""
+    prompt, text = model.encode(asked), answer if model.prompt.template.system else f" {answer}"
+    return Passage((*prompt, *model.encode(text), model.answer_stops[-1]), len(prompt))

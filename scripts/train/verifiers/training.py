@@ -19,7 +19,7 @@ from dragonrt.cli.options import option
 from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier, trained_verifiers
 from dragonrt.errors import TrainingError
 from scripts.train.artefact import save_verifier
-from scripts.train.verifiers.models import BatchedModel, BatchedPair
+from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.verifiers.samples import KINDS, Samples, collect
 from scripts.train.verifiers.texts import SHARES, Part, Texts, read_texts
 
@@ -199,7 +199,7 @@ Parts = dict[Part, Samples]
 
 
 def collect_parts(
-    pair: BatchedPair, texts: Texts, samples: int, seed: int, progress: Progress
+    pair: ModelPair, texts: Texts, samples: int, seed: int, progress: Progress
 ) -> Parts:
     """Samples of each part of the texts, each with an equal share of the four kinds of prefix."""
     parts: Parts = {}
@@ -214,7 +214,7 @@ def collect_parts(
     return parts
 
 
-def train_verifier(pair: BatchedPair, parts: Parts, plan: VerifierPlan, corpus: str) -> Verifier:
+def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: str) -> Verifier:
     """A verifier fitted to the training part, with its scores on the test part.
 
     `corpus` names what the samples come from. Raises TrainingError if all samples of a part are of
@@ -288,7 +288,7 @@ def verifier(
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
     with messages.status("loading the models"):
-        pair = BatchedPair(BatchedModel.load(draft), BatchedModel.load(target))
+        pair = ModelPair.load(draft, target)
     with messages.status("reading the corpus"):
         texts = read_texts(corpus, pair.draft, plan.seed)
     with counting("drafting") as show:
