@@ -18,6 +18,7 @@ from dragonrt.backends.torch_ import weights
 from dragonrt.backends.torch_.adapter import Adapter
 from dragonrt.backends.torch_.architectures import transformer
 from dragonrt.backends.torch_.backend import Decoder, TorchBackend
+from dragonrt.backends.torch_.gguf.draft import gguf_model
 from dragonrt.backends.torch_.gguf.model import GgufModel
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.int8 import can_quantize
@@ -126,7 +127,7 @@ def _by_transformers(checkpoint: Checkpoint, form: Format) -> TransformersDecode
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
     if device.type != "cpu":
         raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
-    source = GgufModel(path)
+    source = gguf_model(path)
     if dtype == "auto" and source.groups and can_multiply_int4():
         form = weights.int4("int4" if source.groups == 1.0 else "mixed", rounds=False)
     else:
