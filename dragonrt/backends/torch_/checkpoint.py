@@ -86,8 +86,7 @@ def backend_of(checkpoint: Checkpoint) -> TorchBackend:
     """Return the own forward of a checkpoint, or else transformers'. Raises ModelError for none."""
     model, tokenizer = checkpoint.model, TransformersTokenizer(checkpoint.tokenizer)
     source, form = checkpoint.source, checkpoint.form or floats(model.dtype)
-    in_file = source.parameters if isinstance(source, GgufModel) else 0
-    parameters = in_file or int(model.num_parameters())  # before it is packed
+    parameters = int(model.num_parameters())  # before it is packed
     layers = LayerFactory(model, source, form, checkpoint.adapter)
     decoder: Decoder = transformer(model, layers) or _by_transformers(checkpoint, form)
     geometry = decoder.geometry

@@ -27,7 +27,6 @@ _PERMUTED = ("llama", "smollm3")
 """Architectures of whose query and key rows the two halves of a head are interleaved."""
 _RAISED_NORMS = ("gemma2", "gemma3")
 """Architectures whose norms are stored with 1 added."""
-_AT_ONCE = 2**21  # numbers that are dequantised together
 _FACTORS = "rope_freqs.weight"  # by which Llama 3's frequencies are divided
 _MIDDLE = 8  # of the codes of 4 bits
 
@@ -92,10 +91,7 @@ class _Place:
 
 
 class GgufModel(WeightSource):
-    """An open file as a `WeightSource`, with the model whose modules it gives weights to.
-
-    `parameters` is how many numbers its tensors have; `fingerprint` names its content.
-    """
+    """An open file as a `WeightSource`, with the model whose modules it gives weights to."""
 
     def __init__(self, file: GgufFile) -> None:
         """Raises ModelError if the file is damaged, or no model that is known."""
@@ -113,31 +109,27 @@ class GgufModel(WeightSource):
         self.tokenizer = tokenizer_of(file.metadata)
         self.model.generation_config.eos_token_id = list(stop_tokens(file.metadata)) or None
         file.metadata = {}  # its vocabulary takes many megabytes
-        self.parameters = sum(each.rows * each.shape[-1] for each in file.tensors.values())
         self.fingerprint = file.fingerprint()
 
     @property
     def groups(self) -> float:
         """Return the share of linear layers whose weights are groups of 4 bits."""
-        layers = [
-            self._places[id(layer.weight)].tensor.kind in DECODERS
-            for name, layer in self.model.named_modules()
-            if isinstance(layer, (nn.Linear, Conv1D)) and name != "lm_head"
-        ]
-        return sum(layers) / len(layers)
+        tensors = self.file.tensors.values()
+        layers = [each for each in tensors if "blk." in each.name and len(each.shape) > 1]
+        return sum(each.kind in DECODERS for each in layers) / len(layers)
 
     def weight(self, layer: nn.Module) -> Weight:
         """See `WeightSource.weight`: groups where the file has 4 bits, else float32."""
         place = self._places[id(layer.weight)]
         decode = DECODERS.get(place.tensor.kind)
         if decode is None:
-            return place.ordered(self._numbers(place.tensor))
+            return self._numbers(place)
         return decode(place.ordered(torch.from_numpy(self.file.raw(place.tensor))))
 
     def tensor(self, parameter: Tensor) -> Tensor:
         """See `WeightSource.tensor`, in float32."""
         place = self._places[id(parameter)]
-        return place.ordered(self._numbers(place.tensor)).view(place.tensor.shape) - place.added
+        return self._numbers(place).view(place.tensor.shape) - place.added
 
     def ends(self, embedding: Tensor, output: Tensor, form: Format) -> Ends:
         """See `WeightSource.ends`. The embedding takes no memory: its rows are read when wanted."""
@@ -153,20 +145,11 @@ class GgufModel(WeightSource):
 
     def outputs(self, table: GgufTensor, product: Callable[[Tensor], Pointwise]) -> list[Pointwise]:
         """Return what gives the logits, piece by piece, of products with rows of a table."""
-        starts = range(0, table.rows, PIECE)
-        return [product(self._numbers(table, n, min(n + PIECE, table.rows))) for n in starts]
+        parts = (self.file.dense(table, n, n + PIECE) for n in range(0, table.rows, PIECE))
+        return [product(torch.from_numpy(part)) for part in parts]
 
-    def _numbers(self, tensor: GgufTensor, start: int = 0, stop: int | None = None) -> Tensor:
-        """Return rows of a tensor in float32, dequantised a few at a time."""
-        stop = tensor.rows if stop is None else stop
-        found = torch.empty(stop - start, tensor.shape[-1])
-        step = max(1, _AT_ONCE // tensor.shape[-1])
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            found[first - start : last - start] = torch.from_numpy(
-                self.file.dense(tensor, first, last)
-            )
-        return found
+    def _numbers(self, place: _Place) -> Tensor:
+        return place.ordered(torch.from_numpy(self.file.dense(place.tensor)))
 
 
 def _matched(file: GgufFile, model: Any) -> dict[int, _Place]:
