@@ -56,16 +56,16 @@ class DraftingSession:
     async def draft(self, engine: Engine, count: int) -> None:
         """Draft so many tokens."""
         context = ModelSession(engine, self._reader)
-        work = self._work(Span([], [start_hash(0)], 0))
+        span = Span([], [start_hash(0)], 0)
         for _ in range(count):
             done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-            context.start(work, done.set_result)
+            context.start(self._work(span), done.set_result)
             outcome = await done
-            if outcome.error is not None or work.span is None:
-                raise outcome.error or ValueError("there is nothing to read")
+            if outcome.error is not None:
+                raise outcome.error
             self.times_s.append((time.perf_counter(), time.process_time()))
             self.tokens.append(outcome.value)
-            work = self._after(work.span, outcome.value)
+            span = _after(span, outcome.value)
         context.close()
 
     def _work(self, span: Span) -> Work:
@@ -76,11 +76,11 @@ class DraftingSession:
             encode_distribution(self._codec, quantized)
             return self._rule.draft("device", step, quantized.distribution)
 
-        return Work(head, span, following=partial(self._after, span))
+        return Work(head, span, following=lambda token: self._work(_after(span, token)))
 
-    def _after(self, span: Span, token: int) -> Work:
-        hashes = extended(span.hashes, [token])
-        return self._work(Span([*span.tokens, token], hashes, len(span.tokens) + 1))
+
+def _after(span: Span, token: int) -> Span:
+    return Span([*span.tokens, token], extended(span.hashes, [token]), len(span.tokens) + 1)
 
 
 @benchmark(
@@ -125,16 +125,15 @@ def engine(
         readers = _readers(loaded, max(sessions), documents, tokens, seed)
         for count in sessions:
             each = max(FEWEST_TOKENS, tokens // count)
-            asyncio.run(_draft(loaded, readers[:count], 2, together=True))  # warms up
+            draft = partial(_draft, loaded, readers[:count])
+            asyncio.run(draft(2, together=True))  # warms up
             runs: dict[bool, list[Row]] = {True: [], False: []}
             for _, together in product(range(repeats), runs):
-                run = asyncio.run(_draft(loaded, readers[:count], each, together=together))
-                runs[together].append(run)
+                runs[together].append(asyncio.run(draft(each, together=together)))
             shared, single = map(_summed, runs.values())
             rows = loaded.sequence([loaded.document_kv(())] * documents, LONG_PROMPT_TOKENS)
             long = partial(Reader.reading_prompt, rows, [5] * LONG_PROMPT_TOKENS, start_hash(0))
-            running = _draft(loaded, readers[:count], each, together=True, question=long)
-            beside = asyncio.run(running)
+            beside = asyncio.run(draft(each, together=True, question=long))
             usual = np.median([run["gaps_ms"][:, 1] for run in runs[True]])
             delays = np.percentile(beside["gaps_ms"][:, 1], (50, 99, 100)) / usual - 1
             texts = [run["texts"] for run in [*runs[True], *runs[False], beside]]

@@ -94,10 +94,8 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     assert min(row["extend_ms"]["median"], row["generate_ms"]["median"]) > 0
     (row,) = measured(engine, model=draft, dtype=("float32",), sessions=(3,), tokens=24, repeats=1)
     assert row["same_texts"] is True
-    assert row["shared"]["forwards_per_token"] < 0.46  # in one group, after their first forwards
-    assert row["single"]["forwards_per_token"] == 1.0
+    assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
-    assert -1 < row["delay"][0] <= row["delay"][2]
     (row,) = measured(overhead, models=draft, rows=(1,), tokens=6, repeats=1)
     ratio = row["pair_ms"]["median"] / row["alone_ms"]["median"]
     assert row["ratio"] == pytest.approx(ratio, rel=0.01)
