@@ -17,8 +17,8 @@ from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 REMEMBERED_WEIGHINGS = 8
 """Weights kept for prefixes, in case of a rollback."""
 
-LONGEST_RUN = 256
-"""The most tokens without a prediction that one forward shares with others."""
+LONGEST_RUN = 16
+"""The most tokens without a prediction that are read as part of an answer's block."""
 
 SUREST = 1 - 1e-6
 """The largest probability of a refusal: keeps a row's weight above 0."""
@@ -207,7 +207,7 @@ class Reader:
         self._rows.truncate(self._prompt_length + keep)
         self._hashes = hashes
         if self.in_blocks and first - 1 - keep > LONGEST_RUN:
-            # An answer is resumed: without this, each of its tokens would give [rows, vocabulary].
+            # An answer is resumed: its text takes turns, and gives no [rows, vocabulary] per token.
             yield Extension(self._rows, tokens[keep : first - 1], False, preemption)
             keep = first - 1
         after = {} if self._prompt is None else {0: self._prompt}

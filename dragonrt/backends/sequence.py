@@ -1,11 +1,11 @@
 """Rows, one per document, that share their newest tokens (SPEC section 1), and their forwards.
 
 A reading is a generator: it yields Extensions, receives their logits, and returns its result
-(`Reader.reading`, `reading_prompt`). In a Batch each forward advances every reading by a piece.
-Readings join and leave between two forwards. A batch belongs to the model's thread.
+(`Reader.reading`, `reading_prompt`). In a Batch each forward advances every answer, and prompts by
+pieces. Readings join and leave between two forwards. A batch belongs to the model's thread.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,8 +18,10 @@ LARGEST_BLOCK = 1024
 """Rows times tokens of one forward of one sequence: bounds its memory, and the time until a
 preemption is noticed."""
 
-PIECE = 16
-"""Rows times tokens of a forward that take about as long as two forwards of one."""
+PIECE = 12
+"""Rows times tokens of a prompt that take at most as long as two forwards of one row."""
+
+_PER_ROW = 4  # times as much of a prompt for each row of an answer: it costs a third of one
 
 T = TypeVar("T")
 
@@ -99,7 +101,6 @@ class Extension:
 Extended = list[RowLogits] | Preempted | ModelError
 """The result of an Extension; with an exception nothing of its sequence has changed."""
 
-
 Reading = Generator[Extension, list[RowLogits], T]
 """Yields the next extension; ModelError and Preempted are thrown in."""
 
@@ -108,7 +109,7 @@ Done = Callable[[T | BaseException], None]
 
 
 class Batch:
-    """Readings under way. Long ones advance one at a time, a piece in each forward."""
+    """Readings under way. Prompts and long texts take turns, a piece in each forward."""
 
     def __init__(self) -> None:
         self._tasks: list[Task] = []
@@ -123,34 +124,35 @@ class Batch:
             self._tasks.append(task)
 
     def step(self, piece: int = PIECE) -> None:
-        """Run one forward for all readings, then resume them.
+        """Run one forward for all readings, then resume them. Preempted ones leave at once.
 
-        Of the readings with more than `piece` rows times tokens, only the longest waiting one gets
-        `piece`, so that long texts do not delay others. Preempted ones leave at once.
+        Prompts and other long texts, whose logits are wanted at their end only, take turns at
+        `piece` rows times tokens, or more beside many answers: none waits two forwards longer.
         """
-        short: list[Task] = []
-        long: list[Task] = []
-        for task in self._tasks:
-            if task.extension.preemption.requested:
-                task.take(None)
-            else:
-                (short if task.size <= piece else long).append(task)
-        for task in long[:1]:
-            self._tasks.remove(task)
-            self._tasks.append(task)
-        if ready := short + long[:1]:
-            try:
-                advance(ready, piece)
-            except BaseException as error:  # raised in all readings that share the forward
-                for task in ready:
-                    task.resume(error)
-        self._tasks = [task for task in self._tasks if not task.is_done]
+        for task in [each for each in self._tasks if each.extension.preemption.requested]:
+            task.take(None)
+        tasks = [task for task in self._tasks if not task.is_done]
+        feeds = {task: task.feed(LARGEST_BLOCK) for task in tasks if task.extension.every}
+        left = max(piece, _PER_ROW * sum(task.part for task in feeds))
+        for task in tasks:
+            if task not in feeds and left > 0:
+                feeds[task] = task.feed(left)
+                left -= task.part
+        try:
+            if feeds:
+                advance(feeds)
+        except BaseException as error:  # raised in all readings that share the forward
+            for task in feeds:
+                task.resume(error)
+        going_on = (task for task in self._tasks if not task.is_done)
+        self._tasks = sorted(going_on, key=feeds.__contains__)  # next time it is the others' turn
 
 
 class Task:
-    """A reading and, until it is done, its newest extension, which takes one or more forwards."""
+    """A reading and its newest extension, fed in parts; `part`: rows times tokens of the newest."""
 
     extension: Extension
+    part = 0
 
     def __init__(self, reading: Reading[Any], done: Done[Any]) -> None:
         self._reading = reading
@@ -160,16 +162,12 @@ class Task:
         self._fed = 0
         self.resume(None)
 
-    @property
-    def size(self) -> int:
-        """Return the rows times tokens of the extension."""
-        return len(self.extension.tokens) * self.extension.sequence.rows
-
     def feed(self, most: int) -> Feed:
         """Return the part for the next forward: `most` rows times tokens, at least one token."""
         given = self.extension
         self._fed = max(1, most // given.sequence.rows)
         tokens = given.tokens[self._read : self._read + self._fed]
+        self.part = len(tokens) * given.sequence.rows
         length = given.sequence.length + self._read
         return Feed(given.sequence.kv, tokens, length, given.every, given.preemption, given.prompt)
 
@@ -213,11 +211,10 @@ class Task:
             self.extension, self._logits, self._read, self.is_done = extension, [], 0, False
 
 
-def advance(tasks: Tokens[Task], piece: int) -> None:
-    """Run one forward of a model: each reading advances by at most `piece` rows times tokens."""
-    backend = tasks[0].extension.sequence.backend
-    results = backend.forward([task.feed(piece) for task in tasks])
-    for task, logits in zip(tasks, results, strict=True):
+def advance(feeds: Mapping[Task, Feed]) -> None:
+    """Run one forward of a model, in which each reading advances by its feed."""
+    backend = next(iter(feeds)).extension.sequence.backend
+    for task, logits in zip(feeds, backend.forward(list(feeds.values())), strict=True):
         task.take(logits)
 
 

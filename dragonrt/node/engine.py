@@ -2,8 +2,8 @@
 
 Readings of several answers share forwards (`backends.sequence`). Answers join and leave between two
 forwards, and a preemption removes one answer's part. Long questions are read in pieces, so that
-other answers do not wait. Spare readings run when the queue is empty. Postprocessing has its own
-thread, unless only one answer uses the model.
+other answers do not wait. Spare readings run when the queue is empty. Postprocessing runs between
+two forwards, so that answers that shared one forward share the next one, too.
 """
 
 import asyncio
@@ -162,7 +162,7 @@ class Engine(WorkerThread):
 
     @property
     def _piece(self) -> int:
-        """Return the size of a piece of a long text: small if another answer is open."""
+        """Return the least size of a piece of a long text: small if another answer is open."""
         others = self.answers if self._preparing else self.answers - 1
         return PIECE if others > 0 else ALONE
 
@@ -270,8 +270,6 @@ class ModelSession:
         if isinstance(predictions, BaseException):
             result = _failed(forward.work, seconds, predictions)
             self._engine.post(self._finished, forward, result, None)
-        elif self._engine.queued > 1:  # others share the model: read on at once
-            self._engine.heads.submit(lambda: self._conclude(forward, predictions, seconds))
         else:
             self._conclude(forward, predictions, seconds)
         if self._waiting:

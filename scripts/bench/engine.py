@@ -1,24 +1,27 @@
 """What answers gain by sharing forwards: many at once in one engine, against one after another.
 
 Each session has documents of its own and drafts as in mode dragon: a forward, then quantizing and
-sampling. The same sessions also draft one after another in the same engine.
+sampling. The same sessions also draft one after another in the same engine, and all together while
+it reads a long question.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from statistics import quantiles
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 
+from dragonrt import bundled
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.torch_.process import keep_freed_memory, usual_threads
+from dragonrt.backends.sequence import Reading
+from dragonrt.backends.torch_.process import loading
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -26,6 +29,8 @@ from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.engine import Engine, ModelSession
+from dragonrt.node.process import load_model
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -35,8 +40,7 @@ from scripts.bench.random_models import SIZES, random_model
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import engine as engine_of
 
-MODELS = ("dragon-small", "random-0.1b", "random-0.5b")
-DOCUMENT_TOKENS, PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 4
+DOCUMENT_TOKENS, PROMPT_TOKENS, LONG_PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 400, 4
 
 
 class DraftingSession:
@@ -44,29 +48,24 @@ class DraftingSession:
 
     def __init__(self, reader: Reader, vocabulary: int, seed: int) -> None:
         self.tokens: list[int] = []
-        self.times_s: list[float] = []
+        self.times_s: list[tuple[float, float]] = []  # of the clock, and of the process's CPU
         self._reader = reader
         self._codec = codec(DragonSettings().codec, vocabulary)
         self._rule = Coupled(Noise(seed), Sampler(0.8))
 
     async def draft(self, engine: Engine, count: int) -> None:
         """Draft so many tokens."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         context = ModelSession(engine, self._reader)
-
-        def take(outcome: ForwardResult) -> None:
-            self.times_s.append(time.perf_counter())
+        span = Span([], [start_hash(0)], 0)
+        for _ in range(count):
+            done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+            context.start(self._work(span), done.set_result)
+            outcome = await done
             if outcome.error is not None:
-                done.set_exception(outcome.error)
-                return
+                raise outcome.error
+            self.times_s.append((time.perf_counter(), time.process_time()))
             self.tokens.append(outcome.value)
-            if len(self.tokens) == count:
-                done.set_result(None)
-            elif outcome.work.span is not None:
-                context.start(self._after(outcome.work.span, outcome.value), take)
-
-        context.start(self._work(Span([], [start_hash(0)], 0)), take)
-        await done
+            span = _after(span, outcome.value)
         context.close()
 
     def _work(self, span: Span) -> Work:
@@ -77,11 +76,11 @@ class DraftingSession:
             encode_distribution(self._codec, quantized)
             return self._rule.draft("device", step, quantized.distribution)
 
-        return Work(head, span, following=partial(self._after, span))
+        return Work(head, span, following=lambda token: self._work(_after(span, token)))
 
-    def _after(self, span: Span, token: int) -> Work:
-        hashes = extended(span.hashes, [token])
-        return self._work(Span([*span.tokens, token], hashes, len(span.tokens) + 1))
+
+def _after(span: Span, token: int) -> Span:
+    return Span([*span.tokens, token], extended(span.hashes, [token]), len(span.tokens) + 1)
 
 
 @benchmark(
@@ -94,46 +93,50 @@ class DraftingSession:
         "ratio": "{ratio:.2f}",
         "p50/p95": "{shared[p50_ms]:.0f}/{shared[p95_ms]:.0f}",
         "CPU": "{shared[cpu_ms][median]:.1f}/{single[cpu_ms][median]:.1f}",
+        "ratio ": "{cpu_ratio:.2f}",
+        "delay": "{delay[0]:.1f}/{delay[1]:.1f}/{delay[2]:.1f}",
     },
     note="n sessions at once. tok/s: tokens per second of all of them together, sharing forwards; "
     "single: one session after another. p50, p95: milliseconds between two tokens of a session "
     "that shares. CPU: milliseconds of the whole process per token, shared and single. Medians of "
-    "interleaved repeats.",
+    "interleaved repeats. delay: p50, p99 and maximum of how much longer a token takes while "
+    f"{LONG_PROMPT_TOKENS} tokens are read, in usual gaps, by CPU time.",
 )
 def engine(
     *,
     model: Annotated[
         tuple[str, ...],
-        option("Bundled name, directory, hub id, or random-0.1b, -0.5b, -0.6b; may be repeated."),
-    ] = MODELS,
-    dtype: tuple[Precision, ...] = ("float32", "bfloat16"),
+        option("Name, file, directory, hub id, or random-0.1b, -0.5b, -0.6b; may be repeated."),
+    ] = (bundled.DEFAULT_MODEL,),
+    dtype: tuple[Precision, ...] = ("auto",),
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     documents: int = 2,
     tokens: Annotated[int, option("Of all sessions together.", default="128", low=1)] = 128,
     repeats: int = 3,
-    threads: int | None = None,
     seed: int = 1,
 ) -> Iterator[Row]:
     """Yield every model in every type, with each number of sessions."""
-    torch.set_num_threads(threads or usual_threads())
-    keep_freed_memory()
     for name, numbers in product(model, dtype):
-        kind = getattr(torch, numbers)
         if name in SIZES:
-            loaded = random_model(name, kind, seed)
+            with loading(None):
+                loaded = random_model(name, numbers, seed)
         else:
-            loaded = LanguageModel.load(name, "cpu", numbers, torch.get_num_threads())
+            loaded = load_model(SideSettings("device", name, "cpu", numbers))
         readers = _readers(loaded, max(sessions), documents, tokens, seed)
         for count in sessions:
             each = max(FEWEST_TOKENS, tokens // count)
-            asyncio.run(_draft(loaded, readers[:count], 2, together=True))  # warms up
+            draft = partial(_draft, loaded, readers[:count])
+            asyncio.run(draft(2, together=True))  # warms up
             runs: dict[bool, list[Row]] = {True: [], False: []}
             for _, together in product(range(repeats), runs):
-                run = asyncio.run(_draft(loaded, readers[:count], each, together=together))
-                runs[together].append(run)
+                runs[together].append(asyncio.run(draft(each, together=together)))
             shared, single = map(_summed, runs.values())
-            rates = [way["tokens_per_s"]["median"] for way in (shared, single)]
-            texts = [run["texts"] for some in runs.values() for run in some]
+            rows = loaded.sequence([loaded.document_kv(())] * documents, LONG_PROMPT_TOKENS)
+            long = partial(Reader.reading_prompt, rows, [5] * LONG_PROMPT_TOKENS, start_hash(0))
+            beside = asyncio.run(draft(each, together=True, question=long))
+            usual = np.median([run["gaps_ms"][:, 1] for run in runs[True]])
+            delays = np.percentile(beside["gaps_ms"][:, 1], (50, 99, 100)) / usual - 1
+            texts = [run["texts"] for run in [*runs[True], *runs[False], beside]]
             yield {
                 "model": name,
                 "dtype": numbers,
@@ -141,7 +144,9 @@ def engine(
                 "threads": torch.get_num_threads(),
                 "shared": shared,
                 "single": single,
-                "ratio": rates[0] / rates[1],
+                "ratio": shared["tokens_per_s"]["median"] / single["tokens_per_s"]["median"],
+                "cpu_ratio": single["cpu_ms"]["median"] / shared["cpu_ms"]["median"],
+                "delay": delays.tolist(),
                 "same_texts": all(text == texts[0] for text in texts),
             }
 
@@ -163,22 +168,35 @@ def _readers(
 
 
 async def _draft(
-    model: LanguageModel, readers: Sequence[Reader], tokens: int, *, together: bool
+    model: LanguageModel,
+    readers: Sequence[Reader],
+    tokens: int,
+    *,
+    together: bool,
+    question: Callable[[], Reading[Reader]] | None = None,
 ) -> Row:
+    """Draft, all `together` or one after another; perhaps while a long question is read."""
     sessions = [DraftingSession(each, model.vocabulary, n) for n, each in enumerate(readers)]
+    until_s = math.inf
     async with engine_of() as running:
         start_s, cpu_s = time.perf_counter(), time.process_time()
         if together:
-            await asyncio.gather(*(session.draft(running, tokens) for session in sessions))
+            drafts = [asyncio.create_task(session.draft(running, tokens)) for session in sessions]
+            if question is not None:
+                await asyncio.sleep(0)  # the sessions are open
+                await running.read(question)
+                until_s = time.perf_counter()
+            await asyncio.gather(*drafts)
         else:
             for session in sessions:
                 await session.draft(running, tokens)
         seconds, cpu_s = time.perf_counter() - start_s, time.process_time() - cpu_s
         forwards = sum(running.batches.values())
     total = len(sessions) * tokens
+    times_ms = [1000 * np.array([t for t in each.times_s if t[0] < until_s]) for each in sessions]
     return {
         "tokens_per_s": total / seconds,
-        "gaps_ms": [1000 * float(gap) for each in sessions for gap in np.diff(each.times_s)],
+        "gaps_ms": np.concatenate([np.diff(times, axis=0) for times in times_ms if len(times)]),
         "cpu_ms": 1000 * cpu_s / total,
         "forwards": forwards / total,
         "texts": [session.tokens for session in sessions],
@@ -186,11 +204,11 @@ async def _draft(
 
 
 def _summed(runs: Sequence[Row]) -> dict[str, Any]:
-    cuts = quantiles([gap for run in runs for gap in run["gaps_ms"]], n=20)
+    middle, late = np.percentile([run["gaps_ms"][:, 0] for run in runs], (50, 95))
     return {
         "tokens_per_s": series([run["tokens_per_s"] for run in runs]),
         "forwards_per_token": float(np.median([run["forwards"] for run in runs])),
-        "p50_ms": cuts[9],
-        "p95_ms": cuts[18],
+        "p50_ms": float(middle),
+        "p95_ms": float(late),
         "cpu_ms": series([run["cpu_ms"] for run in runs]),
     }

@@ -12,7 +12,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.kv_pool import KvPool
@@ -27,6 +26,7 @@ from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Precision
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
@@ -38,6 +38,7 @@ from scripts.papers.model_sides import engine
 from scripts.papers.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
+TYPES: tuple[Precision, ...] = ("float32", "bfloat16", "int4")
 
 
 @benchmark(
@@ -53,8 +54,8 @@ DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
 )
 def load(*, answers: int = 16, tokens: int = 16, lots: int = 7, seed: int = 1) -> Iterator[Row]:
     """Yield how many texts are equal, for every architecture, type and number of documents."""
-    for architecture, dtype in product(ARCHITECTURES, ("float32", "bfloat16")):
-        models = small_pair(architecture, getattr(torch, dtype), seed)
+    for architecture, dtype in product(ARCHITECTURES, TYPES):
+        models = small_pair(architecture, dtype, seed)
         for documents in (0, 1, 2):
             equal = asyncio.run(texts_under_load(models, documents, answers, tokens, lots, seed))
             yield {

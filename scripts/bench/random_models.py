@@ -16,6 +16,8 @@ from transformers import (
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
+from dragonrt.backends.torch_.weights import floats, int4
+from dragonrt.side import Precision
 
 SHARPNESS = 5.0
 """The deviation of the logits, so that a few tokens have most of the probability, as in texts."""
@@ -41,26 +43,18 @@ ARCHITECTURES = {"llama": LlamaConfig, "qwen3": Qwen3Config, "gemma2": Gemma2Con
 """What is read and rotated alike; with norms of heads; with windows, caps and scales as well."""
 
 
-def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
-    """Return a transformers model of one of the SIZES."""
+def random_model(name: str, dtype: Precision, seed: int = 1) -> LanguageModel:
+    """Return a model of one of the SIZES, for token ids alone; auto is float32."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]  # it has no types
-        SIZES[name], dtype=dtype
-    )
-    size = SIZES[name].hidden_size
-    model.lm_head.weight.data.normal_(std=SHARPNESS / size**0.5)
+    config = SIZES[name]
+    model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # no types
+    model.lm_head.weight.data.normal_(std=SHARPNESS / config.hidden_size**0.5)
     # with one sign a token's own row would be its likeliest successor, at any deviation
-    model.model.norm.weight.data.copy_(2.0 * torch.randint(2, (size,)) - 1.0)
-    return model.eval().requires_grad_(False)
+    model.model.norm.weight.data.copy_(2.0 * torch.randint(2, (config.hidden_size,)) - 1.0)
+    return _loaded(name, model, dtype)
 
 
-def random_model(name: str, dtype: torch.dtype, seed: int = 1) -> LanguageModel:
-    """Return the same with a tokenizer that is not its own: for token ids alone."""
-    weights = random_weights(name, dtype, seed)
-    return LanguageModel(name, backend_of(Checkpoint(weights, _tokenizer(), name)))
-
-
-def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[LanguageModel]:
+def small_pair(architecture: str, dtype: Precision, seed: int) -> list[LanguageModel]:
     """Return two small models of one of the ARCHITECTURES that agree now and then."""
     torch.manual_seed(seed)
     config = _config(
@@ -80,12 +74,14 @@ def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[Languag
         model = copy.deepcopy(first)
         for parameter in model.parameters():
             parameter.data += 0.02 * number * torch.randn_like(parameter)
-        weights = model.to(dtype).eval().requires_grad_(False)
-        found.append(
-            LanguageModel(f"small {number}", backend_of(Checkpoint(weights, _tokenizer(), "small")))
-        )
+        found.append(_loaded(f"small {number}", model, dtype))
     return found
 
 
-def _tokenizer() -> Any:
-    return load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
+def _loaded(name: str, model: Any, dtype: Precision) -> LanguageModel:
+    """Return a model in numbers of that type, with a tokenizer that is not its own."""
+    numbers = getattr(torch, "float32" if dtype in ("auto", "int4") else dtype)
+    form = int4() if dtype == "int4" else floats(numbers)
+    weights = model.to(form.floats).eval().requires_grad_(False)
+    tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
+    return LanguageModel(name, backend_of(Checkpoint(weights, tokenizer, name, form)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragonrt.backends import sequence as batches
-from dragonrt.backends.backend import Preempted, Preemption
+from dragonrt.backends.backend import Feed, Preempted, Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.backends.sequence import (
@@ -24,7 +24,7 @@ START = 5
 DOCUMENTS = ("The printer beeps twice.", "Spare ink is in the left drawer.", "")
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=["float32", "bfloat16", "int4"])
 def model(request: pytest.FixtureRequest) -> LanguageModel:
     loaded = LanguageModel.load("dragon-small", "cpu", request.param)
     if not loaded.exact_blocks:
@@ -87,9 +87,9 @@ def test_a_long_text_advances_by_pieces_and_long_ones_take_turns(
 ) -> None:
     forwards: list[list[int]] = []
 
-    def counted(tasks: list[Task], piece: int) -> None:
-        forwards.append([min(task.size, piece) for task in tasks])
-        advance(tasks, piece)
+    def counted(feeds: dict[Task, Feed]) -> None:
+        forwards.append([task.part for task in feeds])
+        advance(feeds)
 
     monkeypatch.setattr(batches, "advance", counted)
     shared = Batch()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dragonrt.backends import reader, sequence
-from dragonrt.backends.backend import Preempted, Preemption
+from dragonrt.backends.backend import Feed, Preempted, Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
 from dragonrt.backends.sequence import Task, advance
@@ -43,9 +43,9 @@ def fed_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens each forward is given, from now on."""
     fed: list[int] = []
 
-    def counted(tasks: list[Task], piece: int) -> None:
-        fed.extend(len(task.extension.tokens) for task in tasks)
-        advance(tasks, piece)
+    def counted(feeds: dict[Task, Feed]) -> None:
+        fed.extend(len(feed.tokens) for feed in feeds.values())
+        advance(feeds)
 
     monkeypatch.setattr(sequence, "advance", counted)
     return fed

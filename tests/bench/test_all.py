@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-import torch
 
 from dragonrt.errors import DragonError
+from dragonrt.side import Precision
 from retrieval import Search
 from scripts.bench import kill
 from scripts.bench.__main__ import BENCHES
@@ -92,11 +92,9 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     (row,) = measured(decode, model=draft, rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1)
     assert row["same_tokens"] == 5
     assert min(row["extend_ms"]["median"], row["generate_ms"]["median"]) > 0
-    (row,) = measured(
-        engine, model=draft, dtype=("float32",), sessions=(3,), tokens=12, repeats=1, threads=1
-    )
+    (row,) = measured(engine, model=draft, dtype=("float32",), sessions=(3,), tokens=24, repeats=1)
     assert row["same_texts"] is True
-    assert row["shared"]["forwards_per_token"] < 0.9 < row["single"]["forwards_per_token"]
+    assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
     (row,) = measured(overhead, models=draft, rows=(1,), tokens=6, repeats=1)
     ratio = row["pair_ms"]["median"] / row["alone_ms"]["median"]
@@ -104,8 +102,9 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
 
 
 @pytest.mark.slow
-async def test_sixteen_texts_at_once_are_those_of_their_runs_alone() -> None:
-    models = small_pair("qwen3", torch.float32, 3)
+@pytest.mark.parametrize("dtype", ["float32", "int4"])
+async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(dtype: Precision) -> None:
+    models = small_pair("qwen3", dtype, 3)
     equal = await texts_under_load(models, 2, 16, 4, 1, 5)
     assert equal == [True] * 16
 

@@ -15,6 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.backends import sequence as batches
+from dragonrt.backends.backend import Feed
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
@@ -59,9 +60,9 @@ class Forwards:
 
     parts: list[list[int]] = field(default_factory=list)
 
-    def advance(self, tasks: Sequence[Task], piece: int) -> None:
-        self.parts.append([min(task.size, piece) for task in tasks])
-        advance(tasks, piece)
+    def advance(self, feeds: dict[Task, Feed]) -> None:
+        self.parts.append([task.part for task in feeds])
+        advance(feeds)
 
 
 @pytest.fixture
@@ -154,11 +155,11 @@ async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards
         for context in (*answers, await question):
             context.close()
     *tokens, of_the_question = sorted(engine.within)
-    assert of_the_question == -(-2 * length // PIECE)
+    assert -(-2 * length // (4 * 8)) <= of_the_question <= -(-2 * length // PIECE)
     assert len(tokens) > 10
     assert max(tokens) == 1
     assert max(engine.before) <= 1
-    assert max(map(max, forwards.parts)) <= PIECE
+    assert all(max(each) <= max(PIECE, 4 * (sum(each) - max(each))) for each in forwards.parts)
     assert all(queued <= 2 * answers + preparing for queued, answers, preparing in waiting)
 
 
@@ -167,7 +168,7 @@ async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
 ) -> None:
     async with running(forwards) as engine:
         first = await prepared(engine, model, [9] * 300)
-        assert list(map(max, forwards.parts)) == [ALONE, ALONE, ALONE]
+        assert list(map(max, forwards.parts)) == [ALONE, ALONE, 600 - 2 * ALONE]
         forwards.parts.clear()
         second = await prepared(engine, model, [9] * 30)  # the first may want a token any time
         assert max(map(max, forwards.parts)) == PIECE
@@ -188,10 +189,10 @@ async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
     """A question stops it within its forward, and it has none as long as the answer is open."""
     began, go_on = threading.Event(), threading.Event()
 
-    def held(tasks: Sequence[Task], piece: int) -> None:
+    def held(feeds: dict[Task, Feed]) -> None:
         began.set()
         assert go_on.wait(60)
-        forwards.advance(tasks, piece)
+        forwards.advance(feeds)
 
     monkeypatch.setattr(batches, "advance", held)
     tokens = [9] * 300
@@ -214,7 +215,7 @@ async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
         forwards.parts.clear()
         context.close()
         made = await idle
-        assert forwards.parts == [[ALONE], [ALONE]], "in two pieces, from the beginning"
+        assert forwards.parts == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
         with engine.wanted():
             ended = asyncio.ensure_future(engine.read_idle(reading))
             await settled(engine)
