@@ -230,8 +230,9 @@ class SpeculativeSettings(Settings):
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
     block_tokens: int | None = own(
         None,
-        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping.",
-        low=1,
+        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping; 0: the cloud "
+        "decodes alone.",
+        low=0,
         high=256,
     )
     budget: int | None = own(None, "Most bits of a block.", low=1)
@@ -272,6 +273,8 @@ class SpeculativeSettings(Settings):
             raise DragonError(
                 "--controller chooses the tokens of a block: leave out --block-tokens"
             )
+        if self.block_tokens == 0 and not self.decodes:
+            raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out rule and codec")
         if self.verifier is not None and self.stopping != "specdec++":
             raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
 
@@ -282,9 +285,9 @@ class SpeculativeSettings(Settings):
         Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at
         100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
         """
-        if self.stopping is not None:
-            return self.block_tokens or 16
-        return self.block_tokens or (4 if self.pipelined else 8)
+        if self.block_tokens is not None:
+            return self.block_tokens
+        return 16 if self.stopping is not None else 4 if self.pipelined else 8
 
     @property
     def outstanding(self) -> int:

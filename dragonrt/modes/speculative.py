@@ -77,7 +77,7 @@ class SpeculativeDrafting(Drafting):
 
     @property
     def ready(self) -> bool:
-        if len(self.sent) >= self._settings.outstanding:
+        if len(self.sent) >= self._settings.outstanding or self._settings.length == 0:
             return False
         return self._block is not None or self.finish_at(len(self.prefix)) is None
 

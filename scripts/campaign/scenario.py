@@ -371,7 +371,7 @@ def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Sett
     rule, code = chance.choice(VERIFICATIONS)
     # Where the rule is coupled, where blocks end does not matter.
     controlled = rule == "coupled" and chance.random() < 0.2
-    return SpeculativeSettings(
+    made = SpeculativeSettings(
         rule=rule,
         codec=code,
         block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
@@ -384,6 +384,8 @@ def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Sett
         on_loss=on_loss,
         cloud_decodes=chance.random() < 0.7,
     )
+    silent = made.decodes and not controlled and chance.random() < 0.1
+    return replace(made, block_tokens=0) if silent else made
 
 
 def _federated(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:

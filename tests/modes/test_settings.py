@@ -34,7 +34,7 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (DragonSettings, {"disclose": REDACTED, "rule": "algorithm1"}),
         (DragonSettings, {"withhold": 0.5}),
         (DragonSettings, {"cadence": "11s"}),
-        (SpeculativeSettings, {"block_tokens": 0}),
+        (SpeculativeSettings, {"block_tokens": 0, "cloud_decodes": False}),
         (SpeculativeSettings, {"block_tokens": 257}),
         (SpeculativeSettings, {"budget": 0}),
         (SpeculativeSettings, {"rule": "rejection"}),
