@@ -21,7 +21,7 @@ from dragonrt.backends.reader import RowWeights
 from dragonrt.backends.sequence import LARGEST_BLOCK, Batch, Extended, Extension, Sequence, once
 from dragonrt.errors import ModelError
 
-TOLERANCE = 2e-2
+TOLERANCE, LEAST = 2e-2, -1e3
 LENGTHS = (37, 0, 5, 61)
 """Tokens of the documents."""
 
@@ -76,10 +76,10 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return the log-probabilities and the hidden state: [tokens, rows, vocabulary + hidden]."""
-    vocabulary = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
-    every = np.arange(vocabulary)
-    return np.stack([np.concatenate((each.at(every), each.hidden()), axis=1) for each in found])
+    """Return log-probabilities, all finite, and hidden state: [tokens, rows, both sizes]."""
+    every = np.arange(found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size)
+    log_p = [np.maximum(each.at(every), LEAST) for each in found]
+    return np.stack([np.append(p, rows.hidden(), 1) for p, rows in zip(log_p, found, strict=True)])
 
 
 def extend_together(extensions: Tokens[Extension]) -> list[Extended]:

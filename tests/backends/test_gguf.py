@@ -81,6 +81,7 @@ class File:
     instead: dict[str, int] = field(default_factory=dict)
     tensors: dict[str, tuple[np.ndarray, Kind]] = field(default_factory=dict)
     pre: str = "smollm"
+    extra: dict[str, Any] | None = None  # instead of a tokenizer
 
     def __post_init__(self) -> None:
         for index, (name, parameter) in enumerate(self.model.named_parameters()):
@@ -138,7 +139,20 @@ class File:
             (writer.add_string if isinstance(value, str) else add)(
                 f"{self.architecture}.{key}", value
             )
-        vocabulary = vocabulary_of(config.vocab_size)
+        for key, value in (self.extra or {}).items():
+            writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
+        if self.extra is None:
+            self._write_tokenizer(writer)
+        for name, (raw, kind) in self.tensors.items():
+            writer.add_tensor(name, raw, raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+    def _write_tokenizer(self, writer: gguf.GGUFWriter) -> None:
+        vocabulary = vocabulary_of(self.model.config.vocab_size)
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(self.pre)
         writer.add_token_list(vocabulary)
@@ -150,13 +164,6 @@ class File:
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(0)
         writer.add_chat_template(TEMPLATE)
-        for name, (raw, kind) in self.tensors.items():
-            writer.add_tensor(name, raw, raw_dtype=kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        return path
 
 
 SIZES: dict[str, Any] = {

@@ -97,7 +97,8 @@ def test_a_cloud_on_a_named_link_and_a_device_with_a_named_controller(dragonrt: 
                 if (found := re.search(r"listens on .*:(\d+)$", line))
             )
             ways = ("--mode", "speculative", "--controller", "default", "--codec", "qs:100")
-            device = dragonrt("device", "--port", port, *ways, "--ask", "Who leads the choir?")
+            asked = ("--model", "dragon-draft", "--ask", "Who leads the choir?")
+            device = dragonrt("device", "--port", port, *ways, *asked)
             assert "tokens" in output(device)
         finally:
             cloud.terminate()

@@ -18,6 +18,7 @@ from dragonrt.backends.torch_ import weights
 from dragonrt.backends.torch_.adapter import Adapter
 from dragonrt.backends.torch_.architectures import transformer
 from dragonrt.backends.torch_.backend import Decoder, TorchBackend
+from dragonrt.backends.torch_.gguf.draft import gguf_model
 from dragonrt.backends.torch_.gguf.model import GgufModel
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.int8 import can_quantize
@@ -85,8 +86,7 @@ def backend_of(checkpoint: Checkpoint) -> TorchBackend:
     """Return the own forward of a checkpoint, or else transformers'. Raises ModelError for none."""
     model, tokenizer = checkpoint.model, TransformersTokenizer(checkpoint.tokenizer)
     source, form = checkpoint.source, checkpoint.form or floats(model.dtype)
-    in_file = source.parameters if isinstance(source, GgufModel) else 0
-    parameters = in_file or int(model.num_parameters())  # before it is packed
+    parameters = int(model.num_parameters())  # before it is packed
     layers = LayerFactory(model, source, form, checkpoint.adapter)
     decoder: Decoder = transformer(model, layers) or _by_transformers(checkpoint, form)
     geometry = decoder.geometry
@@ -126,7 +126,7 @@ def _by_transformers(checkpoint: Checkpoint, form: Format) -> TransformersDecode
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
     if device.type != "cpu":
         raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
-    source = GgufModel(path)
+    source = gguf_model(path)
     if dtype == "auto" and source.groups and can_multiply_int4():
         form = weights.int4("int4" if source.groups == 1.0 else "mixed", rounds=False)
     else:

@@ -30,6 +30,7 @@ _VERSIONS = (2, 3)
 _MOST_DIMENSIONS = 4
 _DEFAULT_ALIGNMENT = 32
 _LARGEST_ALIGNMENT = 2**20
+_AT_ONCE = 2**21  # numbers that are dequantised together
 _NAMES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 TYPES = frozenset(GGMLQuantizationType[name] for name in ("F32", "F16", "BF16", *_NAMES))
 """The tensor types that are read."""
@@ -94,8 +95,14 @@ class GgufFile:
         return np.frombuffer(found, np.uint8).reshape(rows, -1)
 
     def dense(self, tensor: GgufTensor, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Return the numbers of a tensor's rows: float32 [rows, row length]."""
-        return np.asarray(dequantize(self.raw(tensor, start, stop), tensor.kind), np.float32)
+        """Return a tensor's rows as far as it has them: float32 [rows, row length]."""
+        stop = min(tensor.rows, stop or tensor.rows)
+        found = np.empty((stop - start, tensor.shape[-1]), np.float32)
+        step = max(1, _AT_ONCE // tensor.shape[-1])
+        for first in range(start, stop, step):
+            raw = self.raw(tensor, first, min(first + step, stop))
+            found[first - start : first - start + step] = dequantize(raw, tensor.kind)
+        return found
 
     def rows(self, tensor: GgufTensor, numbers: Sequence[int]) -> NDArray[Any]:
         """Return the numbers of some rows: float32 [len(numbers), row length]."""

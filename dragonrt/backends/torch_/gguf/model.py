@@ -7,7 +7,6 @@ some weights, which is undone.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from dragonrt.backends.torch_.gguf.config import configuration
 from dragonrt.backends.torch_.gguf.file import GgufFile, GgufTensor
 from dragonrt.backends.torch_.gguf.tokenizer import stop_tokens, tokenizer_of
 from dragonrt.backends.torch_.int4 import Groups
-from dragonrt.backends.torch_.linear import Linear
+from dragonrt.backends.torch_.linear import Linear, Pointwise
 from dragonrt.backends.torch_.weights import PIECE, Ends, Format, Weight, WeightSource
 from dragonrt.errors import ModelError
 
@@ -28,7 +27,6 @@ _PERMUTED = ("llama", "smollm3")
 """Architectures of whose query and key rows the two halves of a head are interleaved."""
 _RAISED_NORMS = ("gemma2", "gemma3")
 """Architectures whose norms are stored with 1 added."""
-_AT_ONCE = 2**21  # numbers that are dequantised together
 _FACTORS = "rope_freqs.weight"  # by which Llama 3's frequencies are divided
 _MIDDLE = 8  # of the codes of 4 bits
 
@@ -87,16 +85,17 @@ class _Place:
     order: Tensor | None
     added: float
 
+    def ordered(self, rows: Tensor) -> Tensor:
+        """Return the parameter's rows of the stored ones."""
+        return rows if self.order is None else rows[self.order]
+
 
 class GgufModel(WeightSource):
-    """An open file as a `WeightSource`, with the model whose modules it gives weights to.
+    """An open file as a `WeightSource`, with the model whose modules it gives weights to."""
 
-    `parameters` is how many numbers its tensors have; `fingerprint` names its content.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: GgufFile) -> None:
         """Raises ModelError if the file is damaged, or no model that is known."""
-        self._file = file = GgufFile(path)
+        self.file, path = file, file.path
         config = configuration(file)
         build: Any = AutoModelForCausalLM
         try:
@@ -110,18 +109,14 @@ class GgufModel(WeightSource):
         self.tokenizer = tokenizer_of(file.metadata)
         self.model.generation_config.eos_token_id = list(stop_tokens(file.metadata)) or None
         file.metadata = {}  # its vocabulary takes many megabytes
-        self.parameters = sum(each.rows * each.shape[-1] for each in file.tensors.values())
         self.fingerprint = file.fingerprint()
 
     @property
     def groups(self) -> float:
         """Return the share of linear layers whose weights are groups of 4 bits."""
-        layers = [
-            self._places[id(layer.weight)].tensor.kind in DECODERS
-            for name, layer in self.model.named_modules()
-            if isinstance(layer, (nn.Linear, Conv1D)) and name != "lm_head"
-        ]
-        return sum(layers) / len(layers)
+        tensors = self.file.tensors.values()
+        layers = [each for each in tensors if "blk." in each.name and len(each.shape) > 1]
+        return sum(each.kind in DECODERS for each in layers) / len(layers)
 
     def weight(self, layer: nn.Module) -> Weight:
         """See `WeightSource.weight`: groups where the file has 4 bits, else float32."""
@@ -129,8 +124,7 @@ class GgufModel(WeightSource):
         decode = DECODERS.get(place.tensor.kind)
         if decode is None:
             return self._numbers(place)
-        raw = torch.from_numpy(self._file.raw(place.tensor))
-        return decode(raw if place.order is None else raw[place.order])
+        return decode(place.ordered(torch.from_numpy(self.file.raw(place.tensor))))
 
     def tensor(self, parameter: Tensor) -> Tensor:
         """See `WeightSource.tensor`, in float32."""
@@ -139,30 +133,23 @@ class GgufModel(WeightSource):
 
     def ends(self, embedding: Tensor, output: Tensor, form: Format) -> Ends:
         """See `WeightSource.ends`. The embedding takes no memory: its rows are read when wanted."""
-        place, table = self._places[id(output)], self._places[id(embedding)].tensor
-        size, pieces = place.tensor.shape[0], []
-        for start in range(0, size, PIECE):
-            rows = self._numbers(place, start, min(start + PIECE, size))
-            pieces.append(
-                form.output(rows.to(form.floats) if form.output is Linear else rows, None)
-            )
+        table = self._places[id(embedding)].tensor
 
         def embed(tokens: Tensor) -> Tensor:
-            return torch.from_numpy(self._file.rows(table, tokens.tolist())).to(form.dtype)
+            return torch.from_numpy(self.file.rows(table, tokens.tolist())).to(form.dtype)
 
-        return embed, pieces
+        def product(rows: Tensor) -> Pointwise:
+            return form.output(rows.to(form.floats) if form.output is Linear else rows, None)
 
-    def _numbers(self, place: _Place, start: int = 0, stop: int | None = None) -> Tensor:
-        """Return rows of a tensor in float32, dequantised a few at a time."""
-        tensor, stop = place.tensor, place.tensor.rows if stop is None else stop
-        found = torch.empty(stop - start, tensor.shape[-1])
-        step = max(1, _AT_ONCE // tensor.shape[-1])
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            found[first - start : last - start] = torch.from_numpy(
-                self._file.dense(tensor, first, last)
-            )
-        return found if place.order is None else found[place.order]
+        return embed, self.outputs(self._places[id(output)].tensor, product)
+
+    def outputs(self, table: GgufTensor, product: Callable[[Tensor], Pointwise]) -> list[Pointwise]:
+        """Return what gives the logits, piece by piece, of products with rows of a table."""
+        parts = (self.file.dense(table, n, n + PIECE) for n in range(0, table.rows, PIECE))
+        return [product(torch.from_numpy(part)) for part in parts]
+
+    def _numbers(self, place: _Place) -> Tensor:
+        return place.ordered(torch.from_numpy(self.file.dense(place.tensor)))
 
 
 def _matched(file: GgufFile, model: Any) -> dict[int, _Place]:
