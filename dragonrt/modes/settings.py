@@ -32,6 +32,8 @@ coupled noise, or where the device may not ask for entries."""
 
 Stopping = Literal["adaedl", "specdec++"]
 """What ends blocks of mode speculative early: the rules of `sampling.stopping`."""
+DraftSource = Literal["model", "lookup", "auto"]
+"""Where blocks of mode speculative come from: `auto` chooses for each block."""
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
@@ -228,6 +230,11 @@ class SpeculativeSettings(Settings):
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    draft: DraftSource = own(
+        "model",
+        "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
+        "model computes), auto (what promises more, for each block).",
+    )
     block_tokens: int | None = own(
         None,
         "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping; 0: the cloud "
@@ -274,7 +281,11 @@ class SpeculativeSettings(Settings):
                 "--controller chooses the tokens of a block: leave out --block-tokens"
             )
         if self.block_tokens == 0 and not self.decodes:
-            raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out rule and codec")
+            raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
+        if self.draft != "model" and (self.controller or self.stopping):
+            raise DragonError(
+                "--controller and --stopping read what the model drafts: use --draft model"
+            )
         if self.verifier is not None and self.stopping != "specdec++":
             raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
 

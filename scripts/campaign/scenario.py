@@ -11,6 +11,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, Resources
 from dragonrt.modes.settings import (
+    DraftSource,
     DragonSettings,
     FederatedSettings,
     Settings,
@@ -136,7 +137,9 @@ class Scenario:
         slow |= any(each.settings.cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
-        return replace(plain, requests=requests, documents=chance.random() < 0.8)
+        documents = chance.random() < 0.8
+        drafts = tuple(_looking_up(chance, each) for each in requests)
+        return replace(plain, requests=drafts, documents=documents)
 
     @classmethod
     def draw_plain(cls, seed: int, mode: str | None = None) -> "Scenario":
@@ -331,6 +334,15 @@ def _widened(chance: random.Random, request: Request, vocabulary: int) -> Reques
     stop = chance.choice((0.02, 0.15))
     script = replace(request.script, vocabulary=vocabulary, stop=stop)
     return replace(request, question=question, script=script)
+
+
+def _looking_up(chance: random.Random, request: Request) -> Request:
+    """With drafts that are looked up, at times, where nothing is set that reads a model's."""
+    settings = request.settings
+    if not isinstance(settings, SpeculativeSettings) or settings.stopping or settings.controller:
+        return request
+    drafts: DraftSource = chance.choice(("model", "lookup", "auto"))
+    return replace(request, settings=replace(settings, draft=drafts))
 
 
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:

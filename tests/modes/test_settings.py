@@ -43,6 +43,8 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (SpeculativeSettings, {"codec": "zip"}),
         (SpeculativeSettings, {"stopping": "soon"}),
         (SpeculativeSettings, {"verifier": "x", "stopping": "adaedl"}),
+        (SpeculativeSettings, {"draft": "lookup", "stopping": "adaedl"}),
+        (SpeculativeSettings, {"draft": "auto", "controller": "heuristic:9"}),
         (FederatedSettings, {"codec": "ids"}),
         (FederatedSettings, {"codec": "race"}),
         (FederatedSettings, {"rule": "sample-quantize"}),

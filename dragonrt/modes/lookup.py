@@ -1,0 +1,112 @@
+"""Prompt lookup: drafts that no model computes, copied from the texts at hand (Saxena 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
+
+from dragonrt.modes.mode import Prepared
+from dragonrt.modes.question import Question
+from dragonrt.sampling.noise import Noise, Purpose
+
+LONGEST_MATCH = 4
+"""Tokens that a match has at most; longer ones predict no better."""
+LONGEST_GUESS = 4
+"""Tokens guessed at most: a forward over five positions costs about two single ones."""
+LUCK = 0.3
+"""The weight of the newest guess in the share that came true."""
+FORWARD_COST = 0.1
+"""A forward of the draft model, in round trips: a constant, as texts may depend on it."""
+
+
+class Lookup:
+    """Finds what followed the newest tokens of an answer where they occurred before.
+
+    The longest match counts; of several the newest in the answer, then the first in `texts`.
+    """
+
+    def __init__(self, texts: Iterable[Sequence[int]] = ()) -> None:
+        self._places: dict[int, list[tuple[Sequence[int], int]]] = {}
+        for text in texts:
+            for end, token in enumerate(text[:-1], start=1):
+                self._places.setdefault(token, []).append((text, end))
+
+    def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
+        """Return the length of the match and all that follows it; (0, ()) without a match."""
+        newest = tokens[-1] if tokens else None
+        ends = range(len(tokens) - 1, 0, -1)
+        places = [(tokens, end) for end in ends if tokens[end - 1] == newest]
+        places += self._places.get(newest, ()) if newest is not None else ()
+        matched = [_matched(text, end, tokens) for text, end in places]
+        longest = max(matched, default=0)
+        text, end = places[matched.index(longest)] if longest else ((), 0)
+        return longest, text[end:]
+
+
+def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:
+    """How many tokens before `end` are the last ones of `tokens`; one is known to be."""
+    most = min(LONGEST_MATCH, end, len(tokens))
+    return next((n for n in range(1, most) if text[end - 1 - n] != tokens[-1 - n]), most)
+
+
+class Guesser:
+    """Guesses what a forward may read behind an answer's newest token, the longer the luckier."""
+
+    def __init__(self, question: Question, prepared: Prepared) -> None:
+        """A side that is not `exact_blocks` guesses nothing."""
+        exact = prepared.exact_blocks
+        self._lookup = Lookup((prepared.question, *prepared.texts) if exact else ())
+        self._exact, self._question = exact, question
+        self._luck = 0.5  # the average share of a guess that came true
+
+    def guess(self, tokens: Sequence[int]) -> list[int]:
+        """Return what may follow, as far as the answer may go; often nothing."""
+        question = self._question
+        most = min(max(1, round(LONGEST_GUESS * self._luck)), question.max_tokens - len(tokens) - 1)
+        found = list(self._lookup.find(tokens)[1][:most]) if self._exact else []
+        ends = (at for at, token in enumerate(found) if token in question.stop_tokens)
+        return found[: next(ends, len(found))]
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Take in how many tokens of a guess came true."""
+        if guessed:
+            self._luck += LUCK * (right / guessed - self._luck)
+
+
+@dataclass(frozen=True, slots=True)
+class Bandit:
+    """Chooses between a looked-up block and one of the model: Thompson sampling, keyed noise.
+
+    `accepted` and `rejected` count tokens of the model's blocks, then of those behind matches of 1,
+    2 … tokens, with what is assumed before the first. The posterior is taken as a normal one.
+    """
+
+    seed: int
+    accepted: tuple[float, ...] = (3.0, 1.6, 2.4, 2.4, 3.2)
+    rejected: tuple[float, ...] = (1.0, 2.4, 1.6, 1.6, 0.8)
+
+    def takes(self, step: int, matched: int, found: int, longest: int) -> bool:
+        """Return whether `found` tokens behind a match promise more a second than the model's."""
+        looked_up = self._tokens(step, matched, found) * (1 + FORWARD_COST * longest)
+        return looked_up > self._tokens(step, 0, longest)
+
+    def _tokens(self, step: int, source: int, length: int) -> float:
+        """The expected tokens of a block of this length, at a sampled acceptance."""
+        count, key = self.accepted[source] + self.rejected[source], step * len(self.accepted)
+        mean = self.accepted[source] / count
+        u = Noise(self.seed).uniform(Purpose.SOURCE, "device", key + source)
+        law = NormalDist(mean, sqrt(mean * (1 - mean) / (count + 1)))
+        acceptance = min(1.0, max(0.0, law.inv_cdf(max(u, 2**-53))))
+        return sum(acceptance**each for each in range(length + 1))
+
+    def after(self, matched: int, drafted: int, accepted: int) -> Bandit:
+        """Return the bandit behind a block, whose tokens count up to the first rejected one.
+
+        `matched` is the length of its match, 0 if the model drafted it.
+        """
+        counts = list(self.accepted), list(self.rejected)
+        counts[0][matched] += accepted
+        counts[1][matched] += drafted - accepted
+        return replace(self, accepted=tuple(counts[0]), rejected=tuple(counts[1]))
