@@ -65,11 +65,15 @@ class Bandit:
     def _tokens(self, step: int, source: int, length: int) -> float:
         """The expected tokens of a block of this length, at a sampled acceptance."""
         count, key = self.accepted[source] + self.rejected[source], step * len(self.accepted)
-        mean = self.accepted[source] / count
+        mean = self.acceptance(source)
         u = Noise(self.seed).uniform(Purpose.SOURCE, "device", key + source)
         law = NormalDist(mean, sqrt(mean * (1 - mean) / (count + 1)))
         acceptance = min(1.0, max(0.0, law.inv_cdf(max(u, 2**-53))))
         return sum(acceptance**each for each in range(length + 1))
+
+    def acceptance(self, matched: int) -> float:
+        """Return the mean acceptance behind a match of so many tokens."""
+        return self.accepted[matched] / (self.accepted[matched] + self.rejected[matched])
 
     def after(self, matched: int, drafted: int, accepted: int) -> Bandit:
         """Return the bandit behind a block, whose tokens count up to the first rejected one.

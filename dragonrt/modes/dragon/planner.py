@@ -7,13 +7,15 @@ that have no draft yet, and goes on along what prompt lookup finds.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import ceil
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.modes.lookup import Lookup
+from dragonrt.modes.lookup import Bandit, Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.privacy.evidence import RowShares
@@ -22,18 +24,22 @@ from dragonrt.side import other
 BLOCK = 8
 """Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
 LONGEST = 4
-"""Tokens guessed at most: a forward over five positions costs about two single ones."""
-
-LUCK = 0.3
-"""The weight of the newest guess in the share that came true."""
+"""Tokens guessed at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardDrafts:
-    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried."""
+def worthwhile(acceptance: float, rows: int) -> int:
+    """Return how many guessed tokens give the most drafts per second; `acceptance` is of each.
 
-    guessed: int
-    drafts: list[SideDraft]
+    A forward over r documents times positions is taken to cost 2 + r + 3 ceil(r / 4), as that of
+    SmolLM2 in 4 bits does: its products work on four rows at once.
+    """
+
+    def rate(guessed: int) -> float:
+        size = rows * (1 + guessed)
+        drafts = sum(acceptance**each for each in range(1 + guessed))
+        return drafts / (2 + size + 3 * ceil(size / 4))
+
+    return max(range(1 + LONGEST), key=rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Draft:
     listing: Listing
     files: Sequence[int]
 
-    def __call__(self, predictions: Sequence[Prediction]) -> ForwardDrafts:
+    def __call__(self, predictions: Sequence[Prediction]) -> list[SideDraft]:
         """Return drafts as far as the guess comes true; `predictions` are in the above order."""
         span, drafts = self.span, list[SideDraft]()
         hashes = extended(span.hashes, self.guess)
@@ -58,7 +64,7 @@ class Draft:
             if beyond > 0 and drafts[-1].token != self.guess[beyond - 1]:
                 break
             drafts.append(self._draft(step, hashes[step], each))
-        return ForwardDrafts(len(self.guess), drafts)
+        return drafts
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.terms.rule, self.terms.codec
@@ -90,9 +96,8 @@ class Planner:
         self._run_ahead = settings.run_ahead if self._ahead else 1
         self._follows = settings.follow and self._ahead
         self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
-        self._prepared = Prepared()
-        self._lookup, self._luck = Lookup(), 0.5  # the average share of a guess that came true
-        self._has_read = False
+        self._prepared, self._has_read = Prepared(), False
+        self._lookup, self._known = Lookup(), Bandit(question.seed)
 
     def prepared(self, prepared: Prepared) -> None:
         """Take the question and the documents that this side has read."""
@@ -141,15 +146,12 @@ class Planner:
             first += 1
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
-    def computed(self, work: Work, result: ForwardDrafts, seconds: float) -> list[SideDraft]:
+    def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
-        span, prefix = work.span, self._drafts.prefix
-        if span is None:
-            raise ValueError("a forward reads a span")
-        found, last = result.drafts, len(span.tokens)
-        if result.guessed:
-            right = (len(found) - span.count) / result.guessed
-            self._luck += LUCK * (right - self._luck)
+        prefix, last = self._drafts.prefix, len(span.tokens)
+        matched, after = self._lookup.find(span.tokens)
+        if matched:
+            self._known = self._known.after(matched, 1, found[span.count - 1].token == after[0])
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
@@ -177,11 +179,11 @@ class Planner:
         following = self._following(span) if self._ahead else None
         return Work(head, span, guess, following=following)
 
-    def _following(self, span: Span) -> Callable[[ForwardDrafts], Work | None]:
+    def _following(self, span: Span) -> Callable[[list[SideDraft]], Work | None]:
         """Return what gives the forward after one over `span` that goes as drafted."""
 
-        def following(result: ForwardDrafts) -> Work | None:
-            new = [draft.token for draft in result.drafts[span.count - 1 :]]
+        def following(made: list[SideDraft]) -> Work | None:
+            new = [draft.token for draft in made[span.count - 1 :]]
             length = len(span.tokens) + len(new)
             if new[-1] in self._stop_tokens or length >= self._max_tokens:
                 return None
@@ -193,9 +195,7 @@ class Planner:
         """Return what the lookup offers, as far as the answer may go."""
         if not (tokens and self._follows and self._prepared.exact_blocks):
             return []
-        most = min(max(1, round(LONGEST * self._luck)), self._max_tokens - len(tokens) - 1)
-        guess = list(self._lookup.find(tokens)[1][:most])
-        for length, token in enumerate(guess):
-            if token in self._stop_tokens:
-                return guess[:length]
-        return guess
+        matched, after = self._lookup.find(tokens)
+        most = worthwhile(self._known.acceptance(matched), max(1, len(self._prepared.files)))
+        guess = after[: min(most, self._max_tokens - len(tokens) - 1)]
+        return list(takewhile(lambda token: token not in self._stop_tokens, guess))
