@@ -306,7 +306,7 @@ class BlockVerifier(Mode):
                 self.moved.decide(step + place, bits)
             result = result.answer
         if work.spare:
-            self._go_on(result, len(work.guess), seconds, now)
+            self._go_on(result, seconds, now)
         elif block is not None and isinstance(result, ReadBlock):
             self._current = replace(block, read=result, since_s=now)
         elif block is not None and block.read is not None:
@@ -324,14 +324,14 @@ class BlockVerifier(Mode):
             self._current = None
         self._take_next(now)
 
-    def _go_on(self, tokens: Sequence[int], guessed: int, seconds: float, now: float) -> None:
+    def _go_on(self, tokens: Sequence[int], seconds: float, now: float) -> None:
         """Append tokens that were decoded without a block."""
         prefix, step = self._prefix, len(self._prefix)
-        self._guesser.learn(guessed, len(tokens) - 1)
         self.emit(events.ForwardDone(step, len(tokens), seconds))
         if self._peer is not None and self._finish is None:
             self._dropped = 0
             for place, token in enumerate(tokens, start=step):
+                self._guesser.learn(prefix.tokens, token)
                 self.emit(events.TargetDecoded(place, token))
                 self.send(wire.Target(self._session, place, prefix.hash, token, "cloud"))
                 prefix.append(token)
