@@ -230,10 +230,11 @@ class SpeculativeSettings(Settings):
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
-    draft: DraftSource = own(
+    draft: DraftSource = setting(
         "model",
         "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
-        "model computes), auto (what promises more, for each block).",
+        "model computes), auto (what promises more, for each block). With the last two the cloud "
+        "looks up, too, while it decodes by itself.",
     )
     block_tokens: int | None = own(
         None,

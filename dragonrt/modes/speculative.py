@@ -320,7 +320,7 @@ class SpeculativeJudging(Judging):
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
-        self.decodes = settings.decodes
+        self.decodes, self.looks_up = settings.decodes, settings.draft != "model"
         self._rule, self.codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )

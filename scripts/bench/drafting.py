@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from cyclopts import Parameter
@@ -21,7 +21,7 @@ from dragonrt.experiments.comparison import Given, connected
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.settings import DraftSource, SpeculativeSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
@@ -74,7 +74,7 @@ def drafting(
     *,
     model: Annotated[str, option("The cloud's model.", default="smollm2")] = "smollm2",
     draft_model: Annotated[str, option("The device's.", default="smollm2-draft")] = "smollm2-draft",
-    drafts: tuple[str, ...] = ("model", "lookup", "both"),
+    drafts: tuple[DraftSource, ...] = get_args(DraftSource),
     round_trip: Annotated[str, option("Of the link.", default="100ms")] = "100ms",
     temperatures: tuple[float, ...] = (0.0, 1.0),
     questions: Annotated[int, option("Of articles, or of each category.", default="40")] = 40,
@@ -88,7 +88,7 @@ def drafting(
         for at in temperatures
     }
     ways = {STREAM: SpeculativeSettings(block_tokens=0)}
-    ways |= {name: SpeculativeSettings() for name in drafts}
+    ways |= {name: SpeculativeSettings(draft=name) for name in drafts}
     link = emulated(LinkProfile(latency_s=parse_duration(round_trip) / 2))
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder = Path(name)

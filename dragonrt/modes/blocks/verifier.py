@@ -5,7 +5,7 @@
 
 Blocks wait in a bounded inbox and are answered in order. One that follows another text than the
 decided one was drafted ahead on a wrong guess: it is dropped without an answer, as its device
-knows. If the mode lets it, the cloud decodes by itself while no block waits, and reads along what
+knows. If the mode lets it, the cloud decodes by itself while no block waits, perhaps along what
 prompt lookup finds. A late block is verified by those tokens as far as they go; one that they
 contradict is dropped, too.
 """
@@ -51,6 +51,8 @@ class Judging(ABC):
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
     decodes = False
     """Whether the text goes on by tokens of its own (`decoding`) while no block waits."""
+    looks_up = False
+    """Whether those are read along what prompt lookup finds."""
     codec: Codec
 
     def read(self, block: wire.Block) -> ReadBlock:
@@ -256,7 +258,7 @@ class BlockVerifier(Mode):
         if stopped or step >= question.max_tokens:
             return None
         decoding, files = self._judging.decoding, self._files
-        guess = self._guesser.guess(prefix.tokens)
+        guess = self._guesser.guess(prefix.tokens) if self._judging.looks_up else []
 
         def head(predictions: Sequence[Prediction]) -> _Found:
             tokens, evidence = list[int](), list[tuple[float, ...]]()
