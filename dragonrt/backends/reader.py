@@ -242,3 +242,19 @@ class Reader:
                 relevances = again(tokens[:length]) + self._doubts
                 self._weighed[hashes[length]] = RowWeights(relevances)
             return self._weighed[hashes[length]]
+
+
+class LateReader:
+    """A reader that reads its prompt when it is first asked for predictions."""
+
+    def __init__(self, prefill: Callable[[Preemption], Reading[Reader]]) -> None:
+        self._prefill = prefill
+        self._reader: Reader | None = None
+
+    def reading(
+        self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
+    ) -> Reading[list[Mixture]]:
+        """Return the reading of `Reader.reading`."""
+        if self._reader is None:
+            self._reader = yield from self._prefill(preemption)
+        return (yield from self._reader.reading(tokens, hashes, first, preemption))

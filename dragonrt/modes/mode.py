@@ -144,14 +144,15 @@ class Prepared:
     """This side has read the question.
 
     If `exact_blocks`, several tokens in one forward give the same bits as one by one. `texts` are
-    the tokens of each row's document, of the own file `files[row]`. `context` counts the tokens
-    before the answer, with the longest document.
+    the tokens of each row's document, of the own file `files[row]`, `question` those of the prompt
+    behind it. `context` counts the tokens before the answer, with the longest document.
     """
 
     exact_blocks: bool = True
     texts: Sequence[Sequence[int]] = ()
     files: Sequence[int] = ()
     context: int = 0
+    question: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +232,8 @@ class Mode:
     """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
     verifies = False
     """Whether it reads blocks in one forward even where that gives other last bits."""
+    late = False
+    """Whether it has texts looked up, and the question read when a prediction is first wanted."""
 
     def __init__(self) -> None:
         self.moved = Moved()

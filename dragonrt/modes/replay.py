@@ -75,7 +75,7 @@ class _Recorded(Mode):
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
         super().__init__()
         self._mode = mode
-        self.moved, self.verifies = mode.moved, mode.verifies
+        self.moved, self.verifies, self.late = mode.moved, mode.verifies, mode.late
         self.times_bandwidth = mode.times_bandwidth
         self._recorder = recorder
         self._answer = next(_ANSWERS)
@@ -106,7 +106,7 @@ class _Recorded(Mode):
         shown: Any = happened
         match happened:
             case Prepared():
-                shown = replace(happened, texts=())
+                shown = replace(happened, texts=(), question=())
             case Computed(work=work) | Preempted(work=work):
                 shown = replace(shown, work=self._works.pop(id(work))[0])
         effects: Effects | DragonError

@@ -32,6 +32,8 @@ coupled noise, or where the device may not ask for entries."""
 
 Stopping = Literal["adaedl", "specdec++"]
 """What ends blocks of mode speculative early: the rules of `sampling.stopping`."""
+DraftSource = Literal["model", "lookup", "auto"]
+"""Where blocks of mode speculative come from: `auto` chooses for each block."""
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
@@ -228,10 +230,17 @@ class SpeculativeSettings(Settings):
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    draft: DraftSource = setting(
+        "model",
+        "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
+        "model computes), auto (what promises more, for each block). With the last two the cloud "
+        "looks up, too, while it decodes by itself.",
+    )
     block_tokens: int | None = own(
         None,
-        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping.",
-        low=1,
+        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping; 0: the cloud "
+        "decodes alone.",
+        low=0,
         high=256,
     )
     budget: int | None = own(None, "Most bits of a block.", low=1)
@@ -272,6 +281,12 @@ class SpeculativeSettings(Settings):
             raise DragonError(
                 "--controller chooses the tokens of a block: leave out --block-tokens"
             )
+        if self.block_tokens == 0 and not self.decodes:
+            raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
+        if self.draft != "model" and (self.controller or self.stopping):
+            raise DragonError(
+                "--controller and --stopping read what the model drafts: use --draft model"
+            )
         if self.verifier is not None and self.stopping != "specdec++":
             raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
 
@@ -282,9 +297,9 @@ class SpeculativeSettings(Settings):
         Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at
         100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
         """
-        if self.stopping is not None:
-            return self.block_tokens or 16
-        return self.block_tokens or (4 if self.pipelined else 8)
+        if self.block_tokens is not None:
+            return self.block_tokens
+        return 16 if self.stopping is not None else 4 if self.pipelined else 8
 
     @property
     def outstanding(self) -> int:

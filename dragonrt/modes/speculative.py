@@ -24,7 +24,8 @@ from dragonrt.modes.blocks.values import (
     rule_and_codec,
 )
 from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
-from dragonrt.modes.mode import Head, ModeError, Prediction
+from dragonrt.modes.lookup import Bandit, Lookup
+from dragonrt.modes.mode import Head, ModeError, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SpeculativeSettings
@@ -36,16 +37,16 @@ from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """What a head makes of a prediction: the next `token` of the block, or a `guess` behind it.
+    """What a head makes: the next `token` of the block, or a `guess` behind it.
 
     `payload` is the block's if it ends here: with the token, or without one that does not fit.
-    `planned` is the block, still empty, if a controller has just planned it.
+    `block` is a new one: still empty as a controller has just planned it, or looked up.
     """
 
     token: DraftedToken | None = None
     guess: int | None = None
     payload: bytes | None = None
-    planned: Block | None = None
+    block: Block | None = None
 
 
 class SpeculativeDrafting(Drafting):
@@ -77,7 +78,7 @@ class SpeculativeDrafting(Drafting):
 
     @property
     def ready(self) -> bool:
-        if len(self.sent) >= self._settings.outstanding:
+        if len(self.sent) >= self._settings.outstanding or self._settings.length == 0:
             return False
         return self._block is not None or self.finish_at(len(self.prefix)) is None
 
@@ -93,12 +94,14 @@ class SpeculativeDrafting(Drafting):
         return lambda predictions: self._predicted(block, rate, predictions[0])
 
     def take_draft(self, result: _Drafted) -> Advance:
+        if result.block is not None:  # a result stays as it is
+            self._block = replace(result.block, tokens=list(result.block.tokens))
+            for each in result.block.tokens:
+                self.prefix.append(each.token)
         block = self._block
         if block is None or (result.token is None and result.payload is None):
             self._guess(result.guess)
             return Advance()
-        if result.planned is not None:
-            block = self._block = replace(result.planned, tokens=[])  # a result stays as it is
         if result.token is not None:
             block.tokens.append(result.token)
             self.prefix.append(result.token.token)
@@ -109,7 +112,7 @@ class SpeculativeDrafting(Drafting):
         if block.resolution is not None and self._codec.has_resolution:
             block.resolutions = (block.resolution,)
         self.sent.append(block)
-        if result.token is None and self.ready:
+        if result.guess is not None and self.ready:
             self._guess(result.guess)
         return Advance(block=block)
 
@@ -197,7 +200,7 @@ class SpeculativeDrafting(Drafting):
             return _Drafted(guess=guess, payload=self._payload(block.tokens))
         tokens = [*block.tokens, token]
         payload = self._payload(tokens) if self._is_complete(block, tokens) else None
-        return _Drafted(token, payload=payload, planned=planned)
+        return _Drafted(token, payload=payload, block=planned)
 
     def _is_complete(self, block: Block, tokens: Sequence[DraftedToken]) -> bool:
         if len(tokens) >= block.longest or tokens[-1].token in self.question.stop_tokens:
@@ -206,7 +209,7 @@ class SpeculativeDrafting(Drafting):
         return stopping is not None and stopping.stop([each.signals for each in tokens])
 
     def _drafted(
-        self, block: Block, q: NDArray[np.float64], prediction: Prediction
+        self, block: Block, q: NDArray[np.float64], prediction: Prediction | None = None
     ) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold, step = block.threshold, block.end
@@ -216,10 +219,10 @@ class SpeculativeDrafting(Drafting):
         source = quantized.distribution if sees else Distribution.from_dense(q)
         token = self._rule.draft(step, source)
         signals = DraftSignals(0.0)
-        if block.start.stopping is not None:
+        if prediction is not None and block.start.stopping is not None:
             p = prediction.p.astype(np.float64)
             signals = DraftSignals(entropy(Distribution.from_dense(p / p.sum())))
-        if self._verifier is not None:
+        if prediction is not None and self._verifier is not None:
             likely = self._verifier.probability(prediction.hidden, prediction.p, token)
             signals = replace(signals, acceptance=likely)
         kept = q if self._controller is not None else None
@@ -241,13 +244,83 @@ class SpeculativeDrafting(Drafting):
         self._carried = block.start.after(block, block.count, token)
 
 
+class LookupDrafting(SpeculativeDrafting):
+    """Blocks that are looked up in this side's documents, the question and the answer so far.
+
+    Where nothing is found, or the bandit is against it, the model drafts (`auto`). Without a model
+    an empty block asks for the cloud's next token, unless the cloud decodes by itself.
+    """
+
+    late = True
+
+    def __init__(
+        self, question: Question, settings: SpeculativeSettings, resources: Resources
+    ) -> None:
+        super().__init__(question, settings, resources)
+        self._lookup = Lookup()
+        self._vocabulary = resources.vocabulary
+        bandit = Bandit(question.seed) if settings.draft == "auto" else None
+        self._carried = replace(self._carried, bandit=bandit)
+        self._passed: int | None = None  # the hash of a prefix behind which nothing is looked up
+
+    def prepared(self, prepared: Prepared) -> None:
+        self._lookup = Lookup((prepared.question, *prepared.texts))
+
+    @property
+    def ready(self) -> bool:
+        may_draft = self._carried.bandit is not None or self._passed != self.prefix.hash
+        return may_draft and super().ready
+
+    def work(self, rate: float) -> Work:
+        step, tokens = len(self.prefix), list(self.prefix.tokens)
+        if self._block is not None or self._passed == self.prefix.hash:
+            return super().work(rate)
+        behind = bool(self.sent) and self.sent[-1].end == step
+        longest = self._longest(step, self._settings.length)
+        block = Block(step, self.prefix.hash, longest, start=self._carried)
+        return Work(lambda _: self._looked_up(block, tokens, behind))
+
+    def take_draft(self, result: _Drafted) -> Advance:
+        if result != _Drafted():
+            return super().take_draft(result)
+        self._passed = self.prefix.hash
+        return Advance()
+
+    def _drop_drafts(self, step: int) -> None:
+        super()._drop_drafts(step)
+        self._passed = None
+
+    def _looked_up(self, block: Block, tokens: Sequence[int], behind: bool) -> _Drafted:
+        """Beside the loop: a block and a guess; the guess alone `behind` a block; or nothing."""
+        matched, following = self._lookup.find(tokens)
+        found, bandit = min(len(following), block.longest), block.start.bandit
+        if bandit is not None and not bandit.takes(block.step, matched, found, block.longest):
+            following = ()
+        if behind:
+            return _Drafted(guess=next(iter(following), None))
+        block = replace(block, matched=matched, tokens=[])
+        for token in following:
+            certain = np.zeros(self._vocabulary)
+            certain[token] = 1.0
+            drafted = self._drafted(block, certain)
+            if block.tokens and block.bits + drafted.bits > self._longest_bits:
+                break
+            block.tokens.append(drafted)
+            if self._is_complete(block, block.tokens):
+                break
+        if not block.tokens and (bandit is not None or self._settings.decodes):
+            return _Drafted()
+        guess = next(iter(following[block.count :]), None)
+        return _Drafted(guess=guess, payload=self._payload(block.tokens), block=block)
+
+
 class SpeculativeJudging(Judging):
     """Every token of a block is verified, and one more is given."""
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
-        self.decodes = settings.decodes
+        self.decodes, self.looks_up = settings.decodes, settings.draft != "model"
         self._rule, self.codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
@@ -257,11 +330,9 @@ class SpeculativeJudging(Judging):
             block.step, block.tokens, block.q, _Shaped(self._rule, predictions)
         )
 
-    def decoding(self, step: int) -> Head:
+    def decoding(self, step: int, prediction: Prediction) -> int:
         # What follows an empty block.
-        return lambda predictions: (
-            self._rule.verify(step, (), (), _Shaped(self._rule, predictions)).token
-        )
+        return self._rule.verify(step, (), (), _Shaped(self._rule, [prediction])).token
 
 
 class _Shaped(Sequence[NDArray[np.float64]]):
@@ -278,6 +349,9 @@ class _Shaped(Sequence[NDArray[np.float64]]):
         return self._rule.shape(self._predictions[index].p)
 
 
+_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
+
+
 def _pace(settings: SpeculativeSettings) -> Pace:
     # What is under way is drafted anew behind a rejection, and verified.
     length, blocks = settings.length, settings.outstanding
@@ -290,7 +364,7 @@ register(
         name="speculative",
         settings=SpeculativeSettings,
         device=lambda question, settings, resources: BlockDrafter(
-            SpeculativeDrafting(question, settings, resources), settings, resources
+            _DRAFTINGS[settings.draft](question, settings, resources), settings, resources
         ),
         cloud=lambda question, settings, resources: BlockVerifier(
             SpeculativeJudging(question, settings, resources), question, resources

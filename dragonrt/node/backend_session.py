@@ -73,5 +73,10 @@ class Prefiller(Protocol):
     def profile(self) -> DecodeProfile | None:
         """Return the offline decode profile of this side, if it has one."""
 
-    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
-        """Find and load the documents and prefill the question; a verifier reads blocks at once."""
+    async def prepare(
+        self, question: Question, *, verifies: bool, late: bool = False
+    ) -> PrefillResult:
+        """Find and load the documents and prefill the question; a verifier reads blocks at once.
+
+        If `late`, the question is prefilled with the first forward.
+        """

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dragonrt.backends.backend import Preempted, Preemption
-from dragonrt.backends.reader import Reader
+from dragonrt.backends.reader import LateReader, Reader
 from dragonrt.backends.sequence import PIECE, Batch, Reading
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
@@ -193,9 +193,9 @@ class ModelSession:
     wait for the loop.
     """
 
-    def __init__(self, engine: Engine, reader: Reader) -> None:
+    def __init__(self, engine: Engine, reader: Reader | LateReader) -> None:
         self._engine = engine
-        self._reader: Reader | None = reader
+        self._reader: Reader | LateReader | None = reader
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None

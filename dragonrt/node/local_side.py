@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Relevances, Weighing
+from dragonrt.backends.reader import LateReader, Reader, Relevances, Weighing
 from dragonrt.backends.sequence import Reading
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
@@ -78,7 +79,9 @@ class LocalSide:
             known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
-    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
+    async def prepare(
+        self, question: Question, *, verifies: bool, late: bool = False
+    ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact, preemption = clock(), self.model.exact_blocks, Preemption()
         # Verifying pays only in one forward, even if a block's last bits differ.
@@ -87,25 +90,29 @@ class LocalSide:
             try:
                 hits = await self.librarian.run(lambda: self._find(question))
                 documents = await self._documents(hits, preemption)
+                longest = max(document.length for document in documents)
+                prompt = await self.librarian.run(lambda: self._prompt(question, longest))
                 loaded_s = clock()
-                reader, prompt_tokens = await self.engine.read(
-                    lambda: self._prefill(question, documents, hits, preemption, in_blocks)
-                )
+                prefill = partial(self._prefill, question, prompt, documents, hits, in_blocks)
+                reader: Reader | LateReader = LateReader(prefill)
+                if not late:
+                    reader = await self.engine.read(lambda: prefill(preemption))
             except asyncio.CancelledError:
                 preemption.request()  # the answer was cancelled: free the model for others
                 raise
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
             files = [names.index(chunk.source) for chunk in chunks]
-            texts = [] if verifies else [self.model.encode(chunk.text) for chunk in chunks]
+            read = [] if verifies and not late else chunks  # that drafts may be looked up in
+            texts = [self.model.encode(chunk.text) for chunk in read]
             passages = (
                 Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )
             return PrefillResult(
                 context=ModelSession(self.engine, reader),
-                prepared=Prepared(exact, texts, files, reader.context),
+                prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
                 passages=tuple(passages),
-                prompt_tokens=prompt_tokens,
+                prompt_tokens=len(prompt),
                 load_s=loaded_s - start_s,
                 prefill_s=clock() - loaded_s,
                 evidence=_evidence(hits),
@@ -157,25 +164,26 @@ class LocalSide:
         pairs = zip(chunks, loaded, strict=True)
         return [await computed(chunk) if kv is None else kv for chunk, kv in pairs]
 
+    def _prompt(self, asked: Question, longest: int) -> list[int]:
+        """Return the tokens of the question that fit behind the longest document."""
+        room = self.model.context_length - longest - asked.max_tokens
+        return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
+
     def _prefill(
         self,
-        question: Question,
+        asked: Question,
+        prompt: Sequence[int],
         documents: Sequence[Document],
         hits: Sequence[Hit],
-        preemption: Preemption,
         in_blocks: bool,
-    ) -> Reading[tuple[Reader, int]]:
-        """Read the question after all documents at once; return its length, too."""
-        model, asked = self.model, question
-        longest = max(document.length for document in documents)
-        room = model.context_length - longest - asked.max_tokens
-        tokens = fitting_prompt(model, asked.prompt, asked.history, room, asked.instructions)
-        rows = model.sequence(documents, len(tokens) + asked.max_tokens, self.pool)
+        preemption: Preemption,
+    ) -> Reading[Reader]:
+        """Read the question after all documents at once."""
+        rows = self.model.sequence(documents, len(prompt) + asked.max_tokens, self.pool)
         weighing, start = self._weighing(asked, hits), start_hash(asked.seed)
-        reader = yield from Reader.reading_prompt(
-            rows, tokens, start, weighing, in_blocks=in_blocks, preemption=preemption
+        return Reader.reading_prompt(
+            rows, prompt, start, weighing, in_blocks=in_blocks, preemption=preemption
         )
-        return reader, len(tokens)
 
     def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
         """Return row weights by the scores; a side without documents has one row of score 0."""

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     RESAMPLE = 4  # the replacement of a rejected draft
     CHOICE = 5  # which side's token becomes the target (Algorithm 1)
     AGGREGATOR = 6  # who aggregates, where it is drawn (SPEC 1.3)
+    SOURCE = 7  # which of two sources drafts a block
 
 
 class Noise:

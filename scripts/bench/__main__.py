@@ -16,6 +16,7 @@ BENCHES = {
     "kill": "What is seen of clouds that are killed in mid-answer.",
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
     "way": "Calls and files from a message to the token that it decides.",
+    "drafting": "What a draft is worth over the stream of the cloud alone.",
     "report": "Write docs/results.md of all that was measured.",
 }
 """Each is the function of its name in the module of its name."""

@@ -134,7 +134,7 @@ class EngineSide(SimulatedSide):
     documents_kv: Sequence[Document]
     pool: KvPool
 
-    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
         reading = self.engine.read(lambda: self._reading(question))
         context = ModelSession(self.engine, await reading)
         return PrefillResult(context, Prepared(self.model.exact_blocks), (), 0, 0.0, 0.0)

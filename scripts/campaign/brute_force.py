@@ -93,6 +93,20 @@ def drawn(p: Probabilities, u: float, listed: Iterable[int] = ()) -> int:
     return last
 
 
+def looked_up(texts: Sequence[Sequence[int]], tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
+    """The longest match of the last 1 to 4 tokens, and what follows it where it first is found.
+
+    Sought from the newest place in `tokens` on, then from the first in each of `texts`.
+    """
+    for length in range(min(4, len(tokens)), 0, -1):
+        sought = list(tokens[-length:])
+        own = [(tokens, end) for end in reversed(range(length, len(tokens)))]
+        for text, end in own + [(x, end) for x in texts for end in range(length, len(x))]:
+            if list(text[end - length : end]) == sought:
+                return length, text[end:]
+    return 0, ()
+
+
 # Codes: what the other side reconstructs.
 
 

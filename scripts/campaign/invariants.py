@@ -148,8 +148,8 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    verifier = scenario.resources(request).verifier
-    return oracle(question, request.settings, scenario.models(request), course, verifier)
+    verifier, texts = scenario.resources(request).verifier, scenario.texts(request, "device")
+    return oracle(question, request.settings, scenario.models(request), course, verifier, texts)
 
 
 def _marker(settings: Settings) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from math import inf, log2
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -32,6 +33,7 @@ from scripts.campaign.brute_force import (
     coded,
     corrected,
     drawn,
+    looked_up,
     mixed,
     raced,
     sampled,
@@ -64,12 +66,13 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an oracle is asked; `verifier` is a sprinter's."""
+    """What an oracle is asked; `verifier` is a sprinter's, `texts` are looked up in."""
 
     question: Question
     models: Models
     course: Attendance
     verifier: TokenVerifier | None = None
+    texts: Sequence[Sequence[int]] = ()
 
     @property
     def seed(self) -> int:
@@ -100,12 +103,14 @@ def oracle(
     models: Models,
     course: Attendance | None = None,
     verifier: TokenVerifier | None = None,
+    texts: Sequence[Sequence[int]] = (),
 ) -> list[int]:
     """The answer's tokens, the accepted ones and the stop token included.
 
-    Without a `course` the other side is there all the time. `verifier` is the sprinter's.
+    Without a `course` the other side is there all the time. `verifier` is the sprinter's, `texts`
+    are what the device looks up in.
     """
-    asked = Asked(question, models, course or Attendance(), verifier)
+    asked = Asked(question, models, course or Attendance(), verifier, texts)
     decide = _DECIDERS.get(type(settings), _of_entry)(asked, settings)
     text = TokenPrefix(start_hash(question.seed), question.accepted)
     while not asked.ends(text.tokens):
@@ -261,11 +266,26 @@ def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
     def moved(beta: float | None, dropped: float) -> float | None:
         return None if beta is None else beta - settings.learning_rate * (dropped - settings.target)
 
-    def drafts(text: TokenPrefix) -> tuple[TokenPrefix, list[Coded]]:
+    bandit = Bandit(seed)
+
+    def drafts(text: TokenPrefix) -> tuple[TokenPrefix, list[Coded], int]:
         line, q, bits, at = TokenPrefix(text.hashes[0], text.tokens), list[Coded](), 0, beta
         longest = max(1, min(settings.length, question.max_tokens - len(text) - 1))
+        matched, copied = looked_up(asked.texts, text.tokens)
+        found = min(longest, len(copied))
+        if settings.draft == "model" or (
+            settings.draft == "auto"
+            and not (found and bandit.takes(len(text), matched, found, longest))
+        ):
+            matched = 0
+        elif not found:
+            return line, [], 0
+        else:
+            longest = found
         while len(q) < longest and not (q and line.tokens[-1] in question.stop_tokens):
             p = asked.law("device", line)
+            if matched:
+                p = np.eye(p.size)[copied[len(q)]]
             sent = coded(settings.codec, p, by_id=by_id, beta=at)
             bits += sent.bits
             if q and settings.budget is not None and bits > settings.budget:
@@ -273,20 +293,21 @@ def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
             q.append(sent)
             line.append(asked.draws(len(line), coded("ids", p) if by_id else sent))
             at = moved(at, sent.dropped)
-        return line, q
+        return line, q, matched
 
     def decide(text: TokenPrefix) -> Sequence[int]:
-        nonlocal beta
+        nonlocal beta, bandit
         first, alone = len(text), asked.course.alone(len(text))
         if settings.rule == "coupled":
             return [raced(seed, first, asked.law("device" if alone else "cloud", text))]
         if alone:
             return [asked.draws(first, coded("ids", asked.law("device", text)))]
-        line, q = drafts(text)
+        line, q, matched = drafts(text)
         p = [asked.law("cloud", line, step) for step in range(first, len(line) + 1)]
         decided, accepted = verified(seed, first, line.tokens[first:], [each.p for each in q], p)
+        bandit = bandit.after(matched, min(accepted + 1, len(q)), accepted)
         # One update more, for the token that the cloud gave (SQS Alg. 1).
-        for each in [*q, q[-1]][: accepted + 1]:
+        for each in [*q, *q[-1:]][: accepted + 1]:
             beta = moved(beta, each.dropped)
         return decided
 

@@ -11,6 +11,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, Resources
 from dragonrt.modes.settings import (
+    DraftSource,
     DragonSettings,
     FederatedSettings,
     Settings,
@@ -136,7 +137,9 @@ class Scenario:
         slow |= any(each.settings.cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
-        return replace(plain, requests=requests, documents=chance.random() < 0.8)
+        documents = chance.random() < 0.8
+        drafts = tuple(_looking_up(chance, each) for each in requests)
+        return replace(plain, requests=drafts, documents=documents)
 
     @classmethod
     def draw_plain(cls, seed: int, mode: str | None = None) -> "Scenario":
@@ -333,6 +336,15 @@ def _widened(chance: random.Random, request: Request, vocabulary: int) -> Reques
     return replace(request, question=question, script=script)
 
 
+def _looking_up(chance: random.Random, request: Request) -> Request:
+    """With drafts that are looked up, at times, where nothing is set that reads a model's."""
+    settings = request.settings
+    if not isinstance(settings, SpeculativeSettings) or settings.stopping or settings.controller:
+        return request
+    drafts: DraftSource = chance.choice(("model", "lookup", "auto"))
+    return replace(request, settings=replace(settings, draft=drafts))
+
+
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
     """The levels that go with the rule and with who decides."""
     if aggregator not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
@@ -371,7 +383,7 @@ def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Sett
     rule, code = chance.choice(VERIFICATIONS)
     # Where the rule is coupled, where blocks end does not matter.
     controlled = rule == "coupled" and chance.random() < 0.2
-    return SpeculativeSettings(
+    made = SpeculativeSettings(
         rule=rule,
         codec=code,
         block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
@@ -384,6 +396,8 @@ def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Sett
         on_loss=on_loss,
         cloud_decodes=chance.random() < 0.7,
     )
+    silent = made.decodes and not controlled and chance.random() < 0.1
+    return replace(made, block_tokens=0) if silent else made
 
 
 def _federated(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:

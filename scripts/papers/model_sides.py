@@ -100,7 +100,7 @@ class ReadingSide(SimulatedSide):
     read: Callable[[Question], Reader]
     engine: Engine | None = None
 
-    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
         context: BackendSession = PacedContext(reader, self.decode_s)

@@ -70,13 +70,15 @@ async def test_the_text_is_the_large_models_own(
             expected = said_alone(model, prompt, question)
             by_verdicts = replace(WAITING, cloud_decodes=False)
             in_turn = replace(by_verdicts, pipelined=False, block_tokens=7)
+            looks = [replace(each, draft="lookup") for each in (WAITING, by_verdicts)]
             for device in (near, far):
-                for how in (WAITING, by_verdicts, in_turn):
+                for how in (WAITING, by_verdicts, in_turn, *looks, replace(in_turn, draft="auto")):
                     reply = await ask(device, prompt, question, how)
                     assert reply.answer.tokens == expected, (question, how)
                     found = counts(reply)
                     assert found.decoded == 0 or how.cloud_decodes
-                    assert found.stood > 0 or found.decoded > 0
+                    assert found.stood > 0 or found.decoded > 0 or how in looks
+                    assert found.forwards == 0 or how not in looks
 
 
 @pytest.mark.slow

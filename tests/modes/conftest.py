@@ -18,6 +18,9 @@ from dragonrt.modes.prefix import extended
 from dragonrt.testing.scripted import SimulatedModel
 from dragonrt.wire.messages import SessionMessage
 
+TEXTS = ((0, 1, 2, 0, 2, 1), (1, 1, 0))
+"""What the device may look up drafts in."""
+
 
 def _said(model: SimulatedModel, work: Work) -> Sequence[Prediction]:
     if work.span is None:
@@ -46,7 +49,7 @@ def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, Simul
         other.handle(Prepared(), 0)
         other.handle(Joined("device", 1), 0)
         device.handle(Joined(name, 1), 0)
-    waiting = device.handle(Prepared(), 0).send
+    waiting = device.handle(Prepared(texts=TEXTS), 0).send
     while True:
         effects = _work_off(device, models["device"])
         waiting += effects.send

@@ -11,7 +11,10 @@ import pytest
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
+from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.library import Library, prefill
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import complete_library, local_side
@@ -181,3 +184,26 @@ async def test_idle_time_goes_to_new_documents_too(
         (settings.documents[0] / "tram.txt").write_text("The tram is green.")
         await wait()
     assert len(library.kv.stored()) == len(NOTES) + 1
+
+
+async def test_a_late_side_reads_the_question_with_its_first_forward(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    library = library_of(settings, model)
+    prefill(library)
+    start = start_hash(QUESTION.seed)
+    first, found = Work(lambda predictions: predictions[0].p, Span([], [start], 0)), []
+    async with local_side(settings, model, library, Heard()) as side:
+        for late in (False, True):
+            before = side.engine.batches.total()
+            prepared = await side.prepare(QUESTION, verifies=True, late=late)
+            assert (side.engine.batches.total() == before) is late
+            done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+            prepared.context.start(first, done.set_result)
+            found.append((await done).value)
+            assert side.engine.batches.total() > before
+            texts = [model.decode(each) for each in prepared.prepared.texts]
+            assert sorted(texts) == (sorted(NOTES.values()) if late else [])
+            assert QUESTION.prompt in model.decode(prepared.prepared.question)
+            prepared.context.close()
+    assert np.array_equal(*found)

@@ -30,24 +30,39 @@ class Drafting(ABC):
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
     """
 
+    late = False
+    """As of Mode."""
+
     def __init__(self, question: Question) -> None:
         self.question = question
         self.prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         self.decided = len(question.accepted)
         self.sent: deque[Block] = deque()
 
+    def prepared(self, prepared: Prepared) -> None:
+        """Take what this side has read."""
+        return
+
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether a prediction of what follows the prefix is wanted; otherwise a verdict is."""
+        """Whether there is something to compute; otherwise a verdict is wanted."""
+
+    def work(self, rate: float) -> Work:
+        """Return what to compute next; `rate` is the uplink's in bit/s."""
+        return self.reading(self.head(rate))
+
+    def reading(self, head: Head) -> Work:
+        """Return a head with the prediction after the prefix."""
+        return Work(head, Span.of(self.prefix, len(self.prefix), len(self.prefix)))
 
     @abstractmethod
     def head(self, rate: float) -> Head:
-        """Return what to compute for the next draft; `rate` is the uplink's in bit/s."""
+        """Return the head of the model's next draft; `rate` is the uplink's in bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Go on with the result of `head`."""
+        """Go on with the result of `work`."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
@@ -105,7 +120,7 @@ class BlockDrafter(PeerTracking):
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__(settings.on_loss, resources.timeouts)
-        self._drafting = drafting
+        self._drafting, self.late = drafting, drafting.late
         self._vocabulary = resources.vocabulary
         self._rate = resources.rate
         self.times_bandwidth = resources.controller is not None and self._rate is None
@@ -137,6 +152,7 @@ class BlockDrafter(PeerTracking):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._decision_s = now
+        self._drafting.prepared(prepared)
         self._check_finished()
         self._prepare(now)
 
@@ -171,21 +187,20 @@ class BlockDrafter(PeerTracking):
     def wanted(self) -> Work | None:
         if not self._ready or self._finish is not None or self._reading is not None:
             return None
-        drafting, prefix = self._drafting, self._drafting.prefix
+        drafting = self._drafting
         if self._alone:
-            head = drafting.head_alone()
+            self._reading = drafting.reading(drafting.head_alone())
         elif self._peer is not None and drafting.ready:
             rate = self._bits_per_s if self._rate is None else self._rate(self._now)
-            head = drafting.head(rate)
-        else:
-            return None
-        self._reading, self._dead = Work(head, Span.of(prefix, len(prefix), len(prefix))), False
+            self._reading = drafting.work(rate)
+        self._dead = False
         return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._now, self._reading = now, None
         self._draft_s += seconds
-        self.emit(events.ForwardDone(_step(work), 1, seconds))
+        if work.span is not None:
+            self.emit(events.ForwardDone(work.span.first, 1, seconds))
         if self._finish is not None or self._dead:
             return
         self._progress_s = now
@@ -200,9 +215,12 @@ class BlockDrafter(PeerTracking):
         self.emit(events.ForwardStopped(_step(work), seconds))
 
     def _preempt(self) -> None:
-        if self._reading is not None and not self._dead:
-            self._dead = self._out.preempt = True
-            self.emit(events.ForwardPreempted(_step(self._reading)))
+        work = self._reading
+        if work is not None and not self._dead:
+            self._dead = True
+            if work.span is not None:
+                self._out.preempt = True
+                self.emit(events.ForwardPreempted(work.span.first))
 
     # Blocks out, verdicts in.
 

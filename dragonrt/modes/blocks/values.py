@@ -18,6 +18,7 @@ from dragonrt.distributions import (
     backtrack,
     codec,
 )
+from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
@@ -73,6 +74,7 @@ class Carried:
     confidences: tuple[float, ...] = ()
     accepted: int = 0
     drafted: int = 0
+    bandit: Bandit | None = None
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
         """Return what a controller sees at the first token of the next block."""
@@ -82,16 +84,18 @@ class Carried:
         """Return what `block`, which began with this, leaves to the next one, given its verdict."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
-        stopping, threshold = self.stopping, self.threshold
+        stopping, threshold, bandit = self.stopping, self.threshold, self.bandit
         if threshold is not None:
             dropped = [each.quantized.dropped for each in tokens]
             threshold = backtrack(threshold, dropped, accepted)
         if stopping is not None:
             stopping = stopping.after(len(tokens), accepted)
+        if bandit is not None:
+            bandit = bandit.after(block.matched, len(tokens), accepted)
         pairs = zip(tokens, text, strict=False)
         confidences = [float(each.q[token]) for each, token in pairs if each.q is not None]
         newest = (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:]
-        return Carried(threshold, stopping, newest, accepted, len(tokens))
+        return Carried(threshold, stopping, newest, accepted, len(tokens), bandit)
 
 
 @dataclass(slots=True)
@@ -101,6 +105,7 @@ class Block:
     Attributes:
         longest: the most tokens it takes.
         resolution: a controller's, in place of the codec's own; `resolutions` travel.
+        matched: the length of the match that it was looked up behind, 0 for the model's.
         start: what the blocks before it left.
         payload: the encoded tokens, once it is complete; with their `distributions` or not.
         decided: tokens before `step` that the cloud does not know.
@@ -111,6 +116,7 @@ class Block:
     prefix_hash: int
     longest: int = 1
     resolution: int | None = None
+    matched: int = 0
     start: Carried = field(default_factory=Carried)
     tokens: list[DraftedToken] = field(default_factory=list)
     payload: bytes = b""

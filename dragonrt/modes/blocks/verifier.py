@@ -1,12 +1,13 @@
 """The cloud's part of every mode in which the other side drafts blocks (SPEC 2 - 4).
 
     block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
-    no block waits --one token decoded--> Target        block --comes--> that forward is preempted
+    no block waits --tokens decoded--> Target           block --comes--> that forward is preempted
 
 Blocks wait in a bounded inbox and are answered in order. One that follows another text than the
 decided one was drafted ahead on a wrong guess: it is dropped without an answer, as its device
-knows. If the mode lets it, the cloud decodes single tokens while no block waits. A late block is
-verified by those tokens as far as they go; one that they contradict is dropped, too.
+knows. If the mode lets it, the cloud decodes by itself while no block waits, perhaps along what
+prompt lookup finds. A late block is verified by those tokens as far as they go; one that they
+contradict is dropped, too.
 """
 
 from abc import ABC, abstractmethod
@@ -17,9 +18,9 @@ from typing import Any
 
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
+from dragonrt.modes.lookup import Guesser
 from dragonrt.modes.mode import (
     Finish,
-    Head,
     Leave,
     Mode,
     ModeError,
@@ -49,7 +50,9 @@ class Judging(ABC):
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
     decodes = False
-    """Whether the text goes on by single tokens (`decoding`) while no block waits."""
+    """Whether the text goes on by tokens of its own (`decoding`) while no block waits."""
+    looks_up = False
+    """Whether those are read along what prompt lookup finds."""
     codec: Codec
 
     def read(self, block: wire.Block) -> ReadBlock:
@@ -70,8 +73,8 @@ class Judging(ABC):
         with what the next block says was decided.
         """
 
-    def decoding(self, step: int) -> Head:
-        """Return what decides the token of `step` without a block."""
+    def decoding(self, step: int, prediction: Prediction) -> int:
+        """Return the token of `step` that is decided without a block."""
         raise NotImplementedError
 
 
@@ -88,9 +91,9 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A head's answer, and for each token the evidence in bits of the own files."""
+    """A head's answer, or decoded tokens; for each token the evidence in bits of the own files."""
 
-    answer: Judged | int
+    answer: Judged | list[int]
     files: list[tuple[float, ...]]
 
 
@@ -116,6 +119,7 @@ class BlockVerifier(Mode):
         self._current: _Block | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
+        self._guesser = Guesser(question, Prepared())
         self._heard_s = 0.0
 
     def _end_session(self, text: str) -> None:
@@ -134,6 +138,7 @@ class BlockVerifier(Mode):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready, self._heard_s, self._files = True, now, prepared.files
+        self._guesser = Guesser(self._question, prepared)
         self._take_next(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -243,7 +248,7 @@ class BlockVerifier(Mode):
         return Work(head, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
-        """The next token without a block, unless the answer is complete."""
+        """The next tokens without a block, unless the answer is complete."""
         prefix, question = self._prefix, self._question
         if not self._judging.decodes or self._peer is None or not self._ready:
             return None
@@ -252,13 +257,19 @@ class BlockVerifier(Mode):
         stopped = not set(question.stop_tokens).isdisjoint(prefix.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        decode, files = self._judging.decoding(step), self._files
+        decoding, files = self._judging.decoding, self._files
+        guess = self._guesser.guess(prefix.tokens) if self._judging.looks_up else []
 
         def head(predictions: Sequence[Prediction]) -> _Found:
-            token = decode(predictions)
-            return _Found(token, [files_alone(predictions[0], files, token)])
+            tokens, evidence = list[int](), list[tuple[float, ...]]()
+            for place, each in enumerate(predictions):
+                tokens.append(decoding(step + place, each))
+                evidence.append(files_alone(each, files, tokens[-1]))
+                if tokens != guess[: place + 1]:
+                    break
+            return _Found(tokens, evidence)
 
-        return Work(head, Span.of(prefix, step, step), peer=self._peer, spare=True)
+        return Work(head, Span.of(prefix, step, step), guess, peer=self._peer, spare=True)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
@@ -315,16 +326,17 @@ class BlockVerifier(Mode):
             self._current = None
         self._take_next(now)
 
-    def _go_on(self, token: int, seconds: float, now: float) -> None:
-        """Append a token that was decoded without a block."""
+    def _go_on(self, tokens: Sequence[int], seconds: float, now: float) -> None:
+        """Append tokens that were decoded without a block."""
         prefix, step = self._prefix, len(self._prefix)
-        self.emit(events.ForwardDone(step, 1, seconds))
+        self.emit(events.ForwardDone(step, len(tokens), seconds))
         if self._peer is not None and self._finish is None:
-            prefix_hash = prefix.hash
-            prefix.append(token)
             self._dropped = 0
-            self.emit(events.TargetDecoded(step, token))
-            self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
+            for place, token in enumerate(tokens, start=step):
+                self._guesser.learn(prefix.tokens, token)
+                self.emit(events.TargetDecoded(place, token))
+                self.send(wire.Target(self._session, place, prefix.hash, token, "cloud"))
+                prefix.append(token)
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 A side drafts at most `run_ahead` undecided steps. If it follows, its drafted sequence adopts the
 other side's tokens where those are likelier to become the target. One forward reads the prefixes
-that have no draft yet, and goes on along what the lookup in the documents offers.
+that have no draft yet, and goes on along what prompt lookup finds.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.lookup import Guesser
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.privacy.evidence import RowShares
@@ -20,55 +21,6 @@ from dragonrt.side import other
 
 BLOCK = 8
 """Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
-LONGEST = 4
-"""Tokens guessed at most: a forward over five positions costs about two single ones."""
-
-LUCK = 0.3
-"""The weight of the newest guess in the share that came true."""
-
-
-class Lookup:
-    """Guesses what a model copies: the texts behind the newest two tokens, or behind a single one.
-
-    A guess costs one wider forward and is accepted or rejected like any draft. Its length follows a
-    moving average of the share that came true.
-    """
-
-    def __init__(self, texts: Sequence[Sequence[int]]) -> None:
-        self._texts = texts
-        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
-        self._singles: dict[int, tuple[int, int] | None] = {}
-        self._luck = 0.5
-        for number, text in enumerate(texts):
-            for position, token in enumerate(text):
-                place = (number, position + 1)
-                self._singles[token] = None if token in self._singles else place
-                if position:
-                    self._pairs.setdefault((text[position - 1], token), place)
-
-    def guess(self, tokens: Sequence[int], room: int) -> list[int]:
-        """What may follow `tokens`: at most `room` tokens, often none."""
-        place = self._pairs.get((tokens[-2], tokens[-1])) if len(tokens) > 1 else None
-        if place is None and tokens:
-            place = self._singles.get(tokens[-1])
-        if place is None:
-            return []
-        number, position = place
-        length = min(room, max(1, round(LONGEST * self._luck)))
-        return list(self._texts[number][position : position + length])
-
-    def learn(self, guessed: int, right: int) -> None:
-        """Take in how many tokens of a guess came true."""
-        if guessed:
-            self._luck += LUCK * (right / guessed - self._luck)
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardDrafts:
-    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried."""
-
-    guessed: int
-    drafts: list[SideDraft]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +36,7 @@ class Draft:
     listing: Listing
     files: Sequence[int]
 
-    def __call__(self, predictions: Sequence[Prediction]) -> ForwardDrafts:
+    def __call__(self, predictions: Sequence[Prediction]) -> list[SideDraft]:
         """Return drafts as far as the guess comes true; `predictions` are in the above order."""
         span, drafts = self.span, list[SideDraft]()
         hashes = extended(span.hashes, self.guess)
@@ -93,7 +45,7 @@ class Draft:
             if beyond > 0 and drafts[-1].token != self.guess[beyond - 1]:
                 break
             drafts.append(self._draft(step, hashes[step], each))
-        return ForwardDrafts(len(self.guess), drafts)
+        return drafts
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.terms.rule, self.terms.codec
@@ -125,13 +77,13 @@ class Planner:
         self._run_ahead = settings.run_ahead if self._ahead else 1
         self._follows = settings.follow and self._ahead
         self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
-        self._prepared = Prepared()
-        self._lookup = Lookup(())
-        self._has_read = False
+        self._prepared, self._has_read = Prepared(), False
+        self._guesser = Guesser(question, self._prepared)
 
     def prepared(self, prepared: Prepared) -> None:
-        """Take the documents that this side has read."""
-        self._prepared, self._lookup = prepared, Lookup(prepared.texts)
+        """Take the question and the documents that this side has read."""
+        self._prepared = prepared
+        self._guesser = Guesser(self._terms.question, prepared)
 
     @property
     def limit(self) -> int:
@@ -175,13 +127,10 @@ class Planner:
             first += 1
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
-    def computed(self, work: Work, result: ForwardDrafts, seconds: float) -> list[SideDraft]:
+    def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
-        span, prefix = work.span, self._drafts.prefix
-        if span is None:
-            raise ValueError("a forward reads a span")
-        found, last = result.drafts, len(span.tokens)
-        self._lookup.learn(result.guessed, len(found) - span.count)
+        prefix, last = self._drafts.prefix, len(span.tokens)
+        self._guesser.learn(span.tokens, found[span.count - 1].token)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
@@ -204,29 +153,20 @@ class Planner:
         return prefix.tokens[step - 1] == token
 
     def _work(self, span: Span) -> Work:
-        guess, listing = self._guess(span.tokens), self._decision.listing()
+        guess = self._guesser.guess(span.tokens) if self._follows else []
+        listing = self._decision.listing()
         head = Draft(self._terms, span, guess, listing, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(head, span, guess, following=following)
 
-    def _following(self, span: Span) -> Callable[[ForwardDrafts], Work | None]:
+    def _following(self, span: Span) -> Callable[[list[SideDraft]], Work | None]:
         """Return what gives the forward after one over `span` that goes as drafted."""
 
-        def following(result: ForwardDrafts) -> Work | None:
-            new = [draft.token for draft in result.drafts[span.count - 1 :]]
+        def following(made: list[SideDraft]) -> Work | None:
+            new = [draft.token for draft in made[span.count - 1 :]]
             length = len(span.tokens) + len(new)
             if new[-1] in self._stop_tokens or length >= self._max_tokens:
                 return None
             return self._work(Span([*span.tokens, *new], extended(span.hashes, new), length))
 
         return following
-
-    def _guess(self, tokens: list[int]) -> list[int]:
-        """Return what the lookup offers, as far as the answer may go."""
-        if not (tokens and self._follows and self._prepared.exact_blocks):
-            return []
-        guess = self._lookup.guess(tokens, self._max_tokens - len(tokens) - 1)
-        for length, token in enumerate(guess):
-            if token in self._stop_tokens:
-                return guess[:length]
-        return guess
