@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import sqrt
 from statistics import NormalDist
 
@@ -11,6 +12,10 @@ from dragonrt.sampling.noise import Noise, Purpose
 
 LONGEST_MATCH = 4
 """Tokens that a match has at most; longer ones predict no better."""
+LONGEST_GUESS = 4
+"""Tokens read along at most: a forward over five positions costs about two single ones."""
+LUCK = 0.3
+"""The weight of the newest guess in the share that came true."""
 FORWARD_COST = 0.1
 """A forward of the draft model, in round trips: a constant, as texts may depend on it."""
 
@@ -22,6 +27,7 @@ class Lookup:
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = ()) -> None:
+        self._luck = 0.5  # the average share of a guess that came true
         self._places: dict[int, list[tuple[Sequence[int], int]]] = {}
         for text in texts:
             for end, token in enumerate(text[:-1], start=1):
@@ -37,6 +43,16 @@ class Lookup:
         longest = max(matched, default=0)
         text, end = places[matched.index(longest)] if longest else ((), 0)
         return longest, text[end:]
+
+    def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
+        """Return what to read along in the next forward: at most `room` tokens, and no stop."""
+        most = min(room, max(1, round(LONGEST_GUESS * self._luck)))
+        return list(takewhile(lambda x: x not in stop_tokens, self.find(tokens)[1][:most]))
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Take in how many tokens of a guess came true."""
+        if guessed:
+            self._luck += LUCK * (right / guessed - self._luck)
 
 
 def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:

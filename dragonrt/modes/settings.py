@@ -182,17 +182,14 @@ class DragonSettings(Settings):
 
     @property
     def keeps_drafts(self) -> bool:
-        """Whether the device sends target tokens only."""
         return self.disclose != Disclosure.DRAFTS
 
     @property
     def redacts(self) -> bool:
-        """Whether some target tokens are withheld, too."""
         return self.disclose == Disclosure.REDACTED
 
     @property
     def pads(self) -> bool:
-        """Whether every frame has one of a few sizes."""
         return self.keeps_drafts if self.pad is None else self.pad
 
     @property
@@ -325,7 +322,6 @@ class SpeculativeSettings(Settings):
 
     @property
     def verifies_with(self) -> Kind | None:
-        """The kind of trained verifier that is needed."""
         return "specdec++" if self.stopping == "specdec++" else None
 
 
@@ -394,7 +390,6 @@ class SprinterSettings(Settings):
 
     @property
     def verifies_with(self) -> Kind | None:
-        """The kind of trained verifier that is needed."""
         return "sprinter"
 
 

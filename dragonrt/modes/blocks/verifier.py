@@ -17,6 +17,7 @@ from typing import Any
 
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
+from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import (
     Finish,
     Head,
@@ -88,9 +89,12 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A head's answer, and for each token the evidence in bits of the own files."""
+    """A head's answer, and for each token the evidence in bits of the own files.
 
-    answer: Judged | int
+    Without a block it has the next token, and those behind it as far as the guess came true.
+    """
+
+    answer: Judged | list[int]
     files: list[tuple[float, ...]]
 
 
@@ -116,6 +120,7 @@ class BlockVerifier(Mode):
         self._current: _Block | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
+        self._lookup: Lookup | None = None
         self._heard_s = 0.0
 
     def _end_session(self, text: str) -> None:
@@ -134,6 +139,8 @@ class BlockVerifier(Mode):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready, self._heard_s, self._files = True, now, prepared.files
+        if prepared.exact_blocks:
+            self._lookup = Lookup((prepared.question, *prepared.texts))
         self._take_next(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -243,7 +250,7 @@ class BlockVerifier(Mode):
         return Work(head, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
-        """The next token without a block, unless the answer is complete."""
+        """The next tokens without a block, unless the answer is complete."""
         prefix, question = self._prefix, self._question
         if not self._judging.decodes or self._peer is None or not self._ready:
             return None
@@ -252,13 +259,23 @@ class BlockVerifier(Mode):
         stopped = not set(question.stop_tokens).isdisjoint(prefix.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        decode, files = self._judging.decoding(step), self._files
+        judging, files, guess = self._judging, self._files, list[int]()
+        if self._lookup is not None:
+            room = question.max_tokens - step - 1
+            guess = self._lookup.guess(prefix.tokens, room, question.stop_tokens)
 
         def head(predictions: Sequence[Prediction]) -> _Found:
-            token = decode(predictions)
-            return _Found(token, [files_alone(predictions[0], files, token)])
+            found = _Found([], [])
+            for each in predictions:
+                count = len(found.files)
+                if found.answer != guess[:count]:
+                    break
+                token = judging.decoding(step + count)([each])
+                found.answer.append(token)
+                found.files.append(files_alone(each, files, token))
+            return found
 
-        return Work(head, Span.of(prefix, step, step), peer=self._peer, spare=True)
+        return Work(head, Span.of(prefix, step, step), guess, peer=self._peer, spare=True)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
@@ -297,7 +314,7 @@ class BlockVerifier(Mode):
                 self.moved.decide(step + place, bits)
             result = result.answer
         if work.spare:
-            self._go_on(result, seconds, now)
+            self._go_on(work, result, seconds, now)
         elif block is not None and isinstance(result, ReadBlock):
             self._current = replace(block, read=result, since_s=now)
         elif block is not None and block.read is not None:
@@ -315,16 +332,19 @@ class BlockVerifier(Mode):
             self._current = None
         self._take_next(now)
 
-    def _go_on(self, token: int, seconds: float, now: float) -> None:
-        """Append a token that was decoded without a block."""
-        prefix, step = self._prefix, len(self._prefix)
-        self.emit(events.ForwardDone(step, 1, seconds))
+    def _go_on(self, work: Work, tokens: list[int], seconds: float, now: float) -> None:
+        """Append the tokens that were decoded without a block."""
+        prefix = self._prefix
+        if self._lookup is not None:
+            self._lookup.learn(len(work.guess), len(tokens) - 1)
+        self.emit(events.ForwardDone(len(prefix), len(tokens), seconds))
         if self._peer is not None and self._finish is None:
-            prefix_hash = prefix.hash
-            prefix.append(token)
+            for token in tokens:
+                step, prefix_hash = len(prefix), prefix.hash
+                prefix.append(token)
+                self.emit(events.TargetDecoded(step, token))
+                self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
             self._dropped = 0
-            self.emit(events.TargetDecoded(step, token))
-            self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:

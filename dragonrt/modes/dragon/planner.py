@@ -21,11 +21,6 @@ from dragonrt.side import other
 
 BLOCK = 8
 """Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
-LONGEST = 4
-"""Tokens guessed at most: a forward over five positions costs about two single ones."""
-
-LUCK = 0.3
-"""The weight of the newest guess in the share that came true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,7 @@ class Planner:
         self._follows = settings.follow and self._ahead
         self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
         self._prepared = Prepared()
-        self._lookup, self._luck = Lookup(), 0.5  # the average share of a guess that came true
+        self._lookup = Lookup()
         self._has_read = False
 
     def prepared(self, prepared: Prepared) -> None:
@@ -147,9 +142,7 @@ class Planner:
         if span is None:
             raise ValueError("a forward reads a span")
         found, last = result.drafts, len(span.tokens)
-        if result.guessed:
-            right = (len(found) - span.count) / result.guessed
-            self._luck += LUCK * (right - self._luck)
+        self._lookup.learn(result.guessed, len(found) - span.count)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
@@ -193,9 +186,4 @@ class Planner:
         """Return what the lookup offers, as far as the answer may go."""
         if not (tokens and self._follows and self._prepared.exact_blocks):
             return []
-        most = min(max(1, round(LONGEST * self._luck)), self._max_tokens - len(tokens) - 1)
-        guess = list(self._lookup.find(tokens)[1][:most])
-        for length, token in enumerate(guess):
-            if token in self._stop_tokens:
-                return guess[:length]
-        return guess
+        return self._lookup.guess(tokens, self._max_tokens - len(tokens) - 1, self._stop_tokens)
