@@ -24,7 +24,7 @@ from dragonrt.modes.blocks.values import (
     rule_and_codec,
 )
 from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
-from dragonrt.modes.lookup import Bandit, Lookup
+from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
 from dragonrt.modes.mode import Head, ModeError, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
@@ -257,7 +257,7 @@ class LookupDrafting(SpeculativeDrafting):
         self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
         super().__init__(question, settings, resources)
-        self._lookup = Lookup()
+        self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
         self._vocabulary = resources.vocabulary
         bandit = Bandit(question.seed) if settings.draft == "auto" else None
         self._carried = replace(self._carried, bandit=bandit)
@@ -293,6 +293,8 @@ class LookupDrafting(SpeculativeDrafting):
     def _looked_up(self, block: Block, tokens: Sequence[int], behind: bool) -> _Drafted:
         """Beside the loop: a block and a guess; the guess alone `behind` a block; or nothing."""
         matched, following = self._lookup.find(tokens)
+        if matched < self._least:  # a block stops the forward in which the cloud decodes
+            following = ()
         found, bandit = min(len(following), block.longest), block.start.bandit
         if bandit is not None and not bandit.takes(block.step, matched, found, block.longest):
             following = ()

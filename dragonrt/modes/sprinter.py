@@ -91,7 +91,7 @@ class SprinterDrafting(Drafting):
 
     def take_draft(self, result: _Drafted) -> Advance:
         if result.payload is None:
-            return self._pass(result.token.token)
+            return self.decide_alone(result.token.token)
         known = tuple(self.prefix.tokens[self._known :])
         block = Block(self.decided, self.prefix.hash, tokens=[result.token], decided=known)
         block.payload, block.distributions = result.payload, True
@@ -116,19 +116,13 @@ class SprinterDrafting(Drafting):
         return lambda predictions: self._drafted(step, predictions[0]).token
 
     def decide_alone(self, result: int) -> Advance:
-        advance = self._pass(result)
-        self._known = self.decided  # a new session begins with all of it
-        return advance
+        self.prefix.append(result)
+        self._run += 1
+        return Advance(self.decide([Decided(result, True)]))
 
     def rewind(self) -> None:
         super().rewind()
         self._known = self.decided  # as a session begins with all that is decided
-
-    def _pass(self, token: int) -> Advance:
-        """Decide a token without the cloud."""
-        self.prefix.append(token)
-        self._run += 1
-        return Advance(self.decide([Decided(token, True)]))
 
 
 class SprinterJudging(Judging):

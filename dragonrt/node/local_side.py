@@ -103,8 +103,7 @@ class LocalSide:
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
             files = [names.index(chunk.source) for chunk in chunks]
-            read = [] if verifies and not late else chunks  # that drafts may be looked up in
-            texts = [self.model.encode(chunk.text) for chunk in read]
+            texts = [self.model.encode(chunk.text) for chunk in chunks]
             passages = (
                 Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )

@@ -142,6 +142,7 @@ def test_who_comes_back_begins_with_all_that_is_decided() -> None:
     one.rewind()
     assert len(one.prefix) == one.decided == 2
     one.decide_alone(one.head_alone()(said(P, Q)))
+    one.rewind()
     block = draft(one).block
     assert (block.step, block.decided) == (3, ())
 

@@ -29,7 +29,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeJudging
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -226,13 +226,7 @@ def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
     """One forward that it wants, done."""
     work = mode.wanted()
     assert work is not None
-    return work, mode.handle(Computed(work, work.head(says(work)), 0.02), 1.0)
-
-
-def says(work: Work) -> list[Any]:
-    assert work.span is not None
-    first, hashes = work.span.first, work.span.hashes
-    return [MODEL.said(step, hashes[step]) for step in range(first, len(hashes))]
+    return work, mode.handle(Computed(work, work.head(said_of(MODEL, work)), 0.02), 1.0)
 
 
 def targets(count: int) -> list[int]:
@@ -273,6 +267,20 @@ def test_while_no_block_waits_it_decodes_to_the_end_by_itself() -> None:
         told.append(target.token)
     assert mode.decided == told
     assert mode.wanted() is None
+
+
+@pytest.mark.parametrize("wrong", [99, 4])
+def test_it_reads_along_what_its_documents_say_next(wrong: int) -> None:
+    """The text stays the same; from a token that its documents have `wrong` on, it finds none."""
+    right, told, forwards = targets(12), list[int](), 0
+    mode = verifier(replace(COUPLED, draft="lookup"), decodes=True, ready=False)
+    mode.handle(Prepared(texts=(right[:wrong], [*right[:wrong], other(right[-1])])), 0.0)
+    while len(mode.decided) < len(right):
+        _, effects = worked(mode)
+        told += [message.token for _, message in effects.send if isinstance(message, wire.Target)]
+        forwards += 1
+    assert list(mode.decided) == told == right
+    assert forwards < (7 if wrong > 12 else 12)
 
 
 def test_it_does_not_decode_behind_a_stop_token() -> None:
@@ -327,7 +335,9 @@ def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
         decoding = mode.wanted()
         assert decoding is not None
         mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
-        effects = mode.handle(Computed(decoding, decoding.head(says(decoding)), 0.02), 1.0)
+        effects = mode.handle(
+            Computed(decoding, decoding.head(said_of(MODEL, decoding)), 0.02), 1.0
+        )
         assert isinstance(effects.send[0][1], wire.Target)
         work, effects = worked(mode)
         assert work.span is not None
@@ -348,7 +358,7 @@ def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> N
     assert (verdict.accepted, verdict.token, verdict.verify_us) == (2, right[3], 0)
     assert list(mode.decided) == right
     assert decoding is not None
-    mode.handle(Computed(decoding, decoding.head(says(decoding)), 0.02), 1.0)
+    mode.handle(Computed(decoding, decoding.head(said_of(MODEL, decoding)), 0.02), 1.0)
     assert len(mode.decided) == 5
 
 
