@@ -117,11 +117,6 @@ def documents(side: Side) -> Path:
     return _HERE / "documents" / side
 
 
-def unseen_forms() -> Path:
-    """Return the file of forms of documents and questions that no training saw."""
-    return _HERE / "unseen.toml"
-
-
 def questions() -> tuple[SampleQuestion, ...]:
     """Return the questions about the sample documents, those of the demonstration first."""
     entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]

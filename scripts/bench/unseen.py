@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from dragonrt import bundled
-
+FORMS = Path(__file__).with_name("unseen.toml")
 _NUMBERS = {
     "n": (3, 90),
     "hundred": (110, 990),
@@ -61,7 +61,7 @@ def world(
 
 @lru_cache(maxsize=1)
 def _file() -> dict[str, Any]:
-    loaded = tomllib.loads(bundled.unseen_forms().read_text(encoding="utf-8"))
+    loaded = tomllib.loads(FORMS.read_text(encoding="utf-8"))
     words = {name: text.split(", ") for name, text in loaded["words"].items()}
     return loaded | {"words": words | _OTHERS}
 

@@ -5,10 +5,9 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-from dragonrt import bundled
 from retrieval.questions import words_of
 from scripts.bench.articles import articles
-from scripts.bench.unseen import world
+from scripts.bench.unseen import FORMS, world
 
 RECIPE = Path(__file__).parents[2] / "scripts" / "train" / "models" / "text"
 
@@ -44,7 +43,7 @@ def test_a_world_follows_from_its_seed_and_each_question_is_asked_once() -> None
 
 
 def test_no_form_is_in_the_recipe_of_the_models() -> None:
-    forms = tomllib.loads(bundled.unseen_forms().read_text(encoding="utf-8"))
+    forms = tomllib.loads(FORMS.read_text(encoding="utf-8"))
     rows = {  # words of the forms without their slots, five in a row
         " ".join(words[i : i + 5])
         for form in [*forms["note"], *forms["article"]]
