@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dragonrt.backends.torch_.adapter import Update
 from dragonrt.backends.torch_.linear import computes_rows, sample_weight
 
 GROUP = 32
@@ -46,10 +47,10 @@ class Groups:
         return cls(codes.round_().clamp_(0, _LARGEST).to(torch.uint8).flatten(1), scales, zeros)
 
     @classmethod
-    def joined(cls, parts: Sequence["Groups"]) -> Self:
-        """Return several weights of the same inputs as one."""
+    def joined(cls, parts: Sequence["Groups"], dim: int = 0) -> Self:
+        """Return several weights of the same inputs, or in `dim` 1 of the same outputs, as one."""
         fields = ([getattr(part, name) for part in parts] for name in ("codes", "scales", "zeros"))
-        return cls(*(torch.cat(tensors) for tensors in fields))
+        return cls(*(torch.cat(tensors, dim) for tensors in fields))
 
     def dense(self) -> Tensor:
         """Return W in float32."""
@@ -72,12 +73,44 @@ class Int4Linear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
+        y: Tensor = torch._weight_int4pack_mm_for_cpu(
             x.bfloat16(), self._packed, GROUP, self._scales_and_zeros
         )
         if y.shape[1] > self._outputs:
             y = y[:, : self._outputs]
         return y if self._bias is None else y + self._bias
+
+
+class AdaptedInt4Linear:
+    """The same with an update of it, as (W B) (x, A x): B lies beside W in one product."""
+
+    def __init__(
+        self,
+        weight: Groups,
+        bias: Tensor | None,
+        updates: Sequence[Update | None],
+        outputs: Sequence[int],
+    ) -> None:
+        """Take the updates of the layers of these sizes, which `weight` joins."""
+        update = Update.joined([each and _in_digits(each) for each in updates], outputs)
+        self._down = Int4Linear(Groups.rounded(update.down), None)
+        beside = Groups.joined((weight, Groups.rounded(update.up)), dim=1)
+        self._product = Int4Linear(beside, bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.bfloat16()
+        return self._product(torch.cat((x, self._down(x)), dim=1))
+
+
+def _in_digits(update: Update) -> Update:
+    """Return an update with A as 4 bits hold it, what they lose of it, and B for each.
+
+    With a rank of 16 they fill a group, half of which would be empty.
+    """
+    lost = update.down - Groups.rounded(update.down).dense()
+    down, up = torch.cat((update.down, lost)), torch.cat((update.up, update.up), dim=1)
+    missing = -len(down) % GROUP
+    return Update(functional.pad(down, (0, 0, 0, missing)), functional.pad(up, (0, missing)))
 
 
 @cache
