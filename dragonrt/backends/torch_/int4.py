@@ -59,10 +59,17 @@ class Groups:
 
 
 class Int4Linear:
-    """y = x Wᵀ + b, rounded to bfloat16. A row of y depends on nothing but its own row of x."""
+    """y = x Wᵀ + b, rounded to bfloat16. A row of y depends on nothing but its own row of x.
 
-    def __init__(self, weight: Groups, bias: Tensor | None) -> None:
+    With an update it is (W B) (x, A x): B, of 4 bits like A, lies beside W in one product.
+    """
+
+    def __init__(self, weight: Groups, bias: Tensor | None, update: Update | None = None) -> None:
         """Raises RuntimeError where `can_multiply_int4` says no."""
+        self._down = None
+        if update is not None:
+            self._down = Int4Linear(Groups.rounded(update.down), None)
+            weight = Groups.joined((weight, Groups.rounded(update.up)), dim=1)
         self._outputs = weight.shape[0]
         missing = -self._outputs % _OUTPUTS
         codes = functional.pad(weight.codes, (0, 0, 0, missing)).int()
@@ -73,33 +80,18 @@ class Int4Linear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = torch._weight_int4pack_mm_for_cpu(
-            x.bfloat16(), self._packed, GROUP, self._scales_and_zeros
-        )
+        x = x.bfloat16()
+        if self._down is not None:
+            x = torch.cat((x, self._down(x)), dim=1)
+        y = torch._weight_int4pack_mm_for_cpu(x, self._packed, GROUP, self._scales_and_zeros)
         if y.shape[1] > self._outputs:
             y = y[:, : self._outputs]
         return y if self._bias is None else y + self._bias
 
 
-class AdaptedInt4Linear:
-    """The same with an update of it, as (W B) (x, A x): B lies beside W in one product."""
-
-    def __init__(
-        self,
-        weight: Groups,
-        bias: Tensor | None,
-        updates: Sequence[Update | None],
-        outputs: Sequence[int],
-    ) -> None:
-        """Take the updates of the layers of these sizes, which `weight` joins."""
-        update = Update.joined([each and _in_digits(each) for each in updates], outputs)
-        self._down = Int4Linear(Groups.rounded(update.down), None)
-        beside = Groups.joined((weight, Groups.rounded(update.up)), dim=1)
-        self._product = Int4Linear(beside, bias)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        x = x.bfloat16()
-        return self._product(torch.cat((x, self._down(x)), dim=1))
+def joined_update(updates: Sequence[Update | None], outputs: Sequence[int]) -> Update:
+    """Return the updates of joined layers of these sizes as one, as `Int4Linear` takes it."""
+    return Update.joined([update and _in_digits(update) for update in updates], outputs)
 
 
 def _in_digits(update: Update) -> Update:

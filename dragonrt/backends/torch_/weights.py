@@ -12,7 +12,7 @@ from transformers.pytorch_utils import Conv1D
 
 from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
 from dragonrt.backends.torch_.attention import attention_dtype
-from dragonrt.backends.torch_.int4 import GROUP, AdaptedInt4Linear, Groups, Int4Linear
+from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear, joined_update
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
 from dragonrt.backends.torch_.linear import Linear, Pointwise, has_fast_bfloat16, packs
 
@@ -164,7 +164,7 @@ class LayerFactory:
             weight = join([weights[n] for n in numbers]) if many else weights[numbers[0]]
             bias = torch.cat(own) if own else None
             if is_groups and len(numbers) == len(layers) and any(updates):
-                return AdaptedInt4Linear(weight, bias, updates, outputs)
+                return Int4Linear(weight, bias, joined_update(updates, outputs))
             parts.append(self.form.layer(weight, bias))
         product = parts[0] if len(parts) == 1 else _side_by_side(parts)
         if not any(updates):
