@@ -1,40 +1,50 @@
-"""How fast a model decodes: `Sequence.extend` against `transformers.generate`."""
+"""How fast a model decodes and reads: `Sequence.extend` beside transformers and llama.cpp."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from transformers import StoppingCriteria
+from numpy.typing import NDArray
+from transformers import DynamicCache
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.checkpoint import load_checkpoint
 from dragonrt.backends.torch_.gguf.model import GgufModel
+from dragonrt.cli.console import messages
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
+from scripts.bench import llama_cpp
 from scripts.bench.harness import benchmark, series
 from scripts.papers.intervals import Row
 
 MODELS = ("dragon-small", "dragon-opt")
+BLOCK = 4
+"""Tokens of one row that a forward reads, as when drafts are verified."""
+
+Step = Callable[[Sequence[int]], int]
+"""Appends tokens to every row; returns the first row's likeliest one after the last."""
+Program = Callable[[list[int], int], tuple[int, Step]]
+"""Reads a prompt in so many rows; returns the likeliest token after it, and what goes on."""
+Times = NDArray[np.float64]
+"""Milliseconds of this process's CPU and of the clock [..., 2]."""
 
 
 @benchmark(
-    {
-        "model": "{model}",
-        "type": "{dtype}",
-        "rows": "{rows}",
-        "generate": "{generate_ms[median]:.2f} ms",
-        "extend": "{extend_ms[median]:.2f} ms",
-        "ratio": "{ratio:.2f}x",
-        "same tokens": "{same_tokens} of {new_tokens}",
+    {"model": "{model}", "type": "{dtype}", "forward": "{forward}"}
+    | {
+        name.replace("_", "."): f"{{{name}[cpu_ms][median]:.1f}} ({{{name}[ms][median]:.0f}})"
+        for name in ("dragonrt", "no adapter", "transformers", "llama_cpp")
     },
-    note="Greedy, one thread, the same prompt in every row; the time from the first new token to "
-    "the last, over the tokens after the first. Medians of interleaved repeats. generate: "
-    "transformers, in bfloat16 or float32. With rounded weights some tokens may differ: same says "
-    "how many agree before the first that does not.",
+    note="Milliseconds of CPU (and by the clock) of a forward of rows x tokens, in the last line "
+    "that of the prompt; one thread. Medians of interleaved repeats. dragonrt: with the model's "
+    "adapter, if it has one; transformers: with it merged, in bfloat16 or float32; llama.cpp: the "
+    "file without it.",
 )
 def decode(
     *,
@@ -42,44 +52,114 @@ def decode(
         tuple[str, ...],
         option("Name, GGUF file, directory or hub id.", default=", ".join(MODELS)),
     ] = MODELS,
-    rows: tuple[int, ...] = (1, 2, 4),
-    prompt_tokens: int = 200,
-    new_tokens: int = 64,
+    rows: tuple[int, ...] = (1, 2, 4, 8),
+    prompt_tokens: int = 100,
+    new_tokens: int = 32,
     repeats: int = 5,
 ) -> Iterator[Row]:
-    """Yield the milliseconds per token of both, for every model and number of rows."""
+    """Yield the time of a forward of each program, of every model: rows, a block, the prompt."""
     for name in model:
-        ours = load_model(SideSettings("device", name, "cpu"))
-        theirs = _transformers_model(name)
-        theirs.generation_config.eos_token_id = None  # every run makes all of its tokens
+        ours = load_model(SideSettings("device", name, "cpu", threads=1))
+        programs = _programs(name, ours, max(rows), prompt_tokens + BLOCK * new_tokens)
         articles = sorted(bundled.documents("cloud").glob("*.md"))
         texts = (ours.encode(path.read_text(encoding="utf-8")) for path in articles)
         prompt = [token for text in texts for token in text][:prompt_tokens]
-        for count in rows:
-            times: tuple[list[float], list[float]] = [], []
-            same = new_tokens
-            for _ in range(repeats):
-                expected, generate_ms = _generate(theirs, prompt, count, new_tokens)
-                tokens, extend_ms = _extend(ours, prompt, count, new_tokens)
-                times[0].append(generate_ms)
-                times[1].append(extend_ms)
-                pairs = enumerate(zip(tokens, expected, strict=True))
-                same = min(same, next((at for at, (a, b) in pairs if a != b), new_tokens))
-            generate, extend = map(series, times)
-            yield {
-                "model": name,
-                "dtype": ours.dtype,
-                "rows": count,
-                "prompt_tokens": prompt_tokens,
-                "new_tokens": new_tokens,
-                "generate_ms": generate,
-                "extend_ms": extend,
-                "ratio": generate["median"] / extend["median"],
-                "same_tokens": same,
-            }
+        for count, block in [*((count, 1) for count in rows), (1, BLOCK)]:
+            times: dict[str, list[Times]] = {program: [] for program in programs}
+            tokens: dict[str, list[int]] = {}
+            for _, (program, start) in product(range(repeats), programs.items()):
+                tokens[program], found = _run(start, prompt, count, block, new_tokens)
+                times[program].append(found)
+            pairs = enumerate(zip(tokens["dragonrt"], tokens["transformers"], strict=True))
+            same = next((at for at, (a, b) in pairs if a != b), new_tokens)
+            about = {"model": name, "dtype": ours.dtype, "same_tokens": same}
+            yield about | {"forward": f"{count} x {block}"} | _medians(times, 1)
+        yield about | {"forward": f"1 x {len(prompt)}"} | _medians(times, 0)
 
 
-def _transformers_model(name: str) -> Any:
+def _run(
+    start: Program, prompt: list[int], rows: int, block: int, new: int
+) -> tuple[list[int], Times]:
+    """Return the tokens, and the times of reading the prompt and, the median, of a forward."""
+    stamps = [_clocks()]
+    token, step = start(prompt, rows)
+    tokens, stamps = [token], [*stamps, _clocks()]
+    while len(tokens) < new:
+        tokens.append(step(tokens[-1:] * block))
+        stamps.append(_clocks())
+    read, *steps = np.diff(stamps, axis=0)
+    return tokens, np.array([read, np.median(steps, axis=0)])
+
+
+def _clocks() -> Times:
+    return 1000 * np.array((time.process_time(), time.perf_counter()))
+
+
+def _medians(times: dict[str, list[Times]], part: int) -> Row:
+    """Return the repeats' times of reading (0) or of a forward (1), of every program."""
+    rows: Row = {"no adapter": None, "llama_cpp": None}
+    for program, found in times.items():
+        cpu_ms, ms = (series([each[part][clock] for each in found]) for clock in (0, 1))
+        rows[program] = {"cpu_ms": cpu_ms, "ms": ms}
+    return rows
+
+
+def _programs(name: str, ours: LanguageModel, rows: int, tokens: int) -> dict[str, Program]:
+    """Return what runs this model here, in at most so many rows of so many tokens."""
+    programs = {"dragonrt": _dragonrt(ours)}
+    if bundled.adapter_path(name) is not None:
+        bare = load_model(SideSettings("device", name, "cpu", threads=1, adapter="none"))
+        programs["no adapter"] = _dragonrt(bare)
+    programs["transformers"] = _transformers(transformers_model(name))
+    file = bundled.smollm2_file() if name == bundled.SMOLLM2 else Path(name)
+    if file is not None and file.suffix == ".gguf":
+        if llama_cpp.library() is not None:
+            theirs = llama_cpp.LlamaCpp(file, ours.vocabulary, rows, tokens)
+            programs["llama_cpp"] = _llama_cpp(theirs)
+        else:
+            messages.print("llama.cpp is not installed: pip install 'dragonrt[bench]'")
+    return programs
+
+
+def _dragonrt(model: LanguageModel) -> Program:
+    every = np.arange(model.vocabulary)
+
+    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
+        sequence = model.sequence([model.document_kv(())] * rows, 2 * len(prompt))
+        first = sequence.extend(prompt, prompt=True)
+
+        def step(tokens: Sequence[int]) -> int:
+            return int(sequence.extend_all(tokens)[-1].at(every)[0].argmax())
+
+        return int(first.at(every)[0].argmax()), step
+
+    return start
+
+
+def _transformers(model: Any) -> Program:
+    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
+        cache = DynamicCache(config=model.config)
+
+        @torch.inference_mode()
+        def step(tokens: Sequence[int], wanted: int = 0) -> int:
+            ids = torch.tensor([list(tokens)] * rows)
+            said = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=wanted)
+            return int(said.logits[0, -1].argmax())
+
+        return step(prompt, 1), step
+
+    return start
+
+
+def _llama_cpp(model: llama_cpp.LlamaCpp) -> Program:
+    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
+        model.clear()
+        return model.extend(prompt, rows, every=False), lambda tokens: model.extend(tokens, rows)
+
+    return start
+
+
+def transformers_model(name: str) -> Any:
     """Load the model for transformers' own forward, a file's weights dequantised."""
     checkpoint = load_checkpoint(name, "cpu", "auto", bundled.adapter_path(name))
     model: Any = checkpoint.model
@@ -91,44 +171,3 @@ def _transformers_model(name: str) -> Any:
     if checkpoint.adapter is not None:
         checkpoint.adapter.merge(model)
     return model
-
-
-def _extend(
-    model: LanguageModel, prompt: list[int], rows: int, new: int
-) -> tuple[list[int], float]:
-    """Decode behind a document, half of the prompt, whose KV is stored, and the other half."""
-    document = model.document_kv(prompt[: len(prompt) // 2])
-    question = prompt[len(prompt) // 2 :]
-    sequence = model.sequence([document] * rows, capacity=len(question) + new)
-    every = np.arange(model.vocabulary)
-    tokens = [int(sequence.extend(question).at(every)[0].argmax())]
-    start_s = time.perf_counter()
-    while len(tokens) < new:
-        tokens.append(int(sequence.extend(tokens[-1:]).at(every)[0].argmax()))
-    return tokens, 1000 * (time.perf_counter() - start_s) / (new - 1)
-
-
-class _Stamps(StoppingCriteria):
-    """Notes the time after every token and never stops."""
-
-    def __init__(self) -> None:
-        self.times_s: list[float] = []
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        self.times_s.append(time.perf_counter())
-        return torch.zeros(input_ids.shape[0], dtype=torch.bool)
-
-
-def _generate(model: Any, prompt: list[int], rows: int, new: int) -> tuple[list[int], float]:
-    stamps, inputs = _Stamps(), torch.tensor([prompt] * rows)
-    with torch.inference_mode():
-        result = model.generate(
-            inputs,
-            attention_mask=torch.ones_like(inputs),
-            max_new_tokens=new,
-            do_sample=False,
-            pad_token_id=0,
-            stopping_criteria=[stamps],
-        )
-    tokens: list[int] = result[0, len(prompt) :].tolist()
-    return tokens, 1000 * (stamps.times_s[-1] - stamps.times_s[0]) / (new - 1)

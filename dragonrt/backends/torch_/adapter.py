@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.torch_.linear import Linear, Pointwise, computes_rows, sample_weight
+from dragonrt.backends.torch_.linear import Linear, Pointwise
 from dragonrt.errors import ModelError
 from retrieval.files import read_bytes
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_(A|B)\.weight")
 _UNREAD = ("use_dora", "modules_to_save", "layer_replication", "trainable_token_indices")
-_STEP = 32  # the kernel of 8 bits reads so many numbers of a row at a time
-_LARGEST = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +34,20 @@ class Update:
 
     down: Tensor
     up: Tensor
+
+    @classmethod
+    def joined(cls, updates: Sequence["Update | None"], outputs: Sequence[int]) -> "Update":
+        """Return the update of several layers of these sizes as one: B is block-diagonal."""
+        found = [update for update in updates if update is not None]
+        up = torch.zeros(sum(outputs), sum(len(update.down) for update in found))
+        row = column = 0
+        for update, size in zip(updates, outputs, strict=True):
+            if update is not None:
+                rank = len(update.down)
+                up[row : row + size, column : column + rank] = update.up
+                column += rank
+            row += size
+        return cls(torch.cat([update.down for update in found]), up)
 
     def dense(self) -> Tensor:
         """Return what is added to W."""
@@ -124,53 +134,12 @@ def _of_pattern(config: Mapping[str, Any], pattern: str, otherwise: str, name: s
 
 
 class AdaptedLinear:
-    """A product with the updates of the layers that it joins beside it."""
+    """A product and, beside it, that of an update, whose numbers are of type `dtype`."""
 
-    def __init__(
-        self,
-        product: Pointwise,
-        updates: Sequence[Update | None],
-        outputs: Sequence[int],
-        dtype: torch.dtype,
-    ) -> None:
-        """`outputs` are the layers' sizes; what is added is computed in `dtype`."""
-        self._product = product
-        down = torch.cat([update.down for update in updates if update is not None])
-        down = functional.pad(down, (0, 0, 0, -len(down) % _STEP))
-        up = torch.zeros(sum(outputs), len(down))
-        row = column = 0
-        for update, size in zip(updates, outputs, strict=True):
-            if update is not None:
-                rank = len(update.down)
-                up[row : row + size, column : column + rank] = update.up
-                column += rank
-            row += size
-        fits = down.shape[1] % _STEP == 0 and _can_multiply_bytes(dtype)
-        make = _ByteLinear if fits else Linear
-        self._dtype = dtype
-        self._down, self._up = make(down.to(dtype)), make(up.to(dtype))
+    def __init__(self, product: Pointwise, update: Update, dtype: torch.dtype) -> None:
+        self._product, self._dtype = product, dtype
+        self._down, self._up = Linear(update.down.to(dtype)), Linear(update.up.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
         x = x.to(self._dtype)
         return self._product(x).add_(self._up(self._down(x)))
-
-
-class _ByteLinear:
-    """A small product with weights of 8 bits: an answer's tokens wait 8 ms less than for oneDNN's.
-
-    Of many rows of x it computes four at a time: a long text is read more slowly.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        scales = weight.float().abs().amax(dim=1).clamp(min=1e-30) / _LARGEST
-        self._codes = (weight.float() / scales[:, None]).round().to(torch.int8)
-        self._scales = scales.to(weight.dtype)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch._weight_int8pack_mm(x.to(self._scales.dtype), self._codes, self._scales)
-
-
-@cache
-def _can_multiply_bytes(dtype: torch.dtype) -> bool:
-    """Return whether torch has that product, and computes each row as if it were alone."""
-    return computes_rows(lambda w: _ByteLinear(w.to(dtype)), sample_weight(), atol=0.3)

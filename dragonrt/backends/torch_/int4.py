@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dragonrt.backends.torch_.adapter import Update
 from dragonrt.backends.torch_.linear import computes_rows, sample_weight
 
 GROUP = 32
@@ -46,10 +47,10 @@ class Groups:
         return cls(codes.round_().clamp_(0, _LARGEST).to(torch.uint8).flatten(1), scales, zeros)
 
     @classmethod
-    def joined(cls, parts: Sequence["Groups"]) -> Self:
-        """Return several weights of the same inputs as one."""
+    def joined(cls, parts: Sequence["Groups"], dim: int = 0) -> Self:
+        """Return several weights of the same inputs, or in `dim` 1 of the same outputs, as one."""
         fields = ([getattr(part, name) for part in parts] for name in ("codes", "scales", "zeros"))
-        return cls(*(torch.cat(tensors) for tensors in fields))
+        return cls(*(torch.cat(tensors, dim) for tensors in fields))
 
     def dense(self) -> Tensor:
         """Return W in float32."""
@@ -58,10 +59,17 @@ class Groups:
 
 
 class Int4Linear:
-    """y = x Wᵀ + b, rounded to bfloat16. A row of y depends on nothing but its own row of x."""
+    """y = x Wᵀ + b, rounded to bfloat16. A row of y depends on nothing but its own row of x.
 
-    def __init__(self, weight: Groups, bias: Tensor | None) -> None:
+    With an update it is (W B) (x, A x): B, of 4 bits like A, lies beside W in one product.
+    """
+
+    def __init__(self, weight: Groups, bias: Tensor | None, update: Update | None = None) -> None:
         """Raises RuntimeError where `can_multiply_int4` says no."""
+        self._down = None
+        if update is not None:
+            self._down = Int4Linear(Groups.rounded(update.down), None)
+            weight = Groups.joined((weight, Groups.rounded(update.up)), dim=1)
         self._outputs = weight.shape[0]
         missing = -self._outputs % _OUTPUTS
         codes = functional.pad(weight.codes, (0, 0, 0, missing)).int()
@@ -72,12 +80,29 @@ class Int4Linear:
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            x.bfloat16(), self._packed, GROUP, self._scales_and_zeros
-        )
+        x = x.bfloat16()
+        if self._down is not None:
+            x = torch.cat((x, self._down(x)), dim=1)
+        y = torch._weight_int4pack_mm_for_cpu(x, self._packed, GROUP, self._scales_and_zeros)
         if y.shape[1] > self._outputs:
             y = y[:, : self._outputs]
         return y if self._bias is None else y + self._bias
+
+
+def joined_update(updates: Sequence[Update | None], outputs: Sequence[int]) -> Update:
+    """Return the updates of joined layers of these sizes as one, as `Int4Linear` takes it."""
+    return Update.joined([update and _in_digits(update) for update in updates], outputs)
+
+
+def _in_digits(update: Update) -> Update:
+    """Return an update with A as 4 bits hold it, what they lose of it, and B for each.
+
+    With a rank of 16 they fill a group, half of which would be empty.
+    """
+    lost = update.down - Groups.rounded(update.down).dense()
+    down, up = torch.cat((update.down, lost)), torch.cat((update.up, update.up), dim=1)
+    missing = -len(down) % GROUP
+    return Update(functional.pad(down, (0, 0, 0, missing)), functional.pad(up, (0, missing)))
 
 
 @cache

@@ -44,12 +44,13 @@ class Linear:
         x = x.to(self._weight.dtype)
         if not self._packed:
             return functional.linear(x, self._weight, self._bias)
-        return _multiply(filled_up(x), self._weight, self._bias)[: x.shape[0]]
+        rows = x.shape[0]
+        return _multiply(filled_up(x, whole_rows(rows)), self._weight, self._bias)[:rows]
 
 
-def filled_up(x: Tensor) -> Tensor:
-    """Return x [n, ...] with rows of zeros behind, as many as products are made with."""
-    missing = whole_rows(x.shape[0]) - x.shape[0]
+def filled_up(x: Tensor, rows: int) -> Tensor:
+    """Return x [n, ...] with rows of zeros behind, so many in all."""
+    missing = rows - x.shape[0]
     return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)) if missing else x
 
 

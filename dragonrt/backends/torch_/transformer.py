@@ -6,7 +6,7 @@ operators: queries, keys and values come from one product, so do gate and up; we
 linear layers run over all their tokens at once, attention over each one's own cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -95,10 +95,14 @@ class Rotation:
     cosines: Tensor
     sines: Tensor
 
-    def at(self, positions: Tensor) -> "Rotation":
-        """Return the factors of these positions: [n, 1, dims]."""
-        cosines = functional.embedding(positions[:, None], self.cosines)
-        return Rotation(cosines, functional.embedding(positions[:, None], self.sines))
+    def at(self, positions: Tensor, turned: int, kept: int) -> "Rotation":
+        """Return the factors of so many heads, and those that keep others: [n, heads, dims]."""
+        cosines, sines = (
+            functional.embedding(positions[:, None], table).expand(-1, turned, -1)
+            for table in (self.cosines, self.sines)
+        )
+        others = (0, 0, 0, kept)
+        return Rotation(functional.pad(cosines, others, value=1.0), functional.pad(sines, others))
 
     def select(self, places: Tensor) -> "Rotation":
         """Return the factors at some of the places of `at`."""
@@ -151,7 +155,7 @@ class _Part:
 class Transformer:
     """The `Decoder` of the architectures whose forward is written out here."""
 
-    version = "transformer 6"
+    version = "transformer 7"
     rows = KvCache
 
     def __init__(self, weights: Weights, geometry: Geometry, exact_blocks: bool) -> None:
@@ -178,17 +182,21 @@ class Transformer:
         self, layers: Sequence[Layer], parts: list[_Part], outputs: list[Output | None]
     ) -> None:
         """Run parts through layers. Store the outputs of those that are not preempted."""
-        hidden = self._embedded(parts)
+        fills_up = self._weights.filled_up or layers is not self._weights.layers
+        whole = whole_rows if fills_up else int
+        hidden = self._embedded(parts, whole)
         rotations = self._weights.rotations
         if rotations:
-            positions = self._positions(parts)
-            rotations = tuple(rotation.at(positions) for rotation in rotations)
+            positions = _positions(parts, len(hidden))
+            kept = self.geometry.layers[0].heads
+            turned = self._weights.heads + kept
+            rotations = tuple(rotation.at(positions, turned, kept) for rotation in rotations)
         for index, layer in enumerate(layers):
             staying = [part for part in parts if not part.feed.preemption.requested]
             if not staying:
                 return
             if len(staying) < len(parts):
-                parts, places = staying, self._moved_together(staying)
+                parts, places = staying, self._moved_together(staying, whole)
                 hidden = hidden[places]
                 rotations = tuple(rotation.select(places) for rotation in rotations)
             rotation = None if layer.rotation is None else rotations[layer.rotation]
@@ -205,17 +213,17 @@ class Transformer:
                 outputs[part.number] = log_p, read
             start += len(rows)
 
-    def _embedded(self, parts: Sequence[_Part]) -> Tensor:
+    def _embedded(self, parts: Sequence[_Part], whole: Callable[[int], int]) -> Tensor:
         """Return the input of the first layer, all rows and tokens of all parts: [n, hidden].
 
-        There are as many as a product takes: others fill them up, so that none has to.
+        There are as many as `whole` says: others fill them up, so that no product has to.
         """
         weights = self._weights
         ids: list[int] = []
         for part in parts:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
-        ids += [0] * (self._rows(len(ids)) - len(ids))
+        ids += [0] * (whole(len(ids)) - len(ids))
         tokens = torch.tensor(ids, device=self.geometry.device)
         hidden = weights.embed(tokens).to(self._between)
         if weights.embedding_scale != 1.0:
@@ -223,7 +231,8 @@ class Transformer:
                 weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
             )
         if weights.position_embedding is not None:
-            hidden += functional.embedding(self._positions(parts), weights.position_embedding)
+            positions = _positions(parts, len(hidden))
+            hidden += functional.embedding(positions, weights.position_embedding)
         return hidden
 
     def _attend(
@@ -238,24 +247,25 @@ class Transformer:
         normed = hidden if layer.attention_norm is None else layer.attention_norm(hidden)
         projected = layer.attention_in(normed).to(self._between)
         projected = projected.view(len(hidden), -1, shape.key_dim)
-        turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
         if layer.head_norm is not None:
-            turned = layer.head_norm(turned)
+            turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
+            projected = torch.cat((layer.head_norm(turned), values), dim=1)
         if rotation is not None:
-            turned = rotation(turned)
-        queries, keys = torch.split(turned, [heads, shape.heads], dim=1)
-        keys_values = torch.cat((keys, values), dim=1)
+            projected = rotation(projected)
+        queries, keys_values = projected[:, :heads], projected[:, heads:]
         mixed = []
         for part in parts:
             cache, place = part.feed.rows, slice(part.start, part.start + part.size)
             cache.write(index, keys_values[place], part.layout)
             mixed.append(cache.attend(index, queries[place], part.layout, layer.form))
-        return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
+        return filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed), len(hidden))
 
     def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
         """Return log-probabilities and the output layer's input; None once nobody wants them."""
         rows = len(hidden)
-        hidden = self._weights.final_norm(self._filled_up(hidden))
+        if self._weights.filled_up:
+            hidden = filled_up(hidden, whole_rows(rows))
+        hidden = self._weights.final_norm(hidden)
         pieces = []
         for product in self._weights.output:
             if all(part.feed.preemption.requested for part in parts):
@@ -266,25 +276,20 @@ class Transformer:
             logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
         return logits.log_softmax(-1), hidden[:rows]
 
-    def _positions(self, parts: Sequence[_Part]) -> Tensor:
-        """Return the positions of all new tokens [n]."""
-        positions = [part.layout.positions.flatten() for part in parts]
-        return self._filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
-
-    def _moved_together(self, parts: Sequence[_Part]) -> Tensor:
+    def _moved_together(self, parts: Sequence[_Part], whole: Callable[[int], int]) -> Tensor:
         """Return where the tokens of these parts were before they moved together."""
         places: list[int] = []
         for part in parts:
             start, part.start = part.start, len(places)
             places += range(start, start + part.size)
-        places += [0] * (self._rows(len(places)) - len(places))
+        places += [0] * (whole(len(places)) - len(places))
         return torch.tensor(places, device=self.geometry.device)
 
-    def _rows(self, rows: int) -> int:
-        return whole_rows(rows) if self._weights.filled_up else rows
 
-    def _filled_up(self, x: Tensor) -> Tensor:
-        return filled_up(x) if self._weights.filled_up else x
+def _positions(parts: Sequence[_Part], rows: int) -> Tensor:
+    """Return the positions of all new tokens, filled up to so many rows."""
+    positions = [part.layout.positions.flatten() for part in parts]
+    return filled_up(positions[0] if len(positions) == 1 else torch.cat(positions), rows)
 
 
 def _wanted(part: _Part, hidden: Tensor) -> Tensor:

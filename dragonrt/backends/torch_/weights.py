@@ -12,11 +12,11 @@ from transformers.pytorch_utils import Conv1D
 
 from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
 from dragonrt.backends.torch_.attention import attention_dtype
-from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear
+from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear, joined_update
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
 from dragonrt.backends.torch_.linear import Linear, Pointwise, has_fast_bfloat16, packs
 
-PIECE = 16384
+PIECE = 49152
 """Outputs per product of the output layer: between two of them a preemption is noticed."""
 # Outputs per product of a layer that tokens are read from, too: unpacking one takes 0.7 ms of a
 # hidden size of 1024, and the products 4 % longer than of the largest pieces.
@@ -153,6 +153,8 @@ class LayerFactory:
         """Return several products of the same input as one, or as few as their types allow."""
         weights = [self._weight(layer) for layer in layers]
         biases = [None if layer.bias is None else self.tensor(layer.bias) for layer in layers]
+        updates = [None if self.form.merges else self._update(layer) for layer in layers]
+        outputs = [weight.shape[0] for weight in weights]
         parts = []
         for is_groups, run in groupby(range(len(layers)), lambda n: isinstance(weights[n], Groups)):
             numbers = list(run)
@@ -160,13 +162,14 @@ class LayerFactory:
             own = [bias for n in numbers if (bias := biases[n]) is not None]
             many = len(numbers) > 1
             weight = join([weights[n] for n in numbers]) if many else weights[numbers[0]]
-            parts.append(self.form.layer(weight, torch.cat(own) if own else None))
+            bias = torch.cat(own) if own else None
+            if is_groups and len(numbers) == len(layers) and any(updates):
+                return Int4Linear(weight, bias, joined_update(updates, outputs))
+            parts.append(self.form.layer(weight, bias))
         product = parts[0] if len(parts) == 1 else _side_by_side(parts)
-        updates = [] if self.form.merges else [self._update(layer) for layer in layers]
         if not any(updates):
             return product
-        outputs = [weight.shape[0] for weight in weights]
-        return AdaptedLinear(product, updates, outputs, self.form.dtype)
+        return AdaptedLinear(product, Update.joined(updates, outputs), self.form.dtype)
 
     @property
     def of_prompts(self) -> "LayerFactory | None":
