@@ -183,7 +183,7 @@ class Transformer:
     ) -> None:
         """Run parts through layers. Store the outputs of those that are not preempted."""
         fills_up = self._weights.filled_up or layers is not self._weights.layers
-        whole = whole_rows if fills_up else int
+        whole: Callable[[int], int] = whole_rows if fills_up else int
         hidden = self._embedded(parts, whole)
         rotations = self._weights.rotations
         if rotations:
