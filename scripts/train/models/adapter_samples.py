@@ -1,7 +1,6 @@
 """The samples of an adapter: a document, and questions about it that do not see each other."""
 
 import json
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -11,12 +10,10 @@ from dragonrt.cli.options import option
 
 from .adapter_articles import fairytales, fetched, readings, squad
 from .adapter_notes import joined, noted
-from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
-from .gaps import gaps
 from .notes import note
-from .sample import UNKNOWN, Reading, Sample, Turn, turns_of
+from .sample import UNKNOWN, Reading, Turn, turns_of
 
 _SQUAD_SHARES = {64: 0.18, 80: 0.10, 100: 0.10, 128: 0.14, 170: 0.06}  # by the words of a chunk
 _FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
@@ -24,21 +21,15 @@ _FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
 
 def _generated(r: Random, corpus: Corpus) -> Reading:
     """One to three generated notes as one document, and all of their questions."""
-    makers: list[Callable[[Random], Sample]] = [
-        note,
-        composition,
-        lambda r: gaps(r, corpus),
-        lambda r: country_facts(r, corpus),
-    ]
     documents: list[str] = []
     known: list[Turn] = []
     missing: list[Turn] = []
     for _ in range(r.choice([1, 1, 2, 2, 3])):
-        document, turns = turns_of(r.choices(makers, [0.36, 0.44, 0.08, 0.12])[0](r))
+        document, turns = turns_of(note(r) if r.random() < 0.8 else country_facts(r, corpus))
         documents.append(document)
         known += [turn for turn in turns if turn[1] != UNKNOWN]
         missing += [turn for turn in turns if turn[1] == UNKNOWN]
-    foreign = composition(r, "unknown" if r.random() < 0.5 else "answer", 2)
+    foreign = note(r, asking="unknown" if r.random() < 0.5 else "answer", turns=2)
     missing += [(question, UNKNOWN) for question, _ in turns_of(foreign)[1]]
     r.shuffle(missing)
     turns = known + missing[: r.choice([1, 1, 2, 3])]

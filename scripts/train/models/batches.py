@@ -26,7 +26,7 @@ _LOSS_CHANCE: dict[Role, float] = {
 _ANSWER_WEIGHT = 1.5
 _LOSS_SHARE = 0.60  # of the positions: the output layer is most of a tiny model's work
 _MISSES = 8  # samples in a row that fit nowhere before a batch counts as full
-_MASKED = -30000.0
+MASKED = -30000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def attention_bias(visible: Tensor) -> Tensor:
     rows, length, _ = visible.shape
     visible = visible & torch.ones(length, length).tril().bool()
     bias = torch.zeros(rows, 1, length, length, dtype=torch.bfloat16)
-    return bias.masked_fill_(~visible[:, None], _MASKED)
+    return bias.masked_fill_(~visible[:, None], MASKED)
 
 
 @dataclass(slots=True)

@@ -1,8 +1,6 @@
-"""Scores of the models: exact answers, perplexity with a passage before it, agreement."""
+"""Scores of the models: exact answers, agreement."""
 
 import json
-import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -22,7 +20,6 @@ from .sample import UNKNOWN, Asking, Sample, answering
 from .values import read_lines
 
 _SEED = 987654321
-_WORDS = 64  # of a passage of WikiText-2
 _LONGEST = 24  # tokens of an answer
 Pair = tuple[str, str]  # prompt, expected answer
 Model = tuple[PreTrainedModel, PreTrainedTokenizerFast]
@@ -98,54 +95,6 @@ def score(model: Model, pairs: list[Pair]) -> dict[str, float]:
 
 
 @torch.inference_mode()
-def perplexities(model: Model, text: str, n: int) -> dict[str, float]:
-    """Per word of a 64-word passage: alone, after the passage before it, after an unrelated one."""
-    articles = [passages for passages in _articles(text) if len(passages) > 3]
-    r = Random(5)
-    losses = {"alone": 0.0, "related": 0.0, "unrelated": 0.0}
-    for _ in range(n):
-        article = r.choice(articles)
-        i = r.randrange(1, len(article))
-        other = r.choice(r.choice([a for a in articles if a is not article]))
-        losses["alone"] += _loss(model, "", article[i])
-        losses["related"] += _loss(model, f"Document: {article[i - 1]}\n\n", article[i])
-        losses["unrelated"] += _loss(model, f"Document: {other}\n\n", article[i])
-    return {name: round(math.exp(loss / (n * _WORDS)), 1) for name, loss in losses.items()}
-
-
-def _articles(text: str) -> list[list[str]]:
-    articles: list[list[str]] = []
-    for line in map(str.strip, text.split("\n")):
-        if re.match(r"^= [^=].*[^=] =$", line):
-            articles.append([])
-        elif line and not line.startswith("=") and articles:
-            articles[-1] += line.split(" ")
-    return [
-        [
-            _detokenized(" ".join(words[i : i + _WORDS]))
-            for i in range(0, len(words) - _WORDS + 1, _WORDS)
-        ]
-        for words in articles
-    ]
-
-
-def _detokenized(text: str) -> str:
-    for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), ("<unk>", "unk")):
-        text = text.replace(mark, plain)
-    text = re.sub(r" ([.,;:!?)'%])", r"\1", text).replace("( ", "(").replace(" n't", "n't")
-    return re.sub(r'" ([^"]*?) "', r'"\1"', text)
-
-
-def _loss(model: Model, prefix: str, text: str) -> float:
-    network, tokenizer = model
-    before = tokenizer.encode(prefix) if prefix else [tokenizer.eos_token_id]
-    after = tokenizer.encode(text)
-    logits = network(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
-    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(after), reduction="sum")
-    return loss.item()
-
-
-@torch.inference_mode()
 def agreement(target: Model, draft: Model, pairs: list[Pair]) -> dict[str, float]:
     """Mean over the tokens of right answers: total variation, and whether the best token is one."""
     distances, same, n = 0.0, 0, 0
@@ -164,7 +113,6 @@ def evaluate(
     models: Path,
     *,
     n: Annotated[int, option("Questions of each set.", default="200", low=1)] = 200,
-    wikitext: Annotated[Path | None, option("`test.txt` of WikiText-2.", kind="FILE")] = None,
 ) -> None:
     """Print one JSON object: scores of every dragon-* directory of MODELS.
 
@@ -176,8 +124,6 @@ def evaluate(
     loaded = {path.parent.name: load(path.parent) for path in models.glob("dragon-*/config.json")}
     for name, model in sorted(loaded.items()):
         report[name] = {kind: score(model, pairs) for kind, pairs in sets.items()}
-        if wikitext:
-            report[name]["wikitext"] = perplexities(model, wikitext.read_text(), n)
     if {"dragon-small", "dragon-draft"} <= loaded.keys():
         pair = loaded["dragon-small"], loaded["dragon-draft"]
         report["agreement"] = agreement(*pair, sets["notes, known forms"])

@@ -8,10 +8,8 @@ from typing import Annotated
 
 from dragonrt.cli.options import option
 
-from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
-from .gaps import gaps
 from .notes import fact, note
 from .prose import continuation, passage, reading, real_questions
 from .sample import UNKNOWN, Sample, text_of
@@ -23,10 +21,8 @@ _LONG_TEXT_SHARE = 0.45
 def sources(corpus: Corpus) -> list[tuple[float, Callable[[Random], Sample]]]:
     """Every sort of sample that the corpus has the texts for, with its weight."""
     found: list[tuple[float, Callable[[Random], Sample]]] = [
-        (0.22, note),
-        (0.30, composition),
-        (0.24, lambda r: gaps(r, corpus)),
-        (0.07, lambda r: reading(r, corpus)),
+        (0.52, note),
+        (0.31, lambda r: reading(r, corpus)),
         (0.13, lambda r: continuation(r, corpus)),
         (0.02, lambda r: _copy(r, corpus)),
         (0.01, lambda r: _no_document(r, corpus)),

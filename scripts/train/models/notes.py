@@ -55,17 +55,6 @@ def statements() -> tuple[Statement, ...]:
     return tuple(statement for statement in found if statement.questions)
 
 
-def is_held_out(sentence: str) -> bool:
-    """Whether a sentence has the form of a statement that is held out."""
-    return _held_out_forms().fullmatch(sentence) is not None
-
-
-@cache
-def _held_out_forms() -> re.Pattern[str]:
-    forms = (re.split(r"\{\w+\^?\}", s.template) for s in statements() if s.held_out)
-    return re.compile("|".join(".+".join(map(re.escape, form)) for form in forms), re.IGNORECASE)
-
-
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return tuple((question, answer) for question, answer in (t.split(" | ") for t in texts))
 
