@@ -108,10 +108,10 @@ def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> N
 def test_adapter_and_teacher_say_what_transformers_says_and_every_state_is_kept(
     base: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).requires_grad_(
-        False
-    )
+    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    reference.requires_grad_(False)
     sample = encoded(tokenizer, Reading("A crane.", [[("What?", "a crane")]]))
+    assert sample is not None
     ours = Adapter(Llama.read(base)).logits(batch_of([sample]))
     theirs = reference(torch.tensor([sample.tokens])).logits[0, [at for at, *_ in sample.targets]]
     torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
@@ -120,7 +120,8 @@ def test_adapter_and_teacher_say_what_transformers_says_and_every_state_is_kept(
     write_rows(rows, tmp_path / "rows.safetensors")
     for row in read_rows(tmp_path / "rows.safetensors"):
         hidden = reference.model(torch.tensor([row.tokens])).last_hidden_state[0]
-        torch.testing.assert_close(row.states.float(), hidden, atol=0.06, rtol=0.05)
+        kept = torch.as_tensor(row.states).float()
+        torch.testing.assert_close(kept, hidden, atol=0.06, rtol=0.05)
         logits = reference.lm_head(hidden)[:-1]
         said = logits.max(1).values - logits[range(len(logits)), row.tokens[1:]]
         assert (said[-6:] < 0.05).all()
@@ -136,7 +137,8 @@ def test_a_draft_says_what_its_base_says_and_its_file_holds_what_it_multiplied(
     config = json.loads((base / "config.json").read_text())
     draft = Draft(config, tensors, (0, 1), (3, 5))
     draft.rounds = True
-    near = torch.cosine_similarity(draft.hidden(*padded([row]))[0], row.states, dim=1)
+    said, aim = draft.hidden(*padded([row]))[0], torch.as_tensor(row.states)
+    near = torch.cosine_similarity(said, aim, dim=1)
     assert near.min() > 0.98
     draft.export(draft.parameters, tmp_path / "draft.gguf", GgufFile(file), "smollm2")
     written = GgufFile(tmp_path / "draft.gguf")

@@ -69,8 +69,7 @@ def read_rows(path: Path) -> list[Row]:
     sizes = flat["lengths"].tolist()
     parts = {name: torch.split(flat[name], sizes) for name in (*_FIELDS, "states")}
     lists = [[part.tolist() for part in parts[name]] for name in _FIELDS]
-    rows = zip(zip(*lists, strict=True), parts["states"], strict=True)
-    return [Row(*row, states=s) for row, s in rows]
+    return [Row(*row) for row in zip(*lists, parts["states"], strict=True)]
 
 
 def padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
