@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-import numpy as np
 from cyclopts import Parameter
 
 from dragonrt.backends.sequence import read_alone
@@ -35,7 +34,7 @@ from scripts.bench.question_sets import (
     refuses,
     worlds,
 )
-from scripts.papers.intervals import Interval, Row, grouped, having, paired
+from scripts.papers.intervals import Interval, Row, grouped, having, paired, ratio
 from scripts.papers.model_sides import run
 from scripts.papers.sample_sides import LoadedSide
 
@@ -179,12 +178,6 @@ def _row(asked: FoundQuestion, way: Way, text: str, refusal: str) -> Row:
     }
 
 
-def _ratio(sums: Any, counts: Any, axis: int = 0) -> Any:
-    """Return the mean of the resampled groups' members; 0 where the divisor is 0."""
-    above, below = sums.sum(axis=axis), counts.sum(axis=axis)
-    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-
-
 def by_group(rows: Sequence[Row], *measures: str) -> list[list[float]]:
     """Return each group's sums of measures: what is resampled."""
     groups = grouped(rows, "group").values()
@@ -193,7 +186,7 @@ def by_group(rows: Sequence[Row], *measures: str) -> list[list[float]]:
 
 def share(rows: Sequence[Row], measure: str) -> Interval:
     """Estimate the mean of a measure over the rows, with an interval by group."""
-    return paired(_ratio, *by_group([row | {"one": 1} for row in rows], measure, "one"))
+    return paired(ratio, *by_group([row | {"one": 1} for row in rows], measure, "one"))
 
 
 def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
@@ -224,8 +217,8 @@ def _compared(rows: Sequence[Row]) -> Iterator[Row]:
         value = share(more, "more").to_json()
         yield {"compared": f"mixture - one prompt, {measure}", "value": value}
     each = [{"group": a["group"], "mixed": a["f1"], "joined": b["f1"]} for a, b in pairs]
-    ratio = paired(_ratio, *by_group(each, "mixed", "joined")).to_json()
-    yield {"compared": "mixture / one prompt, f1", "value": ratio}
+    value = paired(ratio, *by_group(each, "mixed", "joined")).to_json()
+    yield {"compared": "mixture / one prompt, f1", "value": value}
 
 
 def _pair(

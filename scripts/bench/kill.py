@@ -12,7 +12,6 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -29,22 +28,6 @@ LIMIT_S = 120.0
 QUESTION = "What do you need to make lemon cake?"
 OPTIONS = ("--temperature", "5", "--aggregator", "sync", "--codec", "dense:fp16")
 """A long answer, every token of which waits for the cloud."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """An answer whose cloud was killed after so many pieces of text.
-
-    `kept` says whether nothing shown was taken back and all before the kill is what both sides
-    say, `whole` whether all of it is, `again` whether the next answer was. `gap_s` is the longest
-    time between two pieces.
-    """
-
-    point: int
-    kept: bool
-    whole: bool
-    again: bool
-    gap_s: float
 
 
 @benchmark(
@@ -68,10 +51,8 @@ def kill(*, rounds: int = 10, tokens: int = 32, seed: int = 1) -> Iterator[Row]:
         yield {
             "on_loss": on_loss,
             "kills": len(kills),
-            "kept": sum(each.kept for each in kills),
-            "whole": sum(each.whole for each in kills),
-            "again": sum(each.again for each in kills),
-            "longest_gap_s": max(each.gap_s for each in kills),
+            **{name: sum(each[name] for each in kills) for name in ("kept", "whole", "again")},
+            "longest_gap_s": max(each["gap_s"] for each in kills),
             "points": points,
         }
 
@@ -83,8 +64,12 @@ def kills_over_http(
     model: str = "dragon-small",
     tokens: int = 48,
     seed: int = 4,
-) -> list[Kill]:
-    """Kill the cloud once in each of so many answers; needs the extra `serve`."""
+) -> list[Row]:
+    """Kill the cloud once in each of so many answers; needs the extra `serve`.
+
+    `kept`: nothing shown was taken back, and all before the kill is what both sides say; `whole`:
+    so is all after it; `again`: so was the next answer. `gap_s` is the longest time between pieces.
+    """
     own = ("serve", "--model", model, "--documents", str(bundled.documents("device")))
     how = (*OPTIONS, "--seed", str(seed), "--max-tokens", str(tokens), "--on-loss", on_loss)
     documents = ("--documents", str(bundled.documents("cloud")))
@@ -109,7 +94,8 @@ def kills_over_http(
             kept = "".join(pieces).strip() == text
             kept &= whole.startswith("".join(pieces[:point]).strip())
             gap_s = max(later - earlier for earlier, later in pairwise(times_s))
-            found.append(Kill(point, kept, text == whole, _ask(url, model)[1] == whole, gap_s))
+            ends = {"whole": text == whole, "again": _ask(url, model)[1] == whole}
+            found.append({"kept": kept, "gap_s": gap_s} | ends)
     return found
 
 

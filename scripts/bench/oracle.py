@@ -56,7 +56,7 @@ def oracle(
     latencies_ms, documents = ((100,), (0, 1, 2)) if quick else ((0, 50, 200), (2,))
     asked = [each.text for each in bundled.questions() if each.demo][-2 if quick else -3 :]
     seeds = range(1, 5 if quick else 6)
-    with sample_pair(model, dtype) as (device, port):
+    with sample_pair(model, dtype) as (device, port, _):
         for rule, heat, count in product(AGGREGATORS, (0.0, 0.8), documents):
             questions = [
                 Question(prompt=prompt, seed=seed, sampler=Sampler(heat), documents=count)

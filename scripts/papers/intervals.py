@@ -64,6 +64,12 @@ def paired(statistic: Callable[..., Any], *samples: Sequence[float]) -> Interval
     return _bootstrapped("mean", statistic, *samples)
 
 
+def ratio(sums: Any, counts: Any, axis: int = 0) -> Any:
+    """Return the ratio of the resampled sums, for `paired`; 0 where the divisor is 0."""
+    above, below = sums.sum(axis=axis), counts.sum(axis=axis)
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
 def _bootstrapped(name: Statistic, of: Callable[..., Any], *samples: Sequence[float]) -> Interval:
     if not samples[0]:
         raise DragonError("nothing was measured, so there is nothing to estimate")

@@ -63,11 +63,15 @@ class LoadedSide:
 @contextmanager
 def sample_pair(
     model: str = bundled.models()[0], dtype: Precision = "auto", *options: str
-) -> Iterator[tuple[LoadedSide, int]]:
-    """Yield a device with its sample documents, and the port of a cloud in a second process."""
+) -> Iterator[tuple[LoadedSide, int, int]]:
+    """Yield a device with its sample documents; a cloud's port, and its process."""
     documents = str(bundled.documents("cloud"))
     device = LoadedSide.load(sample_settings("device", model, dtype))
     complete_library(sample_settings("cloud", model, dtype), device.model)
     command = ("--documents", documents, "--dtype", dtype, *options)
     with cloud_process(*command, model=model) as cloud:
-        yield device, cloud.wait_ready()  # the indexes are complete: others only open them
+        yield (
+            device,
+            cloud.wait_ready(),
+            cloud.pid,
+        )  # the indexes are complete: others only open them
