@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
-from math import sqrt
+from itertools import accumulate, takewhile
+from math import ceil, sqrt
 from statistics import NormalDist
 
 from dragonrt.sampling.noise import Noise, Purpose
@@ -13,9 +13,7 @@ from dragonrt.sampling.noise import Noise, Purpose
 LONGEST_MATCH = 4
 """Tokens that a match has at most; longer ones predict no better."""
 LONGEST_GUESS = 4
-"""Tokens read along at most: a forward over five positions costs about two single ones."""
-LUCK = 0.3
-"""The weight of the newest guess in the share that came true."""
+"""Tokens read along at most."""
 FORWARD_COST = 0.1
 """A forward of the draft model, in round trips: a constant, as texts may depend on it."""
 
@@ -23,11 +21,12 @@ FORWARD_COST = 0.1
 class Lookup:
     """Finds what followed the newest tokens of an answer where they occurred before.
 
-    The longest match counts; of several the newest in the answer, then the first in `texts`.
+    The longest match counts; of several the newest in the answer, then the first in `texts`. A
+    guess is read along by a model of so many `rows`, one for each document.
     """
 
-    def __init__(self, texts: Iterable[Sequence[int]] = ()) -> None:
-        self._luck = 0.5  # the average share of a guess that came true
+    def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
+        self._rows, self._known = max(1, rows), Bandit(0)
         self._places: dict[int, list[tuple[Sequence[int], int]]] = {}
         for text in texts:
             for end, token in enumerate(text[:-1], start=1):
@@ -46,13 +45,27 @@ class Lookup:
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
         """Return what to read along in the next forward: at most `room` tokens, and no stop."""
-        most = min(room, max(1, round(LONGEST_GUESS * self._luck)))
-        return list(takewhile(lambda x: x not in stop_tokens, self.find(tokens)[1][:most]))
+        matched, following = self.find(tokens)
+        most = min(room, worthwhile(self._known.acceptance(matched), self._rows))
+        return list(takewhile(lambda x: x not in stop_tokens, following[:most]))
 
-    def learn(self, guessed: int, right: int) -> None:
-        """Take in how many tokens of a guess came true."""
-        if guessed:
-            self._luck += LUCK * (right / guessed - self._luck)
+    def learn(self, tokens: Sequence[int], token: int) -> None:
+        """Take in which token followed `tokens`, guessed or not."""
+        matched, following = self.find(tokens)
+        if matched:
+            self._known = self._known.after(matched, 1, following[0] == token)
+
+
+def worthwhile(acceptance: float, rows: int) -> int:
+    """Return how many guessed tokens give the most tokens per second; `acceptance` is of each.
+
+    A forward over r documents times positions is taken to cost 2 + r + 3 ceil(r / 4), as that of
+    SmolLM2 in 4 bits does: its products work on four rows at once.
+    """
+    sizes = [rows * each for each in range(1, 2 + LONGEST_GUESS)]
+    tokens = accumulate(acceptance**each for each in range(len(sizes)))
+    rates = [n / (2 + size + 3 * ceil(size / 4)) for n, size in zip(tokens, sizes, strict=True)]
+    return rates.index(max(rates))
 
 
 def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:
@@ -81,11 +94,15 @@ class Bandit:
     def _tokens(self, step: int, source: int, length: int) -> float:
         """The expected tokens of a block of this length, at a sampled acceptance."""
         count, key = self.accepted[source] + self.rejected[source], step * len(self.accepted)
-        mean = self.accepted[source] / count
+        mean = self.acceptance(source)
         u = Noise(self.seed).uniform(Purpose.SOURCE, "device", key + source)
         law = NormalDist(mean, sqrt(mean * (1 - mean) / (count + 1)))
         acceptance = min(1.0, max(0.0, law.inv_cdf(max(u, 2**-53))))
         return sum(acceptance**each for each in range(length + 1))
+
+    def acceptance(self, matched: int) -> float:
+        """Return the mean acceptance behind a match of so many tokens."""
+        return self.accepted[matched] / (self.accepted[matched] + self.rejected[matched])
 
     def after(self, matched: int, drafted: int, accepted: int) -> Bandit:
         """Return the bandit behind a block, whose tokens count up to the first rejected one.

@@ -140,7 +140,7 @@ class BlockVerifier(Mode):
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready, self._heard_s, self._files = True, now, prepared.files
         if prepared.exact_blocks:
-            self._lookup = Lookup((prepared.question, *prepared.texts))
+            self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
         self._take_next(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -335,8 +335,8 @@ class BlockVerifier(Mode):
     def _go_on(self, work: Work, tokens: list[int], seconds: float, now: float) -> None:
         """Append the tokens that were decoded without a block."""
         prefix = self._prefix
-        if self._lookup is not None:
-            self._lookup.learn(len(work.guess), len(tokens) - 1)
+        if self._lookup is not None and work.span is not None:
+            self._lookup.learn(work.span.tokens, tokens[0])
         self.emit(events.ForwardDone(len(prefix), len(tokens), seconds))
         if self._peer is not None and self._finish is None:
             for token in tokens:

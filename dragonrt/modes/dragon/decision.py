@@ -20,7 +20,7 @@ from dragonrt.modes.mode import Work
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import DISCLOSED, Ruling
 from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, side_weights
-from dragonrt.side import Side
+from dragonrt.side import SIDES, Side
 from dragonrt.traces.events import Cause, TokenDecided
 
 LIGHT_BYTES = 2048
@@ -203,12 +203,9 @@ class Decision:
         It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
         """
         rates = self.acceptance
-        if expected is not self._expects:
-            return
-        if device is not None:
-            rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
-        if cloud is not None:
-            rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
+        for side, sample in zip(SIDES, (device, cloud), strict=True):
+            if sample is not None and expected is self._expects:
+                rates[side] = (1 - SMOOTHING) * rates[side] + SMOOTHING * sample
 
     def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
         theirs = decoded(self._terms.codec, theirs)

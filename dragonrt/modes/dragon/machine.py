@@ -17,10 +17,9 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Found
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.features import features
-from dragonrt.modes.dragon.planner import ForwardDrafts
 from dragonrt.modes.dragon.plugs import Takes
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work, finish_of
+from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.privacy.disclosure import ADMITTED
@@ -283,7 +282,7 @@ class Dragon(PeerTracking):
             self._take_mixture(result, now)
         elif work.span is not None:
             self._reading = None
-            self._take_drafts(work, result, seconds, now)
+            self._take_drafts(work.span, result, seconds, now)
 
     def _take_mixture(self, found: Found, now: float) -> None:
         own, theirs, drafts = found.own, found.theirs, self._drafts
@@ -305,12 +304,11 @@ class Dragon(PeerTracking):
             step = work.span.first if work.span is not None else self._drafts.decided
             self.emit(events.ForwardStopped(step, seconds))
 
-    def _take_drafts(self, work: Work, result: ForwardDrafts, seconds: float, now: float) -> None:
+    def _take_drafts(self, span: Span, made: list[SideDraft], seconds: float, now: float) -> None:
         """Queue and send the drafts of a forward that the prefix still leads to."""
         self._progress_s = now
-        made = result.drafts
         self.emit(events.ForwardDone(made[0].step, len(made), seconds))
-        for draft in self._planner.computed(work, result, seconds):
+        for draft in self._planner.computed(span, made, seconds):
             for hook in self._hooks.draft:
                 hook(draft)
             self.emit(events.Drafted(draft.step))

@@ -24,14 +24,6 @@ BLOCK = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardDrafts:
-    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried."""
-
-    guessed: int
-    drafts: list[SideDraft]
-
-
-@dataclass(frozen=True, slots=True)
 class Draft:
     """Implements Head: drafts after the prefixes of `span`, then along `guess`.
 
@@ -44,7 +36,7 @@ class Draft:
     listing: Listing
     files: Sequence[int]
 
-    def __call__(self, predictions: Sequence[Prediction]) -> ForwardDrafts:
+    def __call__(self, predictions: Sequence[Prediction]) -> list[SideDraft]:
         """Return drafts as far as the guess comes true; `predictions` are in the above order."""
         span, drafts = self.span, list[SideDraft]()
         hashes = extended(span.hashes, self.guess)
@@ -53,7 +45,7 @@ class Draft:
             if beyond > 0 and drafts[-1].token != self.guess[beyond - 1]:
                 break
             drafts.append(self._draft(step, hashes[step], each))
-        return ForwardDrafts(len(self.guess), drafts)
+        return drafts
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.terms.rule, self.terms.codec
@@ -85,14 +77,13 @@ class Planner:
         self._run_ahead = settings.run_ahead if self._ahead else 1
         self._follows = settings.follow and self._ahead
         self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
-        self._prepared = Prepared()
+        self._prepared, self._has_read = Prepared(), False
         self._lookup = Lookup()
-        self._has_read = False
 
     def prepared(self, prepared: Prepared) -> None:
         """Take the question and the documents that this side has read."""
         self._prepared = prepared
-        self._lookup = Lookup((prepared.question, *prepared.texts))
+        self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
     @property
     def limit(self) -> int:
@@ -136,13 +127,10 @@ class Planner:
             first += 1
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
-    def computed(self, work: Work, result: ForwardDrafts, seconds: float) -> list[SideDraft]:
+    def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
-        span, prefix = work.span, self._drafts.prefix
-        if span is None:
-            raise ValueError("a forward reads a span")
-        found, last = result.drafts, len(span.tokens)
-        self._lookup.learn(result.guessed, len(found) - span.count)
+        prefix, last = self._drafts.prefix, len(span.tokens)
+        self._lookup.learn(span.tokens, found[span.count - 1].token)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
@@ -170,11 +158,11 @@ class Planner:
         following = self._following(span) if self._ahead else None
         return Work(head, span, guess, following=following)
 
-    def _following(self, span: Span) -> Callable[[ForwardDrafts], Work | None]:
+    def _following(self, span: Span) -> Callable[[list[SideDraft]], Work | None]:
         """Return what gives the forward after one over `span` that goes as drafted."""
 
-        def following(result: ForwardDrafts) -> Work | None:
-            new = [draft.token for draft in result.drafts[span.count - 1 :]]
+        def following(made: list[SideDraft]) -> Work | None:
+            new = [draft.token for draft in made[span.count - 1 :]]
             length = len(span.tokens) + len(new)
             if new[-1] in self._stop_tokens or length >= self._max_tokens:
                 return None

@@ -13,7 +13,8 @@ from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.modes.mode import Span
+from dragonrt.modes.lookup import worthwhile
+from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
@@ -124,7 +125,29 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
     guess = [3, 4, 5]
     for said, right in (([2, 3, 4, 5, 6], 3), ([2, 3, 6, 5, 6], 1), ([2, 6, 4, 5, 6], 0)):
         made = head(Span.of(prefix, 1, 2), guess)([sure_of(token) for token in said])
-        kept = [(draft.step, draft.prefix_hash, draft.token) for draft in made.drafts]
+        kept = [(draft.step, draft.prefix_hash, draft.token) for draft in made]
         hashes = extended(prefix.hashes, guess)
         assert kept == [(n, hashes[n], said[n - 1]) for n in range(1, 3 + right)]
-        assert made.guessed == 3
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "rows", "guessed"),
+    # Two documents leave room for one token in a block of four rows; four leave none.
+    [(0.4, 2, 1), (0.95, 2, 3), (0.2, 2, 0), (0.7, 1, 3), (0.6, 4, 0), (0.9, 4, 1), (0.0, 1, 0)],
+)
+def test_a_guess_is_as_long_as_it_pays(acceptance: float, rows: int, guessed: int) -> None:
+    assert worthwhile(acceptance, rows) == guessed
+
+
+@pytest.mark.parametrize(("token", "guesses"), [(6, [1, 1, 0]), (7, [1] * 3)])
+def test_what_is_looked_up_is_guessed_while_it_comes_true(token: int, guesses: list[int]) -> None:
+    plans, drafts = planner(decided=[5])
+    plans.prepared(Prepared(texts=([5, 7, 1], [1]), files=(0, 1)))
+    for expected in guesses:
+        work = plans.wanted()
+        assert work is not None
+        assert work.span is not None
+        assert len(work.guess) == expected
+        plans.computed(work.span, work.head([sure_of(token)]), 0.1)
+        drafts.own.clear()
+        drafts.prefix.replace_from(1, [])
