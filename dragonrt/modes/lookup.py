@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from math import ceil, sqrt
 from statistics import NormalDist
 
-from dragonrt.modes.mode import Prepared
-from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise, Purpose
 
 LONGEST_MATCH = 4
 """Tokens that a match has at most; longer ones predict no better."""
 LONGEST_GUESS = 4
-"""Tokens guessed at most."""
+"""Tokens read along at most."""
 FORWARD_COST = 0.1
 """A forward of the draft model, in round trips: a constant, as texts may depend on it."""
 
@@ -23,10 +21,12 @@ FORWARD_COST = 0.1
 class Lookup:
     """Finds what followed the newest tokens of an answer where they occurred before.
 
-    The longest match counts; of several the newest in the answer, then the first in `texts`.
+    The longest match counts; of several the newest in the answer, then the first in `texts`. A
+    guess is read along by a model of so many `rows`, one for each document.
     """
 
-    def __init__(self, texts: Iterable[Sequence[int]] = ()) -> None:
+    def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
+        self._rows, self._known = max(1, rows), Bandit(0)
         self._places: dict[int, list[tuple[Sequence[int], int]]] = {}
         for text in texts:
             for end, token in enumerate(text[:-1], start=1):
@@ -42,6 +42,30 @@ class Lookup:
         longest = max(matched, default=0)
         text, end = places[matched.index(longest)] if longest else ((), 0)
         return longest, text[end:]
+
+    def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
+        """Return what to read along in the next forward: at most `room` tokens, and no stop."""
+        matched, following = self.find(tokens)
+        most = min(room, worthwhile(self._known.acceptance(matched), self._rows))
+        return list(takewhile(lambda x: x not in stop_tokens, following[:most]))
+
+    def learn(self, tokens: Sequence[int], token: int) -> None:
+        """Take in which token followed `tokens`, guessed or not."""
+        matched, following = self.find(tokens)
+        if matched:
+            self._known = self._known.after(matched, 1, following[0] == token)
+
+
+def worthwhile(acceptance: float, rows: int) -> int:
+    """Return how many guessed tokens give the most tokens per second; `acceptance` is of each.
+
+    A forward over r documents times positions is taken to cost 2 + r + 3 ceil(r / 4), as that of
+    SmolLM2 in 4 bits does: its products work on four rows at once.
+    """
+    sizes = [rows * each for each in range(1, 2 + LONGEST_GUESS)]
+    tokens = accumulate(acceptance**each for each in range(len(sizes)))
+    rates = [n / (2 + size + 3 * ceil(size / 4)) for n, size in zip(tokens, sizes, strict=True)]
+    return rates.index(max(rates))
 
 
 def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:
@@ -89,43 +113,3 @@ class Bandit:
         counts[0][matched] += accepted
         counts[1][matched] += drafted - accepted
         return replace(self, accepted=tuple(counts[0]), rejected=tuple(counts[1]))
-
-
-class Guesser:
-    """Guesses what a forward may read behind an answer's newest token."""
-
-    def __init__(self, question: Question, prepared: Prepared) -> None:
-        """A side without `exact_blocks` guesses nothing: a block would have other bits."""
-        self._question, self._exact = question, prepared.exact_blocks
-        self._lookup = Lookup((prepared.question, *prepared.texts))
-        self._rows, self._known = max(1, len(prepared.files)), Bandit(question.seed)
-
-    def guess(self, tokens: Sequence[int]) -> list[int]:
-        """Return what may follow, as far as the answer may go; often nothing."""
-        if not self._exact:
-            return []
-        matched, after = self._lookup.find(tokens)
-        most = worthwhile(self._known.acceptance(matched), self._rows)
-        after = after[: min(most, self._question.max_tokens - len(tokens) - 1)]
-        return list(takewhile(lambda token: token not in self._question.stop_tokens, after))
-
-    def learn(self, tokens: Sequence[int], token: int) -> None:
-        """Take in which token follows."""
-        matched, after = self._lookup.find(tokens)
-        if matched:
-            self._known = self._known.after(matched, 1, token == after[0])
-
-
-def worthwhile(acceptance: float, rows: int) -> int:
-    """Return how many guessed tokens give the most drafts per second; `acceptance` is of each.
-
-    A forward over r documents times positions is taken to cost 2 + r + 3 ceil(r / 4), as that of
-    SmolLM2 in 4 bits does: its products work on four rows at once.
-    """
-
-    def rate(guessed: int) -> float:
-        size = rows * (1 + guessed)
-        drafts = sum(acceptance**each for each in range(1 + guessed))
-        return drafts / (2 + size + 3 * ceil(size / 4))
-
-    return max(range(1 + LONGEST_GUESS), key=rate)

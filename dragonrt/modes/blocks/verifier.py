@@ -18,7 +18,7 @@ from typing import Any
 
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
-from dragonrt.modes.lookup import Guesser
+from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -50,7 +50,7 @@ class Judging(ABC):
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
     decodes = False
-    """Whether the text goes on by tokens of its own (`decoding`) while no block waits."""
+    """Whether the text goes on by single tokens (`decoding`) while no block waits."""
     looks_up = False
     """Whether those are read along what prompt lookup finds."""
     codec: Codec
@@ -91,7 +91,10 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A head's answer, or decoded tokens; for each token the evidence in bits of the own files."""
+    """A head's answer, and for each token the evidence in bits of the own files.
+
+    Without a block it has the next token, and those behind it as far as the guess came true.
+    """
 
     answer: Judged | list[int]
     files: list[tuple[float, ...]]
@@ -119,7 +122,7 @@ class BlockVerifier(Mode):
         self._current: _Block | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
-        self._guesser = Guesser(question, Prepared())
+        self._lookup: Lookup | None = None
         self._heard_s = 0.0
 
     def _end_session(self, text: str) -> None:
@@ -138,7 +141,8 @@ class BlockVerifier(Mode):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready, self._heard_s, self._files = True, now, prepared.files
-        self._guesser = Guesser(self._question, prepared)
+        if prepared.exact_blocks and self._judging.looks_up:
+            self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
         self._take_next(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -257,17 +261,21 @@ class BlockVerifier(Mode):
         stopped = not set(question.stop_tokens).isdisjoint(prefix.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        decoding, files = self._judging.decoding, self._files
-        guess = self._guesser.guess(prefix.tokens) if self._judging.looks_up else []
+        judging, files, guess = self._judging, self._files, list[int]()
+        if self._lookup is not None:
+            room = question.max_tokens - step - 1
+            guess = self._lookup.guess(prefix.tokens, room, question.stop_tokens)
 
         def head(predictions: Sequence[Prediction]) -> _Found:
-            tokens, evidence = list[int](), list[tuple[float, ...]]()
-            for place, each in enumerate(predictions):
-                tokens.append(decoding(step + place, each))
-                evidence.append(files_alone(each, files, tokens[-1]))
-                if tokens != guess[: place + 1]:
+            found = _Found([], [])
+            for each in predictions:
+                count = len(found.files)
+                if found.answer != guess[:count]:
                     break
-            return _Found(tokens, evidence)
+                token = judging.decoding(step + count, each)
+                found.answer.append(token)
+                found.files.append(files_alone(each, files, token))
+            return found
 
         return Work(head, Span.of(prefix, step, step), guess, peer=self._peer, spare=True)
 
@@ -308,7 +316,7 @@ class BlockVerifier(Mode):
                 self.moved.decide(step + place, bits)
             result = result.answer
         if work.spare:
-            self._go_on(result, seconds, now)
+            self._go_on(work, result, seconds, now)
         elif block is not None and isinstance(result, ReadBlock):
             self._current = replace(block, read=result, since_s=now)
         elif block is not None and block.read is not None:
@@ -326,17 +334,19 @@ class BlockVerifier(Mode):
             self._current = None
         self._take_next(now)
 
-    def _go_on(self, tokens: Sequence[int], seconds: float, now: float) -> None:
-        """Append tokens that were decoded without a block."""
-        prefix, step = self._prefix, len(self._prefix)
-        self.emit(events.ForwardDone(step, len(tokens), seconds))
+    def _go_on(self, work: Work, tokens: list[int], seconds: float, now: float) -> None:
+        """Append the tokens that were decoded without a block."""
+        prefix = self._prefix
+        if self._lookup is not None and work.span is not None:
+            self._lookup.learn(work.span.tokens, tokens[0])
+        self.emit(events.ForwardDone(len(prefix), len(tokens), seconds))
         if self._peer is not None and self._finish is None:
-            self._dropped = 0
-            for place, token in enumerate(tokens, start=step):
-                self._guesser.learn(prefix.tokens, token)
-                self.emit(events.TargetDecoded(place, token))
-                self.send(wire.Target(self._session, place, prefix.hash, token, "cloud"))
+            for token in tokens:
+                step, prefix_hash = len(prefix), prefix.hash
                 prefix.append(token)
+                self.emit(events.TargetDecoded(step, token))
+                self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
+            self._dropped = 0
             self._take_next(now)
 
     def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:

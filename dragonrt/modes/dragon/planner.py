@@ -13,7 +13,7 @@ from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.modes.lookup import Guesser
+from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.privacy.evidence import RowShares
@@ -78,12 +78,12 @@ class Planner:
         self._follows = settings.follow and self._ahead
         self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
         self._prepared, self._has_read = Prepared(), False
-        self._guesser = Guesser(question, self._prepared)
+        self._lookup = Lookup()
 
     def prepared(self, prepared: Prepared) -> None:
         """Take the question and the documents that this side has read."""
         self._prepared = prepared
-        self._guesser = Guesser(self._terms.question, prepared)
+        self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
     @property
     def limit(self) -> int:
@@ -130,7 +130,7 @@ class Planner:
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
         prefix, last = self._drafts.prefix, len(span.tokens)
-        self._guesser.learn(span.tokens, found[span.count - 1].token)
+        self._lookup.learn(span.tokens, found[span.count - 1].token)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
@@ -153,8 +153,7 @@ class Planner:
         return prefix.tokens[step - 1] == token
 
     def _work(self, span: Span) -> Work:
-        guess = self._guesser.guess(span.tokens) if self._follows else []
-        listing = self._decision.listing()
+        guess, listing = self._guess(span.tokens), self._decision.listing()
         head = Draft(self._terms, span, guess, listing, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(head, span, guess, following=following)
@@ -170,3 +169,9 @@ class Planner:
             return self._work(Span([*span.tokens, *new], extended(span.hashes, new), length))
 
         return following
+
+    def _guess(self, tokens: list[int]) -> list[int]:
+        """Return what the lookup offers, as far as the answer may go."""
+        if not (tokens and self._follows and self._prepared.exact_blocks):
+            return []
+        return self._lookup.guess(tokens, self._max_tokens - len(tokens) - 1, self._stop_tokens)
