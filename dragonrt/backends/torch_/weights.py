@@ -156,14 +156,17 @@ class LayerFactory:
         updates = [None if self.form.merges else self._update(layer) for layer in layers]
         outputs = [weight.shape[0] for weight in weights]
         parts = []
-        for is_groups, run in groupby(range(len(layers)), lambda n: isinstance(weights[n], Groups)):
+        for are_groups, run in groupby(
+            range(len(layers)), lambda n: isinstance(weights[n], Groups)
+        ):
             numbers = list(run)
-            join: Any = Groups.joined if is_groups else torch.cat
+            join: Any = Groups.joined if are_groups else torch.cat
             own = [bias for n in numbers if (bias := biases[n]) is not None]
             many = len(numbers) > 1
             weight = join([weights[n] for n in numbers]) if many else weights[numbers[0]]
             bias = torch.cat(own) if own else None
-            if is_groups and len(numbers) == len(layers) and any(updates):
+            whole = len(numbers) == len(layers)
+            if isinstance(weight, Groups) and whole and any(updates):
                 return Int4Linear(weight, bias, joined_update(updates, outputs))
             parts.append(self.form.layer(weight, bias))
         product = parts[0] if len(parts) == 1 else _side_by_side(parts)
