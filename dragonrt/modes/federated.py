@@ -405,7 +405,6 @@ register(
             FederatedJudging(question, settings, resources), question, resources
         ),
         pace=_pace,
-        model="dragon-draft",
         exact=True,
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.bundled import DEFAULT_DRAFT
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold
@@ -101,9 +102,9 @@ class ModeEntry:
     device: Callable[[Question, Any, Resources], Mode]
     cloud: Callable[[Question, Any, Resources], Mode]
     pace: Callable[[Any], Pace]
-    model: str
     exact: bool
     help: str
+    model: str = DEFAULT_DRAFT
     unread: str | None = None
     statistics: Callable[[AnswerCounts], dict[str, Any]] = statistics.blocks
     oracle: Oracle | None = None

@@ -372,7 +372,6 @@ register(
             SpeculativeJudging(question, settings, resources), question, resources
         ),
         pace=_pace,
-        model="dragon-draft",
         exact=True,
         help="this side drafts blocks, the cloud's model verifies them",
         unread=UNREAD.format("the cloud's"),

@@ -162,7 +162,6 @@ register(
             SprinterJudging(question, settings, resources), question, resources
         ),
         pace=lambda settings: Pace(1, 3, 2, 1),
-        model="dragon-draft",
         exact=False,
         help="a trained verifier accepts drafts: the text is approximate",
         unread=UNREAD.format("the cloud's, approximately"),

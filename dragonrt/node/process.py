@@ -63,9 +63,7 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
-    name = settings.model
-    if name == bundled.DEFAULT_MODEL:
-        name = bundled.default_model()
+    name = bundled.default_model(settings.model)
     adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
     return LanguageModel.load(
         name,

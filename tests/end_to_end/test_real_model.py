@@ -1,4 +1,4 @@
-"""A real language model, SmolLM2 in its 4-bit file: two processes, documents on both sides."""
+"""A real language model, SmolLM2 in its 4-bit file, and its draft: two processes."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.settings import DragonSettings, SpeculativeSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model
@@ -22,6 +22,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 
 from .conftest import connected_device, counts, slow_link
+from .test_speculative import said_alone
 
 pytestmark = [
     pytest.mark.slow,
@@ -113,3 +114,31 @@ async def test_no_link_load_aggregator_or_rule_changes_a_token(
                 assert all(counts(reply).alone_from is None for reply in replies)
                 assert [reply.answer.tokens for reply in replies] == expected
     assert len({tuple(tokens) for tokens in expected}) > 2
+
+
+async def test_its_draft_changes_no_token(
+    real_cloud: CloudProcess, real_model: LanguageModel
+) -> None:
+    """By rejection above temperature 0 the text is another sample of the same distribution."""
+    draft = load_model(SideSettings("device", bundled.DEFAULT_DRAFT, "cpu"))
+    assert draft.tokenizer_fingerprint == real_model.tokenizer_fingerprint
+    near = Address("127.0.0.1", real_cloud.wait_ready())
+    far = replace(near, emulate=slow_link(0.05, 0.02))
+    coupled = SpeculativeSettings(on_loss="wait", cloud_decodes=False)
+    rejection = replace(coupled, rule="rejection", codec="ksqs:16:100")
+    asked, accepted = "Why is the sea blue?", 0
+    async with (
+        connected_device(draft, None, near, coupled) as one,
+        connected_device(draft, None, far, coupled) as other,
+    ):
+        for temperature in (0.0, 0.8):
+            question = Question(seed=4, sampler=Sampler(temperature), max_tokens=16, documents=0)
+            expected = said_alone(real_model, asked, question)
+            for how in (coupled, rejection):
+                replies = [await device.ask(asked, question, how) for device in (one, other)]
+                texts = [reply.answer.tokens for reply in replies]
+                if temperature and how is rejection:
+                    expected = texts[0]
+                assert texts == [expected] * 2
+                accepted += sum(counts(reply).stood for reply in replies)
+    assert accepted > 0

@@ -26,6 +26,7 @@ from dragonrt.backends.torch_.linear import has_fast_bfloat16
 from dragonrt.backends.torch_.weights import Format, LayerFactory, WeightSource, floats
 from dragonrt.backends.transformers_.decoder import TransformersDecoder
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
@@ -68,8 +69,8 @@ def load_checkpoint(
     no such device or type here.
     """
     place = _device(device)
-    if name == bundled.SMOLLM2:
-        name = bundled.smollm2_file() or _SMOLLM2_HUB
+    files = {SMOLLM2: bundled.smollm2_file() or _SMOLLM2_HUB, SMOLLM2_DRAFT: bundled.DRAFT_FILE}
+    name = files.get(str(name), name)
     if (path := Path(name).expanduser()).is_file():
         found = _load_file(path, place, dtype)
     else:
@@ -170,8 +171,8 @@ def _source(name: str | Path) -> tuple[str, bool]:
     if str(name).count("/") != 1:
         raise ModelError(
             f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor "
-            f"{bundled.SMOLLM2}, nor a directory, nor a GGUF file, nor a hub id, which is written "
-            "owner/name"
+            f"{SMOLLM2} or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor a hub id, which "
+            "is written owner/name"
         )
     return str(name), False
 
