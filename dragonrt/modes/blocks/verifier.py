@@ -206,6 +206,8 @@ class BlockVerifier(Mode):
         return self._work
 
     def _take_next(self, now: float) -> None:
+        if self._judging.decodes and not self._prefix.tokens:
+            return  # the first token needs no forward: nobody waits for a block's
         while self._inbox and self._current is None and not self._out.leave:
             if not self._ready or self._finish is not None:
                 return
