@@ -12,17 +12,17 @@ ROOT = Path(__file__).parents[1]
 
 INSTALLED = {
     "dragonrt": 369,
-    "dragonrt/bundled": 139,
-    "dragonrt/cli": 1436,
+    "dragonrt/bundled": 138,
+    "dragonrt/cli": 1434,
     "dragonrt/control": 592,
     "dragonrt/distributions": 1815,
     "dragonrt/experiments": 1022,
-    "dragonrt/backends": 4227,
+    "dragonrt/backends": 4329,
     "dragonrt/link": 1604,
-    "dragonrt/modes": 4845,
+    "dragonrt/modes": 5034,
     "dragonrt/privacy": 589,
-    "dragonrt/node": 4198,
-    "dragonrt/sampling": 1173,
+    "dragonrt/node": 4207,
+    "dragonrt/sampling": 1174,
     "dragonrt/service": 3125,
     "dragonrt/testing": 1238,
     "dragonrt/traces": 1558,
@@ -30,11 +30,11 @@ INSTALLED = {
     "retrieval": 2733,
 }
 BESIDE = {
-    "scripts/bench": 2344,
-    "scripts/campaign": 2123,
-    "scripts/papers": 6906,
-    "scripts/train": 5997,
-    "tests": 28205,
+    "scripts/bench": 2700,
+    "scripts/campaign": 2172,
+    "scripts/papers": 6901,
+    "scripts/train": 5842,
+    "tests": 28497,
 }
 
 
