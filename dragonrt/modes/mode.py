@@ -103,7 +103,6 @@ class Work:
         peer: the side whose input is computed on: a DragonError then ends its session.
         following: given the head's result, the Work wanted next unless an input comes in between.
             Pure, as it is called beside the loop.
-        spare: nobody waits for it. It is preempted for other answers, and may be dropped unasked.
     """
 
     head: Head
@@ -111,7 +110,6 @@ class Work:
     guess: Sequence[int] = ()
     peer: str | None = None
     following: "Callable[[Any], Work | None] | None" = None
-    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,8 +237,7 @@ class ModelSession:
 
     def _submit(self, forward: _Forward) -> None:
         self._engine.submit(lambda: self._queue(forward))
-        if not forward.work.spare:
-            self._engine.make_way()
+        self._engine.make_way()
 
     def _queue(self, forward: _Forward) -> None:
         """Start reading now or after the forward before. Call in the model's thread."""
@@ -256,11 +255,7 @@ class ModelSession:
             raise ValueError("there is nothing to read")
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
         reading = reader.reading(tokens, hashes, span.first, forward.preemption)
-        done = partial(self._was_read, forward)
-        if work.spare:
-            self._engine.add_spare(reading, done, forward.preemption)
-        else:
-            self._engine.add(reading, done)
+        self._engine.add(reading, partial(self._was_read, forward))
 
     def _was_read(
         self, forward: _Forward, predictions: Sequence[Prediction] | BaseException

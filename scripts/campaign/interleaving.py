@@ -39,8 +39,8 @@ LONGEST = 20_000
 """Inputs after which an answer counts as endless; it takes some hundreds."""
 CUTS = 3
 """Connections that end early, at most."""
-CUT = DROPPED = 0.05
-"""How often one does, and how often work that nobody waits for makes way for other answers'."""
+CUT = 0.05
+"""How often one does."""
 STEP_S = 1e-3
 
 
@@ -165,8 +165,7 @@ class Interleaving:
         """A work's end; a preempted one may have come to it before."""
         machine.works.remove(work)
         chance, mode = self._chance, machine.mode
-        likely = 0.5 if work in machine.preempted else DROPPED * work.spare
-        if chance.random() < likely:
+        if work in machine.preempted and chance.random() < 0.5:
             effects = mode.handle(Preempted(work, STEP_S), self._now)
         else:
             result = work.head(said_of(machine.model, work))

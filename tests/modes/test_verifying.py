@@ -307,29 +307,7 @@ def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None
     assert mode.wanted() is None
 
 
-def test_a_block_preempts_it_and_is_judged_by_what_is_known() -> None:
-    right = targets(5)
-    mode = verifier(decodes=True)
-    worked(mode)
-    worked(mode)
-    decoding = mode.wanted()
-    assert decoding is not None
-    effects = mode.handle(Received("device", drafted(1, 0, [*right[:3], other(right[3])])), 1.0)
-    assert effects.preempt
-    assert mode.wanted() is None
-    stopped = mode.handle(Preempted(decoding, 0.01), 1.25)
-    assert stopped.events == [events.ForwardStopped(2, 0.01)]
-    work, effects = worked(mode)
-    assert work.span is not None
-    assert (work.span.first, work.span.count) == (2, 3), "what is known is not read again"
-    (verdict,) = verdicts(effects)
-    assert (verdict.accepted, verdict.token) == (3, right[3])
-    assert effects.events[-1] == events.BlockJudged(1, 4, 3, right[3], 0.25, 0.02)
-    assert list(mode.decided) == right[:4]
-
-
-def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
-    """The forward was over before it could be stopped."""
+def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
     right = targets(4)
     for last, judged in ((right[2], [(3, right[3])]), (other(right[2]), [])):
         mode = verifier(decodes=True)
@@ -337,7 +315,8 @@ def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
         worked(mode)
         decoding = mode.wanted()
         assert decoding is not None
-        mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
+        effects = mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
+        assert effects == Effects()
         effects = mode.handle(
             Computed(decoding, decoding.head(said_of(MODEL, decoding)), 0.02), 1.0
         )

@@ -1,7 +1,7 @@
 """The cloud's part of every mode in which the other side drafts blocks (SPEC 2 - 4).
 
     block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
-    no block waits --tokens decoded--> Target           block --comes--> that forward is preempted
+    no block waits --tokens decoded--> Target
 
 Blocks wait in a bounded inbox and are answered in order. One that follows another text than the
 decided one was drafted ahead on a wrong guess: it is dropped without an answer, as its device
@@ -215,8 +215,7 @@ class BlockVerifier(Mode):
             if not self._follow(waiting, now):
                 self._inbox.popleft()
             elif self._work is not None and self._known(waiting) <= waiting.message.count:
-                self._out.preempt = True
-                return
+                return  # until the tokens under way are decoded
             else:
                 self._begin(self._inbox.popleft(), now)
 
@@ -279,7 +278,7 @@ class BlockVerifier(Mode):
                 found.files.append(files_alone(each, files, token))
             return found
 
-        return Work(head, Span.of(prefix, step, step), guess, peer=self._peer, spare=True)
+        return Work(head, Span.of(prefix, step, step), guess, peer=self._peer)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
@@ -317,7 +316,7 @@ class BlockVerifier(Mode):
             for place, bits in enumerate(result.files):
                 self.moved.decide(step + place, bits)
             result = result.answer
-        if work.spare:
+        if isinstance(result, list):
             self._go_on(work, result, seconds, now)
         elif block is not None and isinstance(result, ReadBlock):
             self._current = replace(block, read=result, since_s=now)
@@ -330,10 +329,9 @@ class BlockVerifier(Mode):
 
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._work = None
-        if work.spare:
+        if self._current is None:
             self.emit(events.ForwardStopped(len(self._prefix), seconds))
-        else:
-            self._current = None
+        self._current = None
         self._take_next(now)
 
     def _go_on(self, work: Work, tokens: list[int], seconds: float, now: float) -> None:
