@@ -64,7 +64,7 @@ def test_a_pair_without_a_verifier_has_none(fingerprints: dict[str, str]) -> Non
 
 def test_bundled_verifiers_are_loaded_by_name() -> None:
     names = bundled.verifiers()
-    assert len(names) == 4
+    assert len(names) == 6
     for name in names:
         found = Verifier.load(name)
         assert name == f"{found.pair.draft}--{found.pair.target}--{found.kind}"
