@@ -19,9 +19,9 @@ INSTALLED = {
     "dragonrt/experiments": 1022,
     "dragonrt/backends": 4329,
     "dragonrt/link": 1604,
-    "dragonrt/modes": 5034,
+    "dragonrt/modes": 5030,
     "dragonrt/privacy": 589,
-    "dragonrt/node": 4207,
+    "dragonrt/node": 4202,
     "dragonrt/sampling": 1174,
     "dragonrt/service": 3125,
     "dragonrt/testing": 1238,
@@ -31,10 +31,10 @@ INSTALLED = {
 }
 BESIDE = {
     "scripts/bench": 2700,
-    "scripts/campaign": 2172,
+    "scripts/campaign": 2171,
     "scripts/papers": 6901,
     "scripts/train": 5842,
-    "tests": 28497,
+    "tests": 28420,
 }
 
 
