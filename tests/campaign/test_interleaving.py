@@ -65,7 +65,7 @@ def nothing(*_: Any) -> Effects:
     ("mode", "broken", "name", "defect"),
     [
         ("dragon", Redacted, "place", lambda read, step: (step, read._text.hashes[step])),
-        ("speculative", BlockVerifier, "_preempted", nothing),
+        ("speculative", BlockVerifier, "_take_next", nothing),
         ("speculative", SpeculativeDrafting, "rewind", nothing),
         ("federated", Worker, "of_round", of_any_round),
         ("sprinter", SprinterDrafting, "rewind", nothing),
