@@ -293,7 +293,7 @@ class LookupDrafting(SpeculativeDrafting):
     def _looked_up(self, block: Block, tokens: Sequence[int], behind: bool) -> _Drafted:
         """Beside the loop: a block and a guess; the guess alone `behind` a block; or nothing."""
         matched, following = self._lookup.find(tokens)
-        if matched < self._least:  # a block stops the forward in which the cloud decodes
+        if matched < self._least:  # a block takes a forward, and the cloud looks up by itself
             following = ()
         found, bandit = min(len(following), block.longest), block.start.bandit
         if bandit is not None and not bandit.takes(block.step, matched, found, block.longest):

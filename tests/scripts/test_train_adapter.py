@@ -25,9 +25,10 @@ from scripts.train.models.adapter import Settings, adapter, batch_of, encoded
 from scripts.train.models.adapter_articles import readings
 from scripts.train.models.adapter_model import Adapter, Llama
 from scripts.train.models.adapter_notes import noted
+from scripts.train.models.batches import padded
 from scripts.train.models.checkpoints import average
 from scripts.train.models.draft_model import Draft, dense, held
-from scripts.train.models.draft_teacher import Row, Teacher, padded, read_rows, write_rows
+from scripts.train.models.draft_teacher import Row, Teacher, read_rows, write_rows
 from scripts.train.models.sample import UNKNOWN, Reading
 
 READING = Reading(

@@ -31,7 +31,7 @@ class Drafting(ABC):
     """
 
     late = False
-    """As of Mode."""
+    """Whether the question is read when a prediction is first wanted."""
 
     def __init__(self, question: Question) -> None:
         self.question = question

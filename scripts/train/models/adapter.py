@@ -18,7 +18,7 @@ from dragonrt.cli.options import option
 from scripts.train.loop import Losses, Schedule, run
 
 from .adapter_model import Adapter, Llama
-from .batches import Batch, attention_bias
+from .batches import Batch, of_like_length, padded
 from .sample import Reading
 
 SYSTEM = "You answer questions from the given document in a few words."
@@ -74,26 +74,13 @@ def encoded(tokenizer: PreTrainedTokenizerBase, reading: Reading) -> Encoded | N
 
 
 def batch_of(samples: Sequence[Encoded]) -> Batch:
-    """Pad samples to one length; a branch sees its document and itself, not its siblings."""
-    length = max(len(s.tokens) for s in samples)
-
-    def padded(name: str, value: int) -> Tensor:
-        rows = [getattr(s, name) for s in samples]
-        return torch.tensor([row + [value] * (length - len(row)) for row in rows])
-
-    branches = padded("branches", -1)
-    mine, theirs = branches[:, :, None], branches[:, None, :]
+    """Pad samples to one length."""
+    tokens, positions, bias = padded(samples)
+    length = tokens.shape[1]
     targets = [(i * length + at, *rest) for i, s in enumerate(samples) for at, *rest in s.targets]
-    selected, tokens, first = (torch.tensor(column) for column in zip(*targets, strict=True))
-    return Batch(
-        padded("tokens", 0),
-        attention_bias((theirs == 0) | (mine == theirs)),
-        padded("positions", 0),
-        selected,
-        tokens,
-        torch.where(first, _FIRST_WEIGHT, 1.0),
-        torch.ones_like(first),
-    )
+    selected, wanted, first = (torch.tensor(column) for column in zip(*targets, strict=True))
+    weights = torch.where(first, _FIRST_WEIGHT, 1.0)
+    return Batch(tokens, bias, positions, selected, wanted, weights, torch.ones_like(first))
 
 
 def batches(samples: Sequence[Encoded], r: Random, budget: int) -> Iterator[Batch]:
@@ -102,13 +89,21 @@ def batches(samples: Sequence[Encoded], r: Random, budget: int) -> Iterator[Batc
         order = list(samples)
         r.shuffle(order)
         for begin in range(0, len(order), _POOL):
-            groups: list[list[Encoded]] = [[]]
-            for s in sorted(order[begin : begin + _POOL], key=lambda s: len(s.tokens)):
-                if groups[-1] and (len(groups[-1]) + 1) * len(s.tokens) > budget:
-                    groups.append([])
-                groups[-1].append(s)
-            r.shuffle(groups)
-            yield from map(batch_of, groups)
+            yield from map(batch_of, of_like_length(order[begin : begin + _POOL], r, budget))
+
+
+def tuning(rate: float, minutes: float, steps: int | None) -> Schedule:
+    """Return the schedule of an adapter or a draft, which begin with trained weights."""
+    return Schedule(
+        steps=steps,
+        minutes=minutes,
+        rate=rate,
+        warmup=30,
+        lowest=0.02,
+        betas=(0.9, 0.98),
+        epsilon=1e-8,
+        averaged=True,
+    )
 
 
 @Parameter(name="*")
@@ -132,16 +127,7 @@ class Settings:
 def adapter(settings: Settings) -> None:
     """Train an adapter. A stopped run goes on from its saved state, also with other samples."""
     torch.set_num_threads(1)
-    schedule = Schedule(
-        steps=settings.steps,
-        minutes=settings.minutes,
-        rate=settings.rate,
-        warmup=30,
-        lowest=0.02,
-        betas=(0.9, 0.98),
-        epsilon=1e-8,
-        averaged=True,
-    )
+    schedule = tuning(settings.rate, settings.minutes, settings.steps)
     run(partial(_Training, settings), schedule, settings.out / "adapter")
 
 

@@ -4,8 +4,10 @@ A micro-batch is a pure function of (seed, step, number), so that any process ca
 and a resumed run sees what an uninterrupted one would have seen.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,6 +46,51 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """Return it on a device."""
         return Batch(*(getattr(self, name).to(device) for name in self.__slots__))
+
+
+class Branched(Protocol):
+    """A text of n tokens. Positions of branch 0 are seen by all behind them, others by their own.
+
+    All three are [n].
+    """
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def positions(self) -> list[int]: ...
+    @property
+    def branches(self) -> list[int]: ...
+
+
+B = TypeVar("B", bound=Branched)
+
+
+def of_like_length(texts: Iterable[B], r: Random, budget: int) -> list[list[B]]:
+    """Group texts of like length, in random order; each group has at most `budget` positions."""
+    groups: list[list[B]] = [[]]
+    for text in sorted(texts, key=lambda text: len(text.tokens)):
+        if groups[-1] and (len(groups[-1]) + 1) * len(text.tokens) > budget:
+            groups.append([])
+        groups[-1].append(text)
+    r.shuffle(groups)
+    return groups
+
+
+def padded(texts: Sequence[Branched]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens and positions [R, T], and the attention's bias, of texts of any lengths.
+
+    A branch sees branch 0 and itself, not its siblings.
+    """
+    length = max(len(text.tokens) for text in texts)
+
+    def padding(name: str, value: int) -> Tensor:
+        lists = [getattr(text, name) for text in texts]
+        return torch.tensor([each + [value] * (length - len(each)) for each in lists])
+
+    branches = padding("branches", -1)
+    mine, theirs = branches[:, :, None], branches[:, None, :]
+    bias = attention_bias((theirs == 0) | (mine == theirs))
+    return padding("tokens", 0), padding("positions", 0), bias
 
 
 def attention_bias(visible: Tensor) -> Tensor:

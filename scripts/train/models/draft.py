@@ -16,11 +16,13 @@ from transformers import AutoTokenizer
 
 from dragonrt.backends.torch_.gguf.file import GgufFile
 from dragonrt.cli.options import option
-from scripts.train.loop import Losses, Schedule, run
+from scripts.train.loop import Losses, run
 
+from .adapter import tuning
+from .batches import of_like_length, padded
 from .draft_model import Draft
 from .draft_samples import copies, read_samples
-from .draft_teacher import ANSWER, CHAT, PROMPT, Row, padded, read_rows, tensors_of
+from .draft_teacher import ANSWER, CHAT, PROMPT, Row, read_rows, tensors_of
 
 _WEIGHTS = {PROMPT: 0.3, ANSWER: 3.0, CHAT: 1.0}
 _PROMPTS = 0.2  # of their positions are in the loss
@@ -55,16 +57,7 @@ class Settings:
 def draft(settings: Settings) -> None:
     """Train a draft. A stopped run goes on from its saved state, also with more rows."""
     torch.set_num_threads(1)
-    schedule = Schedule(
-        steps=settings.steps,
-        minutes=settings.minutes,
-        rate=settings.rate,
-        warmup=30,
-        lowest=0.02,
-        betas=(0.9, 0.98),
-        epsilon=1e-8,
-        averaged=True,
-    )
+    schedule = tuning(settings.rate, settings.minutes, settings.steps)
     run(partial(_Training, settings), schedule, settings.out / "draft")
 
 
@@ -130,14 +123,7 @@ class _Training:
         """Yield batches of at most `positions` positions, of rows of like length, without end."""
         while True:
             pool = [r.choice(r.choices(self._kinds, _SHARES)[0]) for _ in range(_POOL)]
-            groups: list[list[Row]] = [[]]
-            for row in sorted(pool, key=lambda row: len(row.tokens)):
-                size = (len(groups[-1]) + 1) * len(row.tokens)
-                if groups[-1] and size > self._settings.positions:
-                    groups.append([])
-                groups[-1].append(row)
-            r.shuffle(groups)
-            yield from groups
+            yield from of_like_length(pool, r, self._settings.positions)
 
     def save(self, weights: Sequence[Tensor], directory: Path) -> None:
         """See `Task.save`."""

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .adapter_model import Llama, attention, product
-from .batches import MASKED, attention_bias
+from .batches import MASKED, padded
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 PROMPT, ANSWER, CHAT = range(3)
@@ -70,20 +70,6 @@ def read_rows(path: Path) -> list[Row]:
     parts = {name: torch.split(flat[name], sizes) for name in (*_FIELDS, "states")}
     lists = [[part.tolist() for part in parts[name]] for name in _FIELDS]
     return [Row(*row) for row in zip(*lists, parts["states"], strict=True)]
-
-
-def padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return tokens and positions [R, T], and the attention's bias, of rows of any lengths."""
-    length = max(len(row.tokens) for row in rows)
-
-    def padding(name: str, value: int) -> Tensor:
-        lists = [getattr(row, name) for row in rows]
-        return torch.tensor([each + [value] * (length - len(each)) for each in lists])
-
-    branches = padding("branches", -1)
-    mine, theirs = branches[:, :, None], branches[:, None, :]
-    bias = attention_bias((theirs == 0) | (mine == theirs))
-    return padding("tokens", 0), padding("positions", 0), bias
 
 
 def tensors_of(base: Path, adapter: Path | None = None) -> dict[str, Tensor]:
