@@ -19,7 +19,7 @@ INSTALLED = {
     "dragonrt/experiments": 1022,
     "dragonrt/backends": 4329,
     "dragonrt/link": 1604,
-    "dragonrt/modes": 5030,
+    "dragonrt/modes": 5036,
     "dragonrt/privacy": 589,
     "dragonrt/node": 4202,
     "dragonrt/sampling": 1174,
@@ -32,7 +32,7 @@ INSTALLED = {
 BESIDE = {
     "scripts/bench": 2700,
     "scripts/campaign": 2171,
-    "scripts/papers": 6901,
+    "scripts/papers": 6904,
     "scripts/train": 5847,
     "tests": 28417,
 }

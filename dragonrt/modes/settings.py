@@ -230,11 +230,12 @@ class SpeculativeSettings(Settings):
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
-    draft: DraftSource = setting(
-        "model",
+    draft: DraftSource | None = setting(
+        None,
         "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
         "model computes), auto (what promises more, for each block). With the last two the cloud "
-        "looks up, too, while it decodes by itself.",
+        "looks up, too, while it decodes by itself. Default: auto; model with --controller and "
+        "--stopping.",
     )
     block_tokens: int | None = own(
         None,
@@ -283,12 +284,17 @@ class SpeculativeSettings(Settings):
             )
         if self.block_tokens == 0 and not self.decodes:
             raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
-        if self.draft != "model" and (self.controller or self.stopping):
+        if self.drafts_from != "model" and (self.controller or self.stopping):
             raise DragonError(
                 "--controller and --stopping read what the model drafts: use --draft model"
             )
         if self.verifier is not None and self.stopping != "specdec++":
             raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
+
+    @property
+    def drafts_from(self) -> DraftSource:
+        """Where blocks come from; the other side is not told what it chooses their length by."""
+        return self.draft or ("model" if self.controller or self.stopping else "auto")
 
     @property
     def length(self) -> int:

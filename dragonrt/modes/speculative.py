@@ -259,7 +259,7 @@ class LookupDrafting(SpeculativeDrafting):
         super().__init__(question, settings, resources)
         self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
         self._vocabulary = resources.vocabulary
-        bandit = Bandit(question.seed) if settings.draft == "auto" else None
+        bandit = Bandit(question.seed) if settings.drafts_from == "auto" else None
         self._carried = replace(self._carried, bandit=bandit)
         self._passed: int | None = None  # the hash of a prefix behind which nothing is looked up
 
@@ -322,7 +322,7 @@ class SpeculativeJudging(Judging):
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
-        self.decodes, self.looks_up = settings.decodes, settings.draft != "model"
+        self.decodes, self.looks_up = settings.decodes, settings.drafts_from != "model"
         self._rule, self.codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
@@ -366,7 +366,7 @@ register(
         name="speculative",
         settings=SpeculativeSettings,
         device=lambda question, settings, resources: BlockDrafter(
-            _DRAFTINGS[settings.draft](question, settings, resources), settings, resources
+            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
         ),
         cloud=lambda question, settings, resources: BlockVerifier(
             SpeculativeJudging(question, settings, resources), question, resources

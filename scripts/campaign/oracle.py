@@ -273,8 +273,8 @@ def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
         longest = max(1, min(settings.length, question.max_tokens - len(text) - 1))
         matched, copied = looked_up(asked.texts, text.tokens)
         found = min(longest, len(copied))
-        if settings.draft == "model" or (
-            settings.draft == "auto"
+        if settings.drafts_from == "model" or (
+            settings.drafts_from == "auto"
             and not (found and bandit.takes(len(text), matched, found, longest))
         ):
             matched = 0

@@ -341,7 +341,7 @@ def _looking_up(chance: random.Random, request: Request) -> Request:
     settings = request.settings
     if not isinstance(settings, SpeculativeSettings) or settings.stopping or settings.controller:
         return request
-    drafts: DraftSource = chance.choice(("model", "lookup", "auto"))
+    drafts: DraftSource | None = chance.choice(("model", "lookup", None))
     return replace(request, settings=replace(settings, draft=drafts))
 
 

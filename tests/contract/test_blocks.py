@@ -93,7 +93,7 @@ def test_controllers_and_stopping_rules_change_the_blocks_and_not_the_text(seed:
 
 def test_a_controllers_resolution_travels() -> None:
     coarse = SpeculativeSettings(rule="rejection", codec="ksqs:6:40", controller="static:4:17")
-    same = SpeculativeSettings(rule="rejection", codec="ksqs:6:17", block_tokens=4)
+    same = SpeculativeSettings(rule="rejection", codec="ksqs:6:17", block_tokens=4, draft="model")
     for seed in range(3):
         given = answer(seed, coarse, controller=controller("static:4:17"))
         assert given.tokens == right(seed, same)

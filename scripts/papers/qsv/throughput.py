@@ -143,7 +143,7 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
         (LEARNED, "rejection", "default"),
     ):
         settings = SpeculativeSettings(
-            rule=rule, codec=plan.codec, controller=control, pipelined=False
+            draft="model", rule=rule, codec=plan.codec, controller=control, pipelined=False
         )
         fixed = action if control == static else None
         rows.append(texts.row(RUNTIME, way, seed, fixed, answers.costs(settings, pace)))

@@ -126,9 +126,10 @@ def settings_of(method: str) -> Settings:
     if method in SPRINTERS:
         return SprinterSettings(threshold=SPRINTERS[method])
     if method in (PIPELINED, DECODING):
-        return SpeculativeSettings(cloud_decodes=method == DECODING)
+        return SpeculativeSettings(draft="model", cloud_decodes=method == DECODING)
     stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
     return SpeculativeSettings(
+        draft="model",
         rule="rejection",
         codec=SprinterSettings().codec,
         block_tokens=LONGEST if method in stopping else LENGTH,
