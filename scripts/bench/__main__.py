@@ -17,6 +17,7 @@ BENCHES = {
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
     "way": "Calls and files from a message to the token that it decides.",
     "drafting": "What a draft is worth over the stream of the cloud alone.",
+    "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
     "report": "Write docs/results.md of all that was measured.",
 }
 """Each is the function of its name in the module of its name."""

@@ -21,6 +21,7 @@ from scripts.bench.overhead import overhead
 from scripts.bench.random_models import small_pair
 from scripts.bench.report import report
 from scripts.bench.retrieval import retrieval
+from scripts.bench.serving import waits
 from scripts.bench.soak import growths
 
 
@@ -118,6 +119,15 @@ def test_an_index_is_measured() -> None:
     kinds = [row["questions"] for row in recalled]
     assert kinds[:6] == ["names and numbers"] * 3 + ["paraphrase"] * 3
     assert all(row["ms"]["median"] > 0 for row in [*found, *recalled] if "ms" in row)
+
+
+def test_goodput_counts_the_answers_that_are_fast_in_both() -> None:
+    in_time, late, slow = [0.3, 0.35, 0.45], [0.7, 0.75], [0.3, 0.4, 0.8]
+    found = waits([in_time, late, slow, in_time], 4.0)
+    assert (found["answers"], found["in_time"], found["goodput"]) == (4, 2, 0.5)
+    assert found["first_ms"][0] == pytest.approx(300)
+    assert found["next_ms"][0] == pytest.approx(100)
+    assert found["ms_per_token"]["median"] == pytest.approx(75)
 
 
 def test_growth_is_that_after_the_warm_up() -> None:

@@ -1,0 +1,168 @@
+"""What people wait for over HTTP: the first token, the next ones, and how many are served in time.
+
+Clients ask a `dragonrt serve` in a process of its own, one question after another, beside a cloud
+in a third process; the same service alone, without a cloud; and many devices, connections of this
+process, ask one cloud.
+"""
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from openai import AsyncOpenAI
+
+from dragonrt import bundled
+from dragonrt.cli.options import option
+from dragonrt.experiments.cloud_process import cloud_process, listening_process
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.units import parse_duration
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from scripts.bench.harness import benchmark, progress
+from scripts.papers.arena import RealArena, emulated
+from scripts.papers.intervals import Row, estimate
+from scripts.papers.sample_sides import LoadedSide, sample_settings
+
+FIRST_MS, NEXT_MS = 500.0, 100.0
+"""What a served answer's first token may take, and those after it in the mean."""
+
+
+@benchmark(
+    {
+        "served": "{way}",
+        "clients": "{clients}",
+        "first, ms": "{first_ms[0]:.0f}/{first_ms[1]:.0f}/{first_ms[2]:.0f}",
+        "between, ms": "{next_ms[0]:.0f}/{next_ms[1]:.0f}/{next_ms[2]:.0f}",
+        "ms/token": "{ms_per_token[median]:.0f} ({ms_per_token[low]:.0f}-{ms_per_token[high]:.0f})",
+        "answers/s": "{answers_per_s:.2f}",
+        "in time": "{in_time} of {answers}",
+        "goodput": "{goodput:.2f}",
+    },
+    note=f"first, between: p50/p95/p99 of the wait for an answer's first piece of text and for the "
+    f"next ones. ms/token: median of answers. In time: answers whose first piece came within "
+    f"{FIRST_MS:.0f} ms and whose others came {NEXT_MS:.0f} ms apart in the mean; goodput: those "
+    "per second. Each client asks again as soon as it is answered.",
+)
+def serving(
+    *,
+    model: str = "smollm2",
+    clients: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
+    devices: Annotated[int, option("At once, of one cloud.", default="20")] = 20,
+    questions: Annotated[int, option("Of all of them.", default="48", low=1)] = 48,
+    tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
+    latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
+) -> Iterator[Row]:
+    """Yield waits for every number of clients, with the cloud and without, and of devices."""
+    cloud_options = (f"--documents={bundled.documents('cloud')}", "--device-rate=100000")
+    with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
+        index = f"--index={Path(name, 'cloud')}"
+        with cloud_process(*cloud_options, index, model=model) as cloud:
+            own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
+            own += [f"--index={Path(name, 'device')}", f"--latency={latency}"]
+            for way, port in (("together", cloud.wait_ready()), ("alone", _closed_port())):
+                with _served(*own, f"--port={port}") as url:
+                    for count in clients:
+                        progress(f"{way}, {count} clients")
+                        asked = asyncio.run(_asked(url, model, count, questions, tokens))
+                        yield {"way": way, "clients": count, **waits(*asked)}
+            progress(f"{devices} devices")
+            asked = asyncio.run(
+                _devices(cloud.wait_ready(), model, devices, questions, tokens, latency)
+            )
+            yield {"way": "devices", "clients": devices, **waits(*asked)}
+
+
+@contextmanager
+def _served(*options: str) -> Iterator[str]:
+    command = ["dragonrt", "--config", os.devnull, "serve", "--http-port=0", *options]
+    with listening_process(*command) as service:
+        yield f"http://127.0.0.1:{service.wait_ready()}/v1"
+
+
+def _closed_port() -> int:
+    """Return a port at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+async def _asked(
+    url: str, model: str, clients: int, questions: int, tokens: int
+) -> tuple[list[list[float]], float]:
+    """Return the times from a question to each piece of its answer, and seconds of all."""
+    texts = [each.text for each in bundled.questions()]
+    waiting, loop = iter(range(questions)), asyncio.get_running_loop()
+    answers: list[list[float]] = []
+    async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=600) as client:
+
+        async def ask(text: str) -> list[float]:
+            asked, times = loop.time(), list[float]()
+            pieces = await client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": text}],
+                max_tokens=tokens,
+                stream=True,
+            )
+            async for piece in pieces:
+                if piece.choices and piece.choices[0].delta.content:
+                    times.append(loop.time() - asked)
+            return times
+
+        async def go_on() -> None:
+            for number in waiting:
+                answers.append(await ask(texts[number % len(texts)]))
+
+        await ask(texts[0])  # what is loaded at the first question is no wait of the others
+        begun = loop.time()
+        await asyncio.gather(*(go_on() for _ in range(clients)))
+        return answers, loop.time() - begun
+
+
+async def _devices(
+    port: int, model: str, devices: int, questions: int, tokens: int, latency: str
+) -> tuple[list[list[float]], float]:
+    """Return the same of so many devices of one cloud, each with its own connection."""
+    device = LoadedSide.load(sample_settings("device", model))
+    emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
+    texts, loop = [each.text for each in bundled.questions()], asyncio.get_running_loop()
+    waiting, question = iter(range(questions)), Question(seed=1, max_tokens=tokens)
+    answers: list[list[float]] = []
+    async with AsyncExitStack() as stack:
+        arenas = [
+            await stack.enter_async_context(device.connected(port, emulate)) for _ in range(devices)
+        ]
+
+        async def go_on(arena: RealArena) -> None:
+            for number in waiting:
+                text = texts[number % len(texts)]
+                (given,) = await arena.ask_each([text], question, DragonSettings())
+                made = given.answer
+                answers.append([at - made.asked_s for at, *_ in made.decisions])
+
+        begun = loop.time()
+        await asyncio.gather(*map(go_on, arenas))
+        return answers, loop.time() - begun
+
+
+def waits(answers: Sequence[Sequence[float]], seconds: float) -> Row:
+    """Return the numbers of a row, of the times to each answer's pieces, in seconds."""
+    first = [1e3 * times[0] for times in answers]
+    gaps = [1e3 * np.diff(times) for times in answers]
+    means = [float(each.mean()) if each.size else 0.0 for each in gaps]
+    in_time = sum(a <= FIRST_MS and b <= NEXT_MS for a, b in zip(first, means, strict=True))
+    return {
+        "answers": len(answers),
+        "first_ms": np.percentile(first, (50, 95, 99)).tolist(),
+        "next_ms": np.percentile(np.concatenate(gaps), (50, 95, 99)).tolist(),
+        "ms_per_token": estimate(means).to_json(),
+        "answers_per_s": len(answers) / seconds,
+        "in_time": in_time,
+        "goodput": in_time / seconds,
+    }
