@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -21,6 +21,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.privacy.disclosure import Disclosure
 from retrieval import Embedder, Hit, Index, Retriever
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
@@ -34,6 +35,7 @@ from scripts.bench.question_sets import (
     refuses,
     worlds,
 )
+from scripts.papers.arena import Given
 from scripts.papers.intervals import Interval, Row, grouped, having, paired, ratio
 from scripts.papers.model_sides import run
 from scripts.papers.sample_sides import LoadedSide
@@ -43,8 +45,6 @@ LONGEST = 40
 """Tokens of an answer."""
 SHARED = ("model", "on", "dtype", "adapter", "prompt", "embedder", "chunk_words", "search")
 """Settings that both sides have in common."""
-TIMED = 6
-"""Questions asked of two processes, one at a time, for times and bytes."""
 
 
 @derived({SideSettings: DAILY}, only=(*SHARED, "threads"))
@@ -83,7 +83,10 @@ def _shown(name: str, value: str = "mean") -> str:
     | {name: _shown(name) for name in MEASURES},
     {"compared": "{compared}", "": _shown("value")},
     {
-        "texts as of two processes": "{same_texts} of {timed}",
+        "two processes, disclosing": "{level}",
+        "texts as computed": "{same_texts} of {timed}",
+        "contains": _shown("contains"),
+        "f1": _shown("f1"),
         "ms to first token": "{first_ms:.1f}",
         "ms per token": "{token_ms:.1f}",
         "bytes": "{bytes:.0f}",
@@ -107,13 +110,18 @@ def isolation(
         int | None, option("So many questions, drawn by the seed; else all.", low=1)
     ] = None,
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
+    timed: Annotated[
+        int, option("Asked of two processes at each level of --disclose.", default="6", low=1)
+    ] = 6,
     side: IsolatedSideOptions | None = None,
     answers: IsolatedQuestionOptions | None = None,
 ) -> Iterator[Row]:
     """Ask the questions of the set each way; yield answers, shares, comparisons and times."""
     own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
-    return measured_set(replace(own, model=chosen_model(own.model)), question, file, questions)
+    return measured_set(
+        replace(own, model=chosen_model(own.model)), question, file, questions, timed
+    )
 
 
 def measured_set(
@@ -121,17 +129,17 @@ def measured_set(
     question: Question,
     file: Path | None = None,
     count: int | None = None,
+    timed: int = 6,
 ) -> Iterator[Row]:
     """Yield the same for settings that are made; the question's seed draws the set."""
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder, model = Path(name), load_model(side)
         several = worlds(file, folder / "documents", question.seed)
         share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
-        found = [
-            each
-            for world in several
-            for each in _found(world, share, folder / "index", side, question)
+        by_world = [
+            list(_found(world, share, folder / "index", side, question)) for world in several
         ]
+        found = [each for world in by_world for each in world]
         answering, done = IsolatedAnswers(model, question), iter(range(1, len(found) + 1))
         given = in_shared_forwards(
             (answering.reading(each.known.question, each.device, each.cloud) for each in found),
@@ -142,8 +150,9 @@ def measured_set(
             for each, tokens in zip(found, given, strict=True)
             for way in WAYS
         ]
-        pair = _pair(folder, several[0], side, question, found[:TIMED], answering)
-    yield from (*rows, *_summaries(rows), *_compared(rows), pair)
+        some = by_world[0][:: max(1, len(by_world[0]) // timed)][:timed]
+        pairs = list(_pair(folder, several[0], side, question, some, answering))
+    yield from (*rows, *_summaries(rows), *_compared(rows), *pairs)
 
 
 def _found(
@@ -228,8 +237,8 @@ def _pair(
     question: Question,
     sample: Sequence[FoundQuestion],
     answers: IsolatedAnswers,
-) -> Row:
-    """Return times and bytes of two processes, and how many texts are as computed."""
+) -> Iterator[Row]:
+    """Yield what two processes answer at each level of disclosure, one question at a time."""
     values = {name: getattr(side, name) for name in SHARED} | {"index": folder / "pair-cloud"}
     options = [
         f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
@@ -241,23 +250,30 @@ def _pair(
         loaded = LoadedSide.opened(own, answers.model)
         port = cloud.wait_ready()
 
-        async def ask() -> Any:
+        async def ask(level: Disclosure) -> list[Given]:
             async with loaded.connected(port) as arena:
-                return await arena.ask_each(prompts, question, DragonSettings())
+                return await arena.ask_each(prompts, question, DragonSettings(disclose=level))
 
-        replies = run(ask(), virtual=False)
-    computed = [
+        replies = {level: run(ask(level), virtual=False) for level in Disclosure}
+    model = answers.model
+    mixed = [
         read_alone(answers.reading(each.known.question, each.device, each.cloud, ("mixture",)))
         for each in sample
     ]
-    stops = answers.model.answer_stops
-    texts = [[token for token in reply.tokens if token not in stops] for reply in replies]
-    same = sum(a == b["mixture"] for a, b in zip(texts, computed, strict=True))
-    later = [reply.between_s for reply in replies if reply.between_s is not None]
-    return {
-        "same_texts": same,
-        "timed": len(sample),
-        "first_ms": 1e3 * median(reply.first_s for reply in replies),
-        "token_ms": 1e3 * median(later) if later else None,
-        "bytes": median(reply.wire_bytes for reply in replies),
-    }
+    for level, given in replies.items():
+        tokens = [
+            [token for token in each.tokens if token not in model.answer_stops] for each in given
+        ]
+        texts = [model.decode(each).strip() for each in tokens]
+        refusal = model.prompt.template.refusal
+        rows = [_row(a, "mixture", b, refusal) for a, b in zip(sample, texts, strict=True)]
+        later = [reply.between_s for reply in given if reply.between_s is not None]
+        yield {
+            "level": level,
+            "same_texts": sum(a == b["mixture"] for a, b in zip(tokens, mixed, strict=True)),
+            "timed": len(sample),
+            **{name: share(rows, name).to_json() for name in ("contains", "f1")},
+            "first_ms": 1e3 * median(reply.first_s for reply in given),
+            "token_ms": 1e3 * median(later) if later else None,
+            "bytes": median(reply.wire_bytes for reply in given),
+        }

@@ -150,13 +150,14 @@ def test_intervals_are_of_articles_and_not_of_questions() -> None:
 
 @pytest.mark.slow
 def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
-    *results, pair = bench.measured_set(
+    *results, pair, _, redacted = bench.measured_set(
         SideSettings("device", model="dragon-small"),
         Question(seed=3, max_tokens=8, doubt=1.0),
         articles,
         6,
     )
     assert (pair["same_texts"], pair["timed"]) == (6, 6)
+    assert redacted["level"] == "redacted"
     written = [row for row in results if "text" in row]
     assert {row["way"] for row in written} == {
         "device alone",
