@@ -24,12 +24,12 @@ P = ParamSpec("P")
 RESULTS = Path("results")
 """Records are `bench/NAME.json` below it, where the command is called."""
 
-_status = messages.status("")
+status = messages.status("")
 
 
 def progress(text: str) -> None:
     """Show on stderr what is being measured."""
-    _status.update(text)
+    status.update(text)
 
 
 def benchmark(
@@ -47,7 +47,7 @@ def benchmark(
             bound = inspect.signature(measure).bind(*arguments, **options)
             bound.apply_defaults()
             rows: list[Row] = []
-            with _status:
+            with status:
                 for row in measure(*arguments, **options):
                     rows.append(row)
                     progress(f"{len(rows)} rows measured")

@@ -51,12 +51,12 @@ def figure(
         tuple[str, ...],
         option(
             "Of both sides, the target of a draft model, or of each federated worker.",
-            default="dragon-small; dragon-opt too where several are shown",
+            default="smollm2; without its file toys: dragon-small, dragon-opt",
         ),
     ] = (),
     draft: Annotated[
-        str, option("Drafts blocks for the model.", default="dragon-draft")
-    ] = "dragon-draft",
+        str, option("Drafts blocks for the model.", default="smollm2-draft, of toys dragon-draft")
+    ] = "",
     cloud: Annotated[
         str | None,
         option(
@@ -106,7 +106,7 @@ def figure(
             seed,
             files.directory,
             models,
-            draft,
+            draft or figures.draft_of(models),
             corpus,
             address,
         )

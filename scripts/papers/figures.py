@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import cast
 
+from dragonrt import bundled
 from dragonrt.errors import DragonError
-from scripts.papers.framework import TWO_MODELS, Experiment
+from scripts.papers.framework import TOYS, Experiment
 
 MODULES = (
     "dragon.latency",
@@ -51,10 +52,10 @@ OF_SEVERAL = (*BY_MODEL, *FEDERATED, "wire", "sprinter-latency")
 
 
 def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[str, ...]:
-    """Return the models of a figure: those asked for, or the bundled ones.
+    """Return the models of a figure: those asked for, else SmolLM2 if it is installed, or toys.
 
-    With `one` a single bundled model is enough, unless they are workers. Raises DragonError if
-    several are asked for and the figure has one.
+    With `one` a single toy is enough, unless they are workers. SmolLM2's workers are itself with
+    its adapter and without. Raises DragonError if several are asked for and the figure has one.
     """
     several = chosen.NAME in OF_SEVERAL
     if len(asked) > 1 and not several:
@@ -63,7 +64,14 @@ def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[s
         )
     if asked:
         return tuple(asked) if chosen.NAME in FEDERATED else tuple(dict.fromkeys(asked))
-    return TWO_MODELS if several and (not one or chosen.NAME in FEDERATED) else TWO_MODELS[:1]
+    if file := bundled.smollm2_file():
+        return (bundled.SMOLLM2, str(file)) if chosen.NAME in FEDERATED else (bundled.SMOLLM2,)
+    return TOYS if several and (not one or chosen.NAME in FEDERATED) else TOYS[:1]
+
+
+def draft_of(models: Sequence[str]) -> str:
+    """Return what drafts for these models unless told: SmolLM2's draft for it, else a toy."""
+    return bundled.SMOLLM2_DRAFT if bundled.SMOLLM2 in models else "dragon-draft"
 
 
 def experiment(name: str) -> Experiment:

@@ -31,7 +31,7 @@ Clock = Literal["virtual", "real"]
 Progress = Callable[[int, int], None]
 """Called with the number of finished cases and of all cases."""
 
-TWO_MODELS = ("dragon-small", "dragon-opt")
+TOYS = ("dragon-small", "dragon-opt")
 """The bundled models of two families, as DRAGON's Qwen2.5 and OPT are."""
 
 
@@ -54,7 +54,7 @@ class Settings:
     repeats: int
     seed: int
     results: Path
-    models: tuple[str, ...] = TWO_MODELS[:1]
+    models: tuple[str, ...] = TOYS[:1]
     draft: str = "dragon-draft"
     corpus: Path | None = None
     cloud: Address | None = None

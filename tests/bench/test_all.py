@@ -1,7 +1,8 @@
 """What benchmarks report: rows as tables, and one record of them, of which a page is made."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,8 @@ from scripts.bench.index import index
 from scripts.bench.load import texts_under_load
 from scripts.bench.overhead import overhead
 from scripts.bench.random_models import small_pair
-from scripts.bench.report import report
+from scripts.bench.report import differences, page, table_differences
+from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
 from scripts.bench.soak import growths
@@ -53,32 +55,89 @@ def test_a_run_leaves_a_record_and_records_become_a_page(
     assert last["machine"]["cores"] >= 1
     assert {"dragonrt", "python", "torch", "transformers"} <= set(last["versions"])
     assert [row["model"] for row in last["results"]] == ["toy [red]é"] * 2
-    figure = tmp_path / "results/fig/fig.json"
-    figure.parent.mkdir()
     summary = {"fig": {"gain": {"mean": 2.0, "low": 1.5, "high": 2.5, "count": 9}}, "n": 3}
-    figure.write_text(json.dumps(last | {"experiment": "fig", "summary": summary, "tables": []}))
-    report(results=Path("results"), page=Path("results.md"))
-    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    figure = last | {"experiment": "fig", "run": "fig", "summary": summary, "tables": []}
+    text = page([last, figure | {"pictures": ["fig-a"]}])
     for line in (
         "## toy",
         "| model | ms |",
         "| toy [red]é | 2.5 ms |",
         "| toy [red]é | - |",
+        "## fig",
         "| fig, gain | 2 (1.5 to 2.5) |",
         "| n | 3 |",
     ):
-        assert line in page.splitlines()
-    assert last["date"] in page
-    assert last["command"] in page
+        assert line in text.splitlines()
+    assert last["date"] in text
+    assert last["command"] in text
+    assert "figures/fig-a-dark.png" in text
+    assert list(differences(text, text)) == []
+    assert len(list(differences(text, text.replace("2 (1.5 to 2.5)", "9 (2.6 to 12)")))) == 1
+    assert list(differences(text, text.replace("2 (1.5 to 2.5)", "9 (2.4 to 12)"))) == []
 
 
-def test_a_page_needs_records(tmp_path: Path) -> None:
-    with pytest.raises(DragonError):
-        report(results=tmp_path, page=tmp_path / "page.md")
-    (tmp_path / "bench").mkdir()
-    (tmp_path / "bench" / "x.json").write_text("[]")
-    with pytest.raises(DragonError):
-        report(results=tmp_path, page=tmp_path / "page.md")
+def changed(kept: str, made: str, *, timed: bool = False) -> bool:
+    """Whether this cell of a row differs from the one on the page."""
+    rows = [[("a", "b", cell)] for cell in (kept, made)]
+    tables = [(("x", "y", "value"), row) for row in rows]
+    return bool(list(table_differences(tables[0], tables[1], timed=timed)))
+
+
+@pytest.mark.parametrize(
+    ("kept", "made", "plain", "timed"),
+    [
+        ("8 of 8", "7 of 8", True, True),
+        ("0.5 (0.4-0.6)", "0.7 (0.6-0.8)", False, False),
+        ("0.5 (0.4-0.6)", "0.7 (0.61-0.8)", True, False),
+        ("-1.5 (-2--1)", "1e-05 (-1e-06 to 1e-04)", True, True),
+        ("1,200 (1,100 to 1,300)", "3,000 (2,700 to 3,100)", True, True),
+        ("23.9 (24)", "47.7 (48)", False, False),
+        ("23.9 (24)", "48.0 (48)", False, True),
+        ("69/75", "80/10", False, False),
+        ("-", "-", False, False),
+    ],
+)
+def test_numbers_differ_beyond_their_intervals(
+    kept: str, made: str, plain: bool, timed: bool
+) -> None:
+    assert changed(kept, made) == plain
+    assert changed(kept, made, timed=True) == timed
+
+
+def test_rows_are_told_apart_by_their_first_cells() -> None:
+    rows: list[Sequence[str]] = [("a", "0", "1 of 2"), ("a", "1", "2 of 2")]
+    table = ("name", "n", "equal"), rows
+    assert not list(table_differences(table, (table[0], rows[::-1]), timed=False))
+    assert len(list(table_differences(table, (table[0], rows[1:]), timed=False))) == 1
+
+
+def test_the_readme_has_the_table_of_the_demonstration() -> None:
+    rows = demo_rows((Path(__file__).parents[2] / "README.md").read_text("utf-8"))
+    assert len(rows) == 4
+    assert {len(row) for row in rows} == {7}
+
+
+def test_a_run_is_made_once(tmp_path: Path) -> None:
+    (run,) = (each for each in runs() if each.name == "way")
+    first = made(run, tmp_path)
+    left = tmp_path / "way/log.txt"
+    left.unlink()
+    assert made(run, tmp_path) == first
+    assert not left.exists()
+    made(replace(run, command=f"{run.command} --seed 2"), tmp_path)
+    assert left.exists()
+    assert str(tmp_path) not in (tmp_path / "way/way.json").read_text("utf-8")
+
+
+def test_a_run_that_fails_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DragonError, match="log"):
+        made(Run(name="no", command="scripts.bench nothing", minutes=1), tmp_path)
+
+
+def test_runs_have_names_of_their_own() -> None:
+    names = [run.name for run in runs()]
+    assert len(set(names)) == len(names)
+    assert sum(run.minutes for run in runs() if run.quick) <= 10
 
 
 @pytest.mark.parametrize("name", BENCHES)

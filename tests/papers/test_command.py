@@ -26,7 +26,7 @@ def test_without_a_name_the_figures_are_listed(papers: Run) -> None:
 
 @pytest.mark.slow
 def test_a_figure_writes_its_files_and_draws_them_again(papers: Run, tmp_path: Path) -> None:
-    outcome = papers("pipeline", "--quick", "--seed", "3", "--results", "here")
+    outcome = papers("pipeline", "--quick", "--seed=3", "--model=dragon-small", "--results=here")
     assert (outcome.code, outcome.errors) == (0, "")
     rows, record, *pictures = (tmp_path / line for line in outcome.output.splitlines())
     written = json.loads(record.read_text())

@@ -69,7 +69,7 @@ def test_a_figure_measures_sums_up_and_draws(
     monkeypatch.setattr(framework, "FEW", 10**6)  # no processes: they would not be as small
     where = files(experiment, tmp_path)
     real = experiment.CLOCKS == ("real",)
-    models = figures.models_of(experiment, (), one=True)
+    models = framework.TOYS[: 1 + (name in figures.FEDERATED)]
     settings = Settings(True, real, 1, 0, where.directory, models)
     seen: list[tuple[int, int]] = []
     by_model = name in figures.BY_MODEL

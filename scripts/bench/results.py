@@ -1,0 +1,219 @@
+"""`scripts/results`: everything that is measured, one run after another, and the page of it.
+
+The runs are in `results.toml`. Each has its own directory, where its command is called, its log and
+its record. A run whose record has the same command and code is not repeated.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from shlex import split
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from dragonrt.cli.console import output
+from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
+from scripts.bench import report
+from scripts.bench.harness import RESULTS, environment, progress, status
+
+CHECKOUT = Path(__file__).parents[2]
+DOCS = CHECKOUT / "docs"
+RUNS = Path(__file__).with_suffix(".toml")
+CODE = ("dragonrt", "retrieval", "scripts")
+"""What a result is a function of, beside data and machine."""
+PATIENCE = 20
+"""A run may take so many times as long as usual, and ten minutes."""
+
+PIXELS, PALETTE = 1000, 48
+"""Width and colours of a picture that is kept."""
+
+DEMO = ("", "ms per token", "after first", "first, ms", "accepted %", "bytes/token", "same text")
+_DEMO_ROW = re.compile(r"^(\S.*?)((?: {2,}\S+){5} +(?:oracle|\d+ of \d+))$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A command that leaves one record, or the demonstration, whose table is read.
+
+    Attributes:
+        command: words behind `python -m`, or `demo`.
+        minutes: that it takes on two cores.
+        quick: whether it is one of the ten minutes.
+        timed: whether its numbers depend on how fast the machine is.
+        data: the name of a file or directory that it reads, below `--data`.
+        note: what is to be said of its result.
+    """
+
+    name: str
+    command: str
+    minutes: float
+    quick: bool = False
+    timed: bool = False
+    data: str = ""
+    note: str = ""
+
+
+def results(
+    *names: Annotated[str, Parameter(help="These runs alone.", show_default=False)],
+    quick: Annotated[bool, option("The runs of ten minutes together.")] = False,
+    keep: Annotated[bool, option("Replace docs/results.md and docs/figures.")] = False,
+    data: Annotated[
+        Path | None,
+        option(
+            "Has evaluation texts, in it or below; runs without theirs are left out.", kind="DIR"
+        ),
+    ] = None,
+    results: Annotated[
+        Path, option("Writes records and results.md here; goes on from them.", default="results")
+    ] = RESULTS,
+) -> None:
+    """Make the page from nothing or go on; end with 1 if it differs from the one that is kept."""
+    chosen = [run for run in runs() if (run.name in names) or (not names and quick <= run.quick)]
+    if unknown := set(names) - {run.name for run in chosen}:
+        raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")
+    failed, records = [], []
+    for run in chosen:
+        text = next(iter(sorted(data.rglob(run.data))), None) if data and run.data else None
+        if run.data and text is None:
+            output.print(f"{run.name}: left out, --data has no {run.data}", soft_wrap=True)
+            continue
+        try:
+            records.append(made(run, results.resolve(), text))
+        except DragonError as error:
+            failed.append(f"{run.name}: {error}")
+    if not records:
+        raise DragonError("nothing was measured")
+    page, kept = report.page(records), (DOCS / "results.md").read_text("utf-8")
+    (results / "results.md").write_text(page, encoding="utf-8")
+    failed += report.differences(kept, page)
+    failed += [each for record in records if "demo" in record for each in _of_readme(record)]
+    if keep:
+        (DOCS / "results.md").write_text(page, encoding="utf-8")
+        keep_pictures(records, results)
+    for line in failed:
+        output.print(line, markup=False, soft_wrap=True)
+    if failed:
+        raise DragonError(f"{len(failed)} differences from docs/results.md, or failures, above")
+
+
+def runs() -> list[Run]:
+    """Return all runs, in the order in which they are made."""
+    return [Run(**each) for each in tomllib.loads(RUNS.read_text("utf-8"))["run"]]
+
+
+def made(run: Run, results: Path, text: Path | None = None) -> Mapping[str, Any]:
+    """Return the record of a run, of now or of before. Raises DragonError if it fails.
+
+    Its command knows the evaluation text by its name alone: no record has a path of the machine.
+    """
+    place = results / run.name
+    file, code = place / f"{run.name}.json", _code()
+    wanted = {"call": run.command, "commit": code}
+    try:
+        record = dict(json.loads(file.read_text("utf-8")))
+    except (OSError, ValueError):
+        record = {}
+    if wanted.items() <= record.items():
+        return record
+    place.mkdir(parents=True, exist_ok=True)
+    if text is not None and not (link := place / run.data).exists():
+        link.symlink_to(text.resolve())
+    start_s = time.monotonic()
+    with status:
+        progress(f"{run.name}: {run.minutes:g} minutes")
+        printed = _called(run, place)
+    found = [json.loads(each.read_text("utf-8")) for each in place.glob("results/*/*.json")]
+    record = _demonstrated(printed) if run.command.startswith("dragonrt demo") else found[0]
+    pictures = [each.stem for each in sorted(place.glob("results/*/*.png"))]
+    seconds = round(time.monotonic() - start_s)
+    record |= wanted | {"run": run.name, "timed": run.timed, "seconds": seconds}
+    note = " ".join(filter(None, (record.get("note"), run.note)))
+    record |= {"pictures": pictures, "note": note}
+    file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return record
+
+
+def _called(run: Run, place: Path) -> str:
+    """Call the command in its directory; return what it printed."""
+    paths = (str(CHECKOUT), os.environ.get("PYTHONPATH", ""))
+    log = place / "log.txt"
+    try:
+        called = subprocess.run(
+            [sys.executable, "-m", *split(run.command)],
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=60 * (10 + PATIENCE * run.minutes),
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DragonError(f"took more than {error.timeout:.0f} s") from None
+    log.write_text(called.stdout + called.stderr, encoding="utf-8")
+    if called.returncode:
+        raise DragonError(f"ended with {called.returncode}: see {log}")
+    return called.stdout
+
+
+def _demonstrated(printed: str) -> dict[str, Any]:
+    """Return a record of what the demonstration printed."""
+    table = {"headings": DEMO, "rows": demo_rows(printed)}
+    own = {"demo": True, "command": "scripts/demo", "seed": 0, "tables": [table]}
+    return environment() | own
+
+
+def demo_rows(text: str) -> list[list[str]]:
+    """Return the cells of the demonstration's table, wherever it stands in a text."""
+    return [[name, *re.split(r" {2,}", cells.strip())] for name, cells in _DEMO_ROW.findall(text)]
+
+
+def _of_readme(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the README's copy of the demonstration's table has otherwise."""
+    copied = demo_rows((CHECKOUT / "README.md").read_text("utf-8"))
+    (table,) = record["tables"]
+    for each in report.table_differences((DEMO, copied), (DEMO, table["rows"]), timed=True):
+        yield f"README.md: {each}"
+
+
+def _code() -> str:
+    """Return the commit that changed the code last, and a hash of what has changed since."""
+
+    def git(*words: str) -> str:
+        ran = subprocess.run(
+            ["git", *words, "--", *CODE], cwd=CHECKOUT, capture_output=True, text=True, timeout=60
+        )
+        return ran.stdout.strip()
+
+    changed = git("diff", "HEAD")
+    mark = f"+{sha256(changed.encode()).hexdigest()[:8]}" if changed else ""
+    return git("log", "-1", "--format=%h") + mark
+
+
+def keep_pictures(records: Sequence[Mapping[str, Any]], results: Path) -> None:
+    """Write the pictures of the records into docs/figures: fewer colours, in light and in dark."""
+    from PIL import Image
+
+    folder = DOCS / "figures"
+    folder.mkdir(exist_ok=True)
+    for record in records:
+        for name in record["pictures"]:
+            (file,) = (results / record["run"]).glob(f"results/*/{name}.png")
+            with Image.open(file) as drawn:
+                size = PIXELS, drawn.height * PIXELS // drawn.width
+                light = drawn.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+            # Lightness is turned round, hues stay: channels are mirrored and turned by 180 degrees.
+            pixels = 255.0 - np.asarray(light, np.float32)
+            mirrored = 2 * pixels @ np.full((3, 3), 1 / 3, np.float32) - pixels
+            dark = Image.fromarray(np.clip(13 + 0.95 * mirrored, 0, 255).astype(np.uint8))
+            for image, suffix in ((light, ""), (dark, "-dark")):
+                image.quantize(PALETTE).save(folder / f"{name}{suffix}.png", optimize=True)
