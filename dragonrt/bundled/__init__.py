@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from dragonrt.errors import DragonError
-from dragonrt.side import Side
+from dragonrt.side import SIDES, Side
 
 QuestionKind = Literal["private", "public", "both"]
 
@@ -87,12 +87,15 @@ def verifier_path(name: str) -> Path:
 
 
 def controllers() -> tuple[str, ...]:
-    """Name the bundled controllers of blocks."""
+    """Name the bundled controllers of blocks: draft and target."""
     return _names("controllers/*.json")
 
 
-def controller_path(name: str) -> Path:
-    """Return a controller's two files, without their suffixes. Raises BundledError."""
+def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
+    """Return a controller's files, without suffix; "default": the draft's. Raises BundledError."""
+    if name == "default":
+        own = f"{Path(default_model(draft)).name}--"
+        name = next((each for each in controllers() if each.startswith(own)), name)
     return _path("controller", name, controllers())
 
 
@@ -123,16 +126,14 @@ def documents(side: Side) -> Path:
 
 def questions() -> tuple[SampleQuestion, ...]:
     """Return the questions about the sample documents, those of the demonstration first."""
-    entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]
-    sides: tuple[Side, ...] = ("device", "cloud")
     loaded = [
         SampleQuestion(
             kind=entry["kind"],
             text=entry["text"],
             expected=tuple(entry["expected"]),
-            evidence=tuple((side, name) for side in sides for name in entry.get(side, ())),
+            evidence=tuple((side, name) for side in SIDES for name in entry.get(side, ())),
             demo=entry.get("demo", False),
         )
-        for entry in entries
+        for entry in tomllib.loads((_HERE / "questions.toml").read_text("utf-8"))["question"]
     ]
     return tuple(sorted(loaded, key=lambda question: not question.demo))

@@ -174,7 +174,7 @@ class _Chosen:
         side = settings(SideSettings, own, side="device", model=MODES[mode].model)
         if side.has_documents and (unread := MODES[mode].unread):
             say(f"--mode {mode}: {unread}", "yellow")
-        trained_for(how)
+        trained_for(how, side.model)
         return cls(question, how, others, side, values.get("seed"))
 
     def load(

@@ -101,12 +101,12 @@ def _whole(value: Any) -> int:
     return value
 
 
-def controller(spec: str) -> Controller:
-    """Return the controller of a specification. Raises ControlError if it is invalid."""
+def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
+    """Return the controller of a specification, for drafts of that model. Raises ControlError."""
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
-        known = spec in bundled.controllers()
-        return Learned.load(bundled.controller_path(spec) if known else Path(spec))
+        known = spec in ("default", *bundled.controllers())
+        return Learned.load(bundled.controller_path(spec, draft) if known else Path(spec))
     if len(numbers) != (2 if kind == "static" else 1) or not all(map(_is_number, numbers)):
         raise ControlError(
             f"{spec!r} is not a controller: write static:LENGTH:RESOLUTION, "

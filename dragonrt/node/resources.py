@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from dragonrt.node.local_side import LocalSide
 
 
-def trained_for(how: Settings) -> tuple[Controller | None, Verifier | None]:
-    """Load the controller and the verifier that the settings name. Raises ControlError."""
+def trained_for(how: Settings, draft: str) -> tuple[Controller | None, Verifier | None]:
+    """Load what the settings name, for drafts of that model. Raises ControlError."""
     return (
-        controller(how.controller) if how.controller is not None else None,
+        controller(how.controller, draft) if how.controller is not None else None,
         Verifier.load(Path(how.verifier)) if how.verifier is not None else None,
     )
 
@@ -39,7 +39,7 @@ def mode_resources(
     Raises DragonError for parts that do not fit; NotConnectedError if a verifier depends on the
     cloud's model and the cloud is not connected.
     """
-    (control, given), kind = trained_for(how), how.verifies_with
+    (control, given), kind = trained_for(how, side.model.name), how.verifies_with
     resources = Resources(
         vocabulary=side.vocabulary,
         timeouts=side.timeouts,

@@ -77,6 +77,7 @@ class Settings:
 class Experiment(Protocol):
     """The module of a figure. `CLOCKS` are those it can run on, its default first.
 
+    `tables`, if it has that, makes what `docs/results.md` shows instead of the whole summary.
     `run` returns one row per sample, every row with the same columns. `plot` draws the rows into a
     PNG file, `summarise` returns the headline numbers for JSON.
     """
@@ -203,6 +204,8 @@ def _show(experiment: Experiment, rows: list[Row], where: Files, record: dict[st
     for part, some in parts.items():
         experiment.plot(some, where.pictured(part))
     summary = {part: experiment.summarise(some) for part, some in parts.items()}
+    if tables := getattr(experiment, "tables", None):
+        record = record | {"tables": tables(rows)}
     text = json.dumps(record | {"summary": summary.get("", summary)}, ensure_ascii=False, indent=2)
     where.record.write_text(text + "\n", encoding="utf-8")
 

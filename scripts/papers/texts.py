@@ -3,6 +3,7 @@
 Prompts are sample questions and articles, or pieces of a file or directory of the user's.
 """
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -23,9 +24,11 @@ PROSE_WORDS = 24
 def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> list[Prompt]:
     """Return so many prompts: questions behind their document and beginnings of articles in turn.
 
-    Of a corpus, pieces that lie evenly spread in it. Raises DragonError for a corpus that is no
-    text, or shorter.
+    Of a corpus, pieces that lie evenly spread in it; of articles with questions (JSON, as SQuAD's),
+    questions behind their paragraph. Raises DragonError for a corpus that is neither, or shorter.
     """
+    if corpus is not None and corpus.suffix == ".json":
+        return _questions(model, count, corpus)
     if corpus is not None:
         words = read_corpus(corpus).evaluated.split()
         apart = len(words) // count
@@ -45,6 +48,19 @@ def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> lis
     ]
 
 
+def _questions(model: LanguageModel, count: int, file: Path) -> list[Prompt]:
+    try:
+        asked = [
+            (str(article["title"]), str(part["text"]), str(each["question"]))
+            for article in json.loads(file.read_text(encoding="utf-8"))
+            for part in article["paragraphs"]
+            for each in part["questions"]
+        ]
+        return [_asked(model, *asked[number * len(asked) // count]) for number in range(count)]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise DragonError(f"{file} holds no articles with questions: {error!r}") from None
+
+
 def _prose(model: LanguageModel, words: list[str]) -> Prompt:
     return prose_prompt(model, " ".join(words[:PROSE_WORDS]))
 
@@ -61,7 +77,7 @@ def answerable() -> list[bundled.SampleQuestion]:
 def with_evidence(model: LanguageModel, question: bundled.SampleQuestion) -> Prompt:
     """Return the document with the evidence, then the question."""
     document = _evidence(question)
-    return _asked(model, document.title, document.text, question)
+    return _asked(model, document.title, document.text, question.text)
 
 
 def within_long_text(model: LanguageModel, question: bundled.SampleQuestion, tokens: int) -> Prompt:
@@ -80,7 +96,7 @@ def within_long_text(model: LanguageModel, question: bundled.SampleQuestion, tok
             break
         text = longer
     random.shuffle(text)
-    return _asked(model, "", " ".join(text), question)
+    return _asked(model, "", " ".join(text), question.text)
 
 
 def _evidence(question: bundled.SampleQuestion) -> Document:
@@ -88,9 +104,9 @@ def _evidence(question: bundled.SampleQuestion) -> Document:
     return load(bundled.documents(side) / name)
 
 
-def _asked(model: LanguageModel, title: str, text: str, question: bundled.SampleQuestion) -> Prompt:
+def _asked(model: LanguageModel, title: str, text: str, question: str) -> Prompt:
     document = model.prompt.document_text(title, text)
-    return answer_prompt(model, document + model.prompt.question_text((), question.text))
+    return answer_prompt(model, document + model.prompt.question_text((), question))
 
 
 EVALUATED = 5

@@ -72,14 +72,16 @@ def test_it_chooses_the_action_of_the_highest_value_of_two_layers() -> None:
     assert ENCODING.actions[4] == Action(4, 50)
 
 
-def test_the_bundled_one_is_loaded_by_its_name() -> None:
-    assert bundled.controllers() == ("default",)
-    made = controller("default")
+@pytest.mark.parametrize("name", bundled.controllers())
+def test_the_bundled_one_of_a_draft_is_its_default(name: str) -> None:
+    made = controller("default", name.split("--")[0])
     assert isinstance(made, Learned)
+    assert made.trained_on == Learned.load(bundled.controller_path(name)).trained_on
+    assert f"{made.trained_on['draft']}--{made.trained_on['target']}" == name
     untrained, learned, fixed, heuristic = made.trained_on["held_out_tokens_per_s"].values()
     assert learned > max(untrained, heuristic)
     assert learned > 0.99 * fixed  # the best of 56, chosen on these episodes
     for rate in (1.0, 20e3, math.inf):
         assert made.choose(ControlState((), 1.0, rate, 0, 0)) in made.encoding.actions
     with pytest.raises(bundled.BundledError):
-        bundled.controller_path("mine")
+        controller("default", "mine")

@@ -50,7 +50,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "specfed-throughput": {"TOKENS_QUICK": 3, "RATES_QUICK": (1e6,)},
     "sprinter-roc": {"SAMPLES_QUICK": 400},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
-    "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "ROUND_TRIPS_MS": (100,)},
+    "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
     "disclosure": {"QUICK": disclosure.Size(2, 4, 4, 4, (8.0,)), "TICKS": 40},
 }
 """Constants of a figure's module that make it small."""

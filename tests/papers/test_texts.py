@@ -1,11 +1,22 @@
 """Texts of figures: the long ones hold the evidence, within their room; ROUGE by hand."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
 from retrieval.documents import load
-from scripts.papers.texts import answerable, rouge_l, rouge_n, with_evidence, within_long_text
+from scripts.papers.texts import (
+    answerable,
+    prompts,
+    rouge_l,
+    rouge_n,
+    with_evidence,
+    within_long_text,
+)
 
 ROOM = 120
 
@@ -30,6 +41,23 @@ def test_without_room_it_is_the_document_alone(model: LanguageModel) -> None:
     question = answerable()[0]
     short = model.decode(with_evidence(model, question).tokens)
     assert model.decode(within_long_text(model, question, 1).tokens).split() == short.split()
+
+
+def test_questions_of_articles_stand_behind_their_paragraph(
+    model: LanguageModel, tmp_path: Path
+) -> None:
+    parts = [
+        {"text": f"Level {number} is dry.", "questions": [{"question": f"Is {number} dry?"}]}
+        for number in range(4)
+    ]
+    file = tmp_path / "set.json"
+    file.write_text(json.dumps([{"title": "Levels", "paragraphs": parts}]), encoding="utf-8")
+    texts = [model.decode(each.tokens) for each in prompts(model, 2, file)]
+    for number, text in zip((0, 2), texts, strict=True):
+        assert text.endswith(f"Level {number} is dry.\n\nQuestion: Is {number} dry?\nAnswer:")
+    file.write_text("{}", encoding="utf-8")
+    with pytest.raises(DragonError):
+        prompts(model, 2, file)
 
 
 def test_common_bigrams_count_as_often_as_both_texts_have_them() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dragonrt import bundled
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.profile import LinkProfile
@@ -102,7 +103,7 @@ def _record(texts: Texts) -> list[Row]:
     """Run the controllers on every other text; on the rest the grid finds the best fixed action."""
     pair, plan, tasks = texts.load()
     recording = pair.record(tasks, plan.codec, plan.resolutions, texts.seeds, lambda *now: None)
-    costs = plan.costs(recording.vocabulary)
+    costs = plan.costs(recording.draft, recording.vocabulary)
     searched, environment = (
         RecordedEnvironment(replace(recording, texts=recording.texts[start::2]), costs)
         for start in (0, 1)
@@ -116,7 +117,7 @@ def _record(texts: Texts) -> list[Row]:
     for way, control, fixed in (
         (STATIC, Static(action), action),
         (HEURISTIC, Heuristic(action.resolution), None),
-        (LEARNED, controller("default"), None),
+        (LEARNED, controller("default", recording.draft), None),
     ):
         for episode in episodes:
             score = evaluate(control, environment, [episode])
@@ -130,7 +131,7 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
     texts, seed, action = case
     pair, plan, tasks = texts.load()
     prompt, sampler, _ = tasks.choose(seed)
-    costs = plan.costs(pair.target.vocabulary)
+    costs = plan.costs(pair.draft.name, pair.target.vocabulary)
     pace = BlockPace(costs.draft_s, costs.target_s, LinkProfile.load(plan.link), seed)
     question = question_of(prompt, seed, sampler.temperature, texts.tokens)
     answers = RecalledAnswers(pair, prompt.tokens, question)
@@ -140,7 +141,7 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
         (S_Q, "sample-quantize", static),
         (STATIC, "rejection", static),
         (HEURISTIC, "rejection", f"heuristic:{action.resolution}"),
-        (LEARNED, "rejection", "default"),
+        (LEARNED, "rejection", str(bundled.controller_path("default", pair.draft.name))),
     ):
         settings = SpeculativeSettings(
             draft="model", rule=rule, codec=plan.codec, controller=control, pipelined=False

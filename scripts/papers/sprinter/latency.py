@@ -16,17 +16,41 @@ from typing import Any
 
 import numpy as np
 
+from dragonrt import bundled
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
-from dragonrt.side import Side
+from dragonrt.side import SIDES
 from dragonrt.traces.events import TokenDecided
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, exactly, grouped, having, mean, table
+from scripts.papers.intervals import (
+    Row,
+    averages,
+    distinct,
+    exactly,
+    grouped,
+    having,
+    mean,
+    paired,
+)
 from scripts.papers.model_sides import question_of
 from scripts.papers.model_sides import run as run_main
-from scripts.papers.sprinter.lineup import METHODS, SPECULATIVE, SPRINTER, SPRINTERS, SprinterLineup
+from scripts.papers.sprinter.lineup import (
+    COUPLED_LENGTHS,
+    LENGTHS,
+    METHODS,
+    PAPERS,
+    SPECULATIVE,
+    SPRINTER,
+    SPRINTERS,
+    CountingReader,
+    RecallingCountingReader,
+    SprinterLineup,
+)
 from scripts.papers.texts import prompts, rouge_l, rouge_n
 from scripts.papers.virtual_arena import streamed_s
+from scripts.train.controllers.course import forwards_s
 from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-latency"
@@ -36,9 +60,9 @@ SUMMARY = (
 CLOCKS: tuple[Clock, ...] = ("virtual", "real")
 
 TOKENS = 20
-FORWARD_S: dict[Side, float] = {"device": 0.01, "cloud": 0.05}
-ROUND_TRIPS_MS = (0, 100)
-TEMPERATURES = (0.0, 1.0)
+LINKS = ("100ms", "nb-iot-markov")
+"""Round trips, or the names of profiles."""
+TEMPERATURES = (0.0, 0.8)
 TEXTS, TEXTS_QUICK = 3, 1
 """Prompts of each kind in each repeat."""
 REFERENCES = 3
@@ -92,11 +116,13 @@ def _rows(
 ) -> Iterator[Row]:
     """Yield the rows of all methods on one prompt, over each link."""
     draft, target = lineup.pair.draft, lineup.pair.target
+    forward_s = dict(zip(SIDES, forwards_s(draft.name), strict=True))
+    readers = lineup.readers(prompt.tokens, question.seed, RecallingCountingReader)
     per_draft, per_target = 2 * draft.parameters / 1e9, 2 * target.parameters / 1e9
     references = _references(lineup, prompt, question)
 
     def row(
-        rtt_ms: int, method: str, seconds: float, said: list[tuple[int, str]], **more: float
+        link: str, method: str, seconds: float, said: list[tuple[int, str]], **more: float
     ) -> Row:
         tokens = [token for token, _ in said]
         text, scale = target.decode(tokens), TOKENS / len(tokens)
@@ -110,9 +136,10 @@ def _rows(
             "kind": prompt.kind,
             "text": question.seed,
             "temperature": question.sampler.temperature,
-            "rtt_ms": rtt_ms,
+            "link": link,
             "method": method,
             "tokens": len(tokens),
+            "seconds": seconds,
             "ms_per_token": 1e3 * seconds / len(tokens),
             **{name: each * scale if "gflop" in name else each for name, each in more.items()},
             **dict(zip(ROUGE, np.mean(rouge, axis=0).tolist(), strict=True)),
@@ -120,12 +147,13 @@ def _rows(
             "said": [[target.decode([token]), each] for token, each in said],
         }
 
-    for rtt_ms in ROUND_TRIPS_MS:
-        text, seconds = lineup.target_text(question, prompt)
-        rtt_s = rtt_ms / 1e3
-        streamed = streamed_s(len(text), FORWARD_S["cloud"], rtt_s)
+    text, seconds = lineup.target_text(question, prompt)
+    for link in LINKS:
+        profile = link_profile(link)
+        rtt_s = 2 * profile.latency_s
+        streamed = streamed_s(len(text), forward_s["cloud"], rtt_s)
         yield row(
-            rtt_ms,
+            link,
             TARGET_ALONE,
             seconds + rtt_s if settings.real else streamed,
             [(token, OWN) for token in text],
@@ -138,14 +166,16 @@ def _rows(
             paper_gflop=per_target * len(text),
         )
         for method in METHODS:
-            forward_s = None if settings.real else FORWARD_S
-            answer = lineup.answer(method, question, prompt.tokens, rtt_s, forward_s)
+            if settings.real:
+                readers = lineup.readers(prompt.tokens, question.seed, CountingReader)
+            paced = None if settings.real else forward_s
+            answer = lineup.answer(method, question, readers, profile, paced)
             given, fed = run_main(answer, virtual=not settings.real)
             counts, head = given.counts, lineup.head(method)
             judged = counts.verified if method in SPRINTERS else counts.judged
             per_head = 0.0 if head is None else 2 * head.weight.size / 1e9
             yield row(
-                rtt_ms,
+                link,
                 method,
                 given.seconds,
                 [(event.token, origin(event)) for _, event in given.answer.decisions],
@@ -159,6 +189,13 @@ def _rows(
             )
 
 
+def link_profile(name: str) -> LinkProfile:
+    """Return the link of a round trip such as 100ms, or of a profile's name."""
+    if name in bundled.links():
+        return LinkProfile.load(name)
+    return LinkProfile(latency_s=parse_duration(name) / 2)
+
+
 def origin(decision: TokenDecided) -> str:
     """Return what became of the draft in a token's place."""
     if decision.device is None:
@@ -170,28 +207,69 @@ def origin(decision: TokenDecided) -> str:
 
 PARTS = {"draft_gflop": "draft model", "target_gflop": "target", "verifier_gflop": "verifier"}
 ROUGE = ("rouge1", "rouge2", "rougeL")
-METRICS = (
-    *("tokens", "target_calls", "drafts_standing", "unverified", "ms_per_token"),
-    *(*ROUGE, *PARTS, "gflop", "paper_gflop"),
-)
+COMPARED = {
+    "tokens_per_s": "tokens/s",
+    "over_best_fixed": "over the best fixed length",
+    "speedup": "over speculative",
+    "over_target_alone": "over the target alone",
+    "rouge_lost": "ROUGE-L lost",
+}
+"""What is estimated of each method, by headings. Seconds are those from the question on."""
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Return a table for each pair of models, kind of text, temperature and round trip."""
-    keys = ("pair", "kind", "temperature", "rtt_ms")
-    found: dict[str, Any] = {"means": table(rows, *keys, "method", mean=METRICS)}
-    for key, group in grouped(rows, *keys).items():
-        methods = grouped(group, "method")
-        ms = {method: mean(some, "ms_per_token") for (method,), some in methods.items()}
-        for (method,), some in methods.items():
+    """Return a table for each pair of models, kind of text, temperature and link.
+
+    The best fixed length is that of these very texts.
+    """
+    found: dict[str, Any] = {}
+    for key, group in grouped(rows, "pair", "kind", "temperature", "link").items():
+        methods = {method: _columns(some) for (method,), some in grouped(group, "method").items()}
+        speeds = {method: paired(_speed, *some) for method, some in methods.items()}
+        for (method,), some in grouped(group, "method").items():
+            lengths = LENGTHS if method in PAPERS else COUPLED_LENGTHS
+            best = max(lengths, key=lambda name: speeds[name].value)
             said = [each for row in some for _, each in row["said"]]
-            found.setdefault("{}, {}, temperature {:g}, {} ms".format(*key), {})[method] = {
+            values = [speeds[method]]
+            for other in (best, SPECULATIVE, TARGET_ALONE):
+                values.append(paired(_gain, *methods[method], *methods[other]))
+            values.append(paired(_lost, *methods[method], *methods[SPECULATIVE]))
+            found.setdefault("{}, {}, {:g}, {}".format(*key), {})[method] = {
+                **{name: each.to_json() for name, each in zip(COMPARED, values, strict=True)},
                 "tokens_per_call": _per_call(some),
-                "speedup": round(ms[SPECULATIVE] / ms[method], 3),
-                "over_target_alone": round(ms[TARGET_ALONE] / ms[method], 3),
                 "origins": {name: round(said.count(name) / len(said), 4) for name in COLOURS},
             }
     return found
+
+
+def tables(rows: list[Row]) -> list[dict[str, Any]]:
+    """Return what `docs/results.md` shows: a line for each case and method."""
+    lines = [
+        [case, method, *(_shown(numbers[name]) for name in COMPARED)]
+        for case, methods in summarise(rows).items()
+        for method, numbers in methods.items()
+    ]
+    return [{"headings": ["case", "method", *COMPARED.values()], "rows": lines}]
+
+
+def _shown(found: dict[str, float]) -> str:
+    return "{mean:.2f} ({low:.2f}-{high:.2f})".format_map(found)
+
+
+def _columns(rows: list[Row]) -> list[list[float]]:
+    return [[row[name] for row in rows] for name in ("tokens", "seconds", "rougeL")]
+
+
+def _speed(tokens: Any, seconds: Any, *_: Any, axis: int) -> Any:
+    return tokens.sum(axis) / seconds.sum(axis)
+
+
+def _gain(*columns: Any, axis: int) -> Any:
+    return _speed(*columns[:3], axis=axis) / _speed(*columns[3:], axis=axis)
+
+
+def _lost(*columns: Any, axis: int) -> Any:
+    return columns[5].mean(axis) - columns[2].mean(axis)
 
 
 def _per_call(rows: list[Row]) -> float | None:
@@ -202,26 +280,23 @@ def _per_call(rows: list[Row]) -> float | None:
 
 def plot(rows: list[Row], path: Path) -> None:
     """Draw the costs at `path`, and beside it texts of the first pair."""
-    hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
-    hot = [
-        row | {"case": f"round trip {row['rtt_ms']} ms"}
-        for row in having(rows, temperature=hottest)
-    ]
+    hottest, farthest = max(row["temperature"] for row in rows), rows[-1]["link"]
+    hot = having(rows, temperature=hottest)
     methods, names = distinct(hot, "method"), distinct(hot, "pair")
     size: dict[str, Any] = {"rows": 4, "columns": len(names), "height_inches": 9.6}
     with charts.picture(path, **size, sharex="row", sharey=True) as (figure, axes):
         for column, name in zip(axes.T, names, strict=True):
             some = having(hot, pair=name)
-            far = having(some, rtt_ms=farthest)
+            far = having(some, link=farthest)
             calls = {
                 key: exactly(each)
                 for key, group in grouped(far, "pair", "method").items()
                 if (each := _per_call(group)) is not None
             }
-            times = averages(some, "ms_per_token", "case", "method")
+            times = averages(some, "ms_per_token", "link", "method")
             rouge = averages(far, "rougeL", "pair", "method")
             for axis, label, cases, found in (
-                (column[0], "ms per token", "case", times),
+                (column[0], "ms per token", "link", times),
                 (column[1], "tokens per target call", "pair", calls),
                 (column[2], "ROUGE-L against the target's texts", "pair", rouge),
             ):
@@ -242,7 +317,7 @@ def plot(rows: list[Row], path: Path) -> None:
         for axis in axes[(0, 3), 0]:
             axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
         figure.suptitle(f"{' and '.join(distinct(rows, 'kind'))}, temperature {hottest:g}")
-    _draw_texts(having(hot, pair=names[0], rtt_ms=farthest), path.with_stem(f"{path.stem}-texts"))
+    _draw_texts(having(hot, pair=names[0], link=farthest), path.with_stem(f"{path.stem}-texts"))
 
 
 SHOWN_CHARACTERS, MARGIN = 102, 14

@@ -7,50 +7,80 @@ clock a forward takes the given time, on the real one what it takes.
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
+from dragonrt import bundled
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.control.verifier import Verifier
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings, Stopping
+from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.papers.arena import Given
-from scripts.papers.model_sides import engine, reading_side, text_reader
+from scripts.papers.model_sides import RecallingReader, engine, reading_side, text_reader
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked
 from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.controllers.prompt import Prompt
 
-SPECULATIVE, SPECDEC, ADAEDL = "speculative", "SpecDec++", "AdaEDL"
-PIPELINED, DECODING = "coupled, pipelined", "coupled, the cloud decodes"
+SPECULATIVE, DECODING = "speculative, L = 4", "coupled, the cloud decodes"
 SPRINTER = "SPRINTER"
 SPRINTERS = {SPRINTER: 0.5, "SPRINTER, τ = 0.3": 0.3}
 """Thresholds; the first is the paper's."""
-METHODS = (SPECULATIVE, SPECDEC, ADAEDL, *SPRINTERS, PIPELINED, DECODING)
-"""The paper's, and the speculative mode by default: coupled noise, blocks drafted ahead, and a
+LENGTHS = {f"speculative, L = {length}": length for length in (2, 4, 8, 16)}
+COUPLED_LENGTHS = {f"{DECODING}, L = {length}": length for length in (2, 4, 8)}
+RESOLUTION = 2
+"""Of what is sent of a token: the best fixed one for DDQN's uplink. DDQN chooses its own."""
+_PAPERS = SpeculativeSettings(
+    draft="model", rule="rejection", codec=f"qs:{RESOLUTION}", pipelined=False
+)
+_OURS = SpeculativeSettings(draft="model")
+PAPERS: dict[str, Settings] = {
+    **{name: replace(_PAPERS, block_tokens=length) for name, length in LENGTHS.items()},
+    "heuristic": replace(_PAPERS, controller=f"heuristic:{RESOLUTION}"),
+    "DDQN": replace(_PAPERS, controller="default"),
+    "SpecDec++": replace(_PAPERS, stopping="specdec++"),
+    "AdaEDL": replace(_PAPERS, stopping="adaedl"),
+    **{name: SprinterSettings(threshold=tau, codec="qs:10") for name, tau in SPRINTERS.items()},
+}
+METHODS: dict[str, Settings] = PAPERS | {
+    "coupled, pipelined": replace(_OURS, cloud_decodes=False),
+    **{name: replace(_OURS, block_tokens=length) for name, length in COUPLED_LENGTHS.items()},
+    f"{DECODING}, DDQN": replace(_OURS, controller="default"),
+    f"{DECODING}, SpecDec++": replace(_OURS, stopping="specdec++"),
+    f"{DECODING}, AdaEDL": replace(_OURS, stopping="adaedl"),
+}
+"""The papers', and the speculative mode by default: coupled noise, blocks drafted ahead, and a
 cloud that decodes while no block waits; and without that."""
-
-LENGTH, LONGEST = 4, 16
-"""Tokens of a block of fixed length, and of one that a stopping rule ends."""
 
 
 class CountingReader(Reader):
-    """Counts the tokens that its model is fed."""
+    """Counts the tokens that its model is fed, if it recalls nothing."""
 
     fed = 0
+    held: Sequence[int] = ()
 
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
     ) -> list[Mixture]:
-        self.fed += len(tokens) - self.kept(hashes, first)
+        same = sum(takewhile(bool, (a == b for a, b in zip(self.held, hashes, strict=False))))
+        self.fed += len(tokens) - max(0, min(same, first) - 1)
+        self.held = hashes
         return super().read(tokens, hashes, first, preemption)
+
+
+class RecallingCountingReader(CountingReader, RecallingReader):
+    """Computes each prediction once, for all methods, and counts as if it did not."""
+
+
+Readers = dict[Side, CountingReader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +101,46 @@ class SprinterLineup:
 
     def head(self, method: str) -> Verifier | None:
         """Return the head that judges each drafted token, if the method has one."""
-        if method in SPRINTERS:
-            return self.sprinter
-        return self.specdec if method == SPECDEC else None
+        return {"sprinter": self.sprinter, "specdec++": self.specdec}.get(
+            METHODS[method].verifies_with or ""
+        )
+
+    def readers(self, prompt: Sequence[int], seed: int, kind: type[CountingReader]) -> Readers:
+        """Return readers of both models behind the prompt, for answers of that seed."""
+        sides: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
+        return {side: text_reader(model, prompt, seed, kind) for side, model in sides.items()}
 
     async def answer(
         self,
         method: str,
         question: Question,
-        prompt: Sequence[int],
-        rtt_s: float,
+        readers: Readers,
+        link: LinkProfile,
         forward_s: dict[Side, float] | None,
     ) -> tuple[Given, dict[Side, int]]:
-        """Return an answer behind the prompt, and how many tokens behind it each model was fed.
+        """Return an answer by the readers, and how many tokens behind the prompt each was fed.
 
         A forward takes `forward_s` virtual seconds, or (None) what it takes on the real clock.
         """
-        models: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
-        head = self.head(method)
+        head, settings = self.head(method), METHODS[method]
         trained: dict[str, Any] = {} if head is None else {"verifier": head}
-        readers = {
-            side: text_reader(model, prompt, question.seed, CountingReader)
-            for side, model in models.items()
-        }
+        if isinstance(settings, SpeculativeSettings) and settings.controller == "default":
+            path = bundled.controller_path("default", self.pair.draft.name)
+            settings = replace(settings, controller=str(path))
+        for reader in readers.values():
+            reader.fed, reader.held = 0, ()
         async with AsyncExitStack() as stack:
             device, cloud = (
-                reading_side(side, model, partial(_given, readers[side]))
-                for side, model in models.items()
+                reading_side(side, self.pair.draft, partial(_given, reader))
+                for side, reader in readers.items()
             )
             for side in (device, cloud):
                 if forward_s is not None:
                     side.decode_s = forward_s[side.side]
                 else:
                     side.engine = await stack.enter_async_context(engine())
-            link = LinkProfile(latency_s=rtt_s / 2)
-            arena = await stack.enter_async_context(linked(device, [cloud], link))
-            given = await arena.ask(question, settings_of(method), **trained)
+            arena = await stack.enter_async_context(linked(device, [cloud], link, question.seed))
+            given = await arena.ask(question, settings, **trained)
         return given, {side: reader.fed for side, reader in readers.items()}
 
     def target_text(self, question: Question, prompt: Prompt) -> tuple[list[int], float]:
@@ -119,20 +153,3 @@ class SprinterLineup:
 
 def _given(reader: Reader, question: Question) -> Reader:
     return reader
-
-
-def settings_of(method: str) -> Settings:
-    """Return how a method makes an answer."""
-    if method in SPRINTERS:
-        return SprinterSettings(threshold=SPRINTERS[method])
-    if method in (PIPELINED, DECODING):
-        return SpeculativeSettings(draft="model", cloud_decodes=method == DECODING)
-    stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
-    return SpeculativeSettings(
-        draft="model",
-        rule="rejection",
-        codec=SprinterSettings().codec,
-        block_tokens=LONGEST if method in stopping else LENGTH,
-        stopping=stopping.get(method),
-        pipelined=False,
-    )

@@ -26,6 +26,7 @@ from scripts.train.controllers.course import (
     IterationCosts,
     best,
     evaluate,
+    forwards_s,
     grid,
 )
 from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
@@ -157,16 +158,16 @@ class ControllerPlan:
         """Return the tasks of answering these prompts."""
         return Tasks(prompts, self.temperatures, self.max_tokens)
 
-    def costs(self, vocabulary: int) -> IterationCosts:
+    def costs(self, draft: str, vocabulary: int) -> IterationCosts:
         """Return what an iteration takes over the link. Raises LinkError or TrainingError."""
-        profile = LinkProfile.load(self.link)
-        if profile.up_rates is None:
+        link = LinkProfile.load(self.link)
+        if link.up_rates is None:
             raise TrainingError(
                 f"the link {self.link} has no Markov rates upwards: choose nb-iot-markov, "
                 "lora-markov, lte-markov or a file with up_low, up_high, up_to_low and up_to_high"
             )
-        costs = IterationCosts(profile.up_rates, vocabulary, round_trip_s=2 * profile.latency_s)
-        return costs if profile.down is None else replace(costs, down_rate=profile.down)
+        down, forwards = link.down or math.inf, forwards_s(draft)
+        return IterationCosts(link.up_rates, vocabulary, down, *forwards, 2 * link.latency_s)
 
     def record(
         self, pair: ModelPair, tasks: Tasks, progress: Callable[[int, int], None]
@@ -188,7 +189,7 @@ class ControllerPlan:
                 f"the recording is of {recording.codec} at the resolutions "
                 f"{', '.join(map(str, recording.resolutions))}: make one of {self.codec} anew"
             )
-        costs = self.costs(recording.vocabulary)
+        costs = self.costs(recording.draft, recording.vocabulary)
         seen, held_out = recording.split()
         environment = RecordedEnvironment(seen, costs)
         first = self.seed * _NUMBERS_PER_SEED
@@ -255,13 +256,11 @@ def controller(
             recording.save(trace)
     with counting("learning") as progress:
         learned, compared = plan.train(recording, progress)
-    saved = save_controller(learned, out)
     _print(compared)
-    say("saved as {} and {}".format(*saved))
+    say("saved as {} and {}".format(*save_controller(learned, out)))
 
 
 def _print(compared: dict[str, EpisodeScore]) -> None:
-    """Print a row per controller, on the same held-out episodes."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("controller")
     table.add_column("reward", justify="right")

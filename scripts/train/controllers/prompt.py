@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import TrainingError
 from retrieval.documents import load
 from scripts.train.verifiers.texts import questions, read_corpus
-
-if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
 
 TextKind = Literal["answers", "prose"]
 
@@ -28,12 +25,12 @@ class Prompt:
     stops: tuple[int, ...] = ()
 
 
-def answer_prompt(model: "LanguageModel", text: str) -> Prompt:
+def answer_prompt(model: LanguageModel, text: str) -> Prompt:
     """Return the prompt of an answer."""
     return Prompt("answers", tuple(model.encode(text)), model.answer_stops)
 
 
-def prose_prompt(model: "LanguageModel", text: str) -> Prompt:
+def prose_prompt(model: LanguageModel, text: str) -> Prompt:
     """Return the prompt of prose."""
     return Prompt("prose", tuple(model.encode(text)))
 
@@ -55,13 +52,12 @@ def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
         for side, name in question.evidence
     ]
     begun = [
-        _document(model, path)
+        prose_prompt(model, _document(model, path))
         for side in ("device", "cloud")
         for path in sorted(bundled.documents(side).iterdir())
     ]
     answers = [answer_prompt(model, text) for text in asked * max(1, len(begun) // len(asked))]
-    prose = [prose_prompt(model, text) for text in begun]
-    return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in prose))
+    return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in begun))
 
 
 def corpus_prompts(model: LanguageModel, path: Path) -> tuple[Prompt, ...]:
