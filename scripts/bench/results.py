@@ -211,9 +211,9 @@ def keep_pictures(records: Sequence[Mapping[str, Any]], results: Path) -> None:
             with Image.open(file) as drawn:
                 size = PIXELS, drawn.height * PIXELS // drawn.width
                 light = drawn.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            # Lightness is turned round, hues stay: channels are mirrored and turned by 180 degrees.
-            pixels = 255.0 - np.asarray(light, np.float32)
-            mirrored = 2 * pixels @ np.full((3, 3), 1 / 3, np.float32) - pixels
-            dark = Image.fromarray(np.clip(13 + 0.95 * mirrored, 0, 255).astype(np.uint8))
+            # White and black change places; hue and chroma stay, so that colours stay apart.
+            pixels = np.asarray(light, np.float32)
+            swapped = pixels + 255 - pixels.min(-1, keepdims=True) - pixels.max(-1, keepdims=True)
+            dark = Image.fromarray((13 + 0.95 * swapped).astype(np.uint8))
             for image, suffix in ((light, ""), (dark, "-dark")):
                 image.quantize(PALETTE).save(folder / f"{name}{suffix}.png", optimize=True)
