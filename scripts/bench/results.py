@@ -47,7 +47,7 @@ class Run:
     """A command that leaves one record, or the demonstration, whose table is read.
 
     Attributes:
-        command: words behind `python -m`, or `demo`.
+        command: words behind `python -m`.
         minutes: that it takes on two cores.
         quick: whether it is one of the ten minutes.
         timed: whether its numbers depend on how fast the machine is.
@@ -92,15 +92,15 @@ def results(
             records.append(made(run, results.resolve(), text))
         except DragonError as error:
             failed.append(f"{run.name}: {error}")
-    if not records:
-        raise DragonError("nothing was measured")
-    page, kept = report.page(records), (DOCS / "results.md").read_text("utf-8")
-    (results / "results.md").write_text(page, encoding="utf-8")
-    failed += report.differences(kept, page)
+    kept = (DOCS / "results.md").read_text("utf-8")
+    failed += report.differences(kept, report.page(records))
     failed += [each for record in records if "demo" in record for each in _of_readme(record)]
+    files = (results / run.name / f"{run.name}.json" for run in runs())
+    there = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+    (results / "results.md").write_text(report.page(there), encoding="utf-8")
     if keep:
-        (DOCS / "results.md").write_text(page, encoding="utf-8")
-        keep_pictures(records, results)
+        (DOCS / "results.md").write_text(report.page(there), encoding="utf-8")
+        keep_pictures(there, results)
     for line in failed:
         output.print(line, markup=False, soft_wrap=True)
     if failed:
