@@ -13,6 +13,8 @@ intervals do not overlap, or counts (`8 of 8`) are not the same. In a section ca
 number depends on the machine and its load: there it fails beyond a factor of {factor:g}.
 """
 
+WIDE, LONG = 8, 24
+"""Columns of numbers that a figure's table has at most; rows of one that is shown unfolded."""
 FACTOR = 2.0
 """So far may times and what depends on them be apart."""
 
@@ -24,17 +26,17 @@ _NUMBER = r"-?\d[\d.,]*(?:e[+-]?\d+)?"
 _INTERVAL = re.compile(rf"{_NUMBER} \(({_NUMBER})(?:-| to )({_NUMBER})\)")
 _COUNT = re.compile(r"\d+ of \d+")
 PICTURE = (
-    '<picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}-dark.png">'
-    '<img src="figures/{name}.png" alt="{name}" width="800"></picture>\n'
+    '\n<picture><source media="(prefers-color-scheme: dark)" srcset="figures/{name}-dark.png">'
+    '<img src="figures/{name}.png" alt="{name}" width="800"></picture>'
 )
 
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the page: a section for each record. Raises KeyError for what is no record."""
     hours = sum(record.get("seconds", 0.0) for record in records) / 3600
-    took = f"\nAll {len(records)} runs took {hours:.1f} hours.\n"
-    sections = ("\n".join(_section(record)) for record in records)
-    return "\n".join([HEAD.format(factor=FACTOR) + took, *sections])
+    took = f"All {len(records)} runs took {hours:.1f} hours.\n"
+    parts = [HEAD.format(factor=FACTOR), took, *(each for one in records for each in _section(one))]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
 def _section(record: Mapping[str, Any]) -> Iterator[str]:
@@ -44,34 +46,62 @@ def _section(record: Mapping[str, Any]) -> Iterator[str]:
     seed = "" if record["seed"] is None else f", seed {record['seed']}"
     commit = f" at {record['commit']}" if record.get("commit") else ""
     yield f"`{record['command']}`, {record['date']}, dragonrt {versions['dragonrt']}{commit}{seed};"
-    yield f"{machine['processor']}, {machine['cores']} cores.\n"
+    yield f"{machine['processor']}, {machine['cores']} cores."
     yield from (PICTURE.format(name=name) for name in record.get("pictures", ()))
-    tables = record.get("tables") or [
-        {"headings": ["what", "value"], "rows": list(_flat(record["summary"]))}
-    ]
-    for table in tables:
+    for table in record.get("tables") or _tables(record["summary"]):
+        folded = len(table["rows"]) > LONG
+        yield f"\n<details><summary>{len(table['rows'])} rows</summary>\n" if folded else ""
         yield _line(" ".join(heading.split()) for heading in table["headings"])
         yield _line("---" for _ in table["headings"])
         yield from map(_line, table["rows"])
-        yield ""
-    if note := record.get("note"):
-        yield note + "\n"
+        yield "\n</details>\n" if folded else ""
+    yield (record.get("note") or "") + "\n"
 
 
 def _line(cells: Any) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the numbers of a summary by their path; an estimate with its interval."""
-    if isinstance(value, Mapping) and {"low", "high"} <= value.keys():
+def _tables(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield tables of a figure's numbers: those that several cases have stand below each other."""
+    groups: list[dict[str, dict[str, str]]] = []
+    for path, numbers in _numbers(summary):
+        for group in groups:
+            if any(numbers.keys() & row.keys() for row in group.values()):
+                group[path] = numbers
+                break
+        else:
+            groups.append({path: numbers})
+    rows = []
+    for group in groups:
+        names = list(dict.fromkeys(name for row in group.values() for name in row))
+        if len(group) > 1 and len(names) <= WIDE:
+            cells = [[path, *(row.get(name, "-") for name in names)] for path, row in group.items()]
+            yield {"headings": ["of", *names], "rows": cells}
+        else:
+            parts = ((path, item) for path, row in group.items() for item in row.items())
+            rows += [[f"{path}, {name}" if path else name, text] for path, (name, text) in parts]
+    if rows:
+        yield {"headings": ["what", "value"], "rows": rows}
+
+
+def _numbers(node: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what each part of a summary holds itself, by its path; estimates with intervals."""
+    inner = {key: each for key, each in node.items() if isinstance(each, Mapping)}
+    inner = {key: each for key, each in inner.items() if not {"low", "high"} <= each.keys()}
+    if own := {str(key): _text(each) for key, each in node.items() if key not in inner}:
+        yield path, own
+    for key, each in inner.items():
+        yield from _numbers(each, f"{path}, {key}" if path else str(key))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
         middle = value.get("median", value.get("mean"))
-        yield name, f"{middle:.4g} ({value['low']:.4g} to {value['high']:.4g})"
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _flat(each, f"{name}, {key}" if name else str(key))
-    else:
-        yield name, f"{value:.4g}" if isinstance(value, float) else str(value)
+        if value.get("count") == 1:
+            return f"{middle:.4g}"
+        return f"{middle:.4g} ({value['low']:.4g} to {value['high']:.4g})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def differences(kept: str, made: str) -> Iterator[str]:

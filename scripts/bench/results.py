@@ -47,7 +47,7 @@ class Run:
     """A command that leaves one record, or the demonstration, whose table is read.
 
     Attributes:
-        command: words behind `python -m`, or `demo`.
+        command: words behind `python -m`.
         minutes: that it takes on two cores.
         quick: whether it is one of the ten minutes.
         timed: whether its numbers depend on how fast the machine is.
@@ -92,15 +92,15 @@ def results(
             records.append(made(run, results.resolve(), text))
         except DragonError as error:
             failed.append(f"{run.name}: {error}")
-    if not records:
-        raise DragonError("nothing was measured")
-    page, kept = report.page(records), (DOCS / "results.md").read_text("utf-8")
-    (results / "results.md").write_text(page, encoding="utf-8")
-    failed += report.differences(kept, page)
+    kept = (DOCS / "results.md").read_text("utf-8")
+    failed += report.differences(kept, report.page(records))
     failed += [each for record in records if "demo" in record for each in _of_readme(record)]
+    files = (results / run.name / f"{run.name}.json" for run in runs())
+    there = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+    (results / "results.md").write_text(report.page(there), encoding="utf-8")
     if keep:
-        (DOCS / "results.md").write_text(page, encoding="utf-8")
-        keep_pictures(records, results)
+        (DOCS / "results.md").write_text(report.page(there), encoding="utf-8")
+        keep_pictures(there, results)
     for line in failed:
         output.print(line, markup=False, soft_wrap=True)
     if failed:
@@ -211,9 +211,9 @@ def keep_pictures(records: Sequence[Mapping[str, Any]], results: Path) -> None:
             with Image.open(file) as drawn:
                 size = PIXELS, drawn.height * PIXELS // drawn.width
                 light = drawn.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            # Lightness is turned round, hues stay: channels are mirrored and turned by 180 degrees.
-            pixels = 255.0 - np.asarray(light, np.float32)
-            mirrored = 2 * pixels @ np.full((3, 3), 1 / 3, np.float32) - pixels
-            dark = Image.fromarray(np.clip(13 + 0.95 * mirrored, 0, 255).astype(np.uint8))
+            # White and black change places; hue and chroma stay, so that colours stay apart.
+            pixels = np.asarray(light, np.float32)
+            swapped = pixels + 255 - pixels.min(-1, keepdims=True) - pixels.max(-1, keepdims=True)
+            dark = Image.fromarray((13 + 0.95 * swapped).astype(np.uint8))
             for image, suffix in ((light, ""), (dark, "-dark")):
                 image.quantize(PALETTE).save(folder / f"{name}{suffix}.png", optimize=True)

@@ -71,7 +71,7 @@ class Federation:
     @property
     def weightings(self) -> dict[str, list[float]]:
         """The workers' weights by name: all alike, then each heavy in turn."""
-        names = [model.name for model in self.workers]
+        names = [Path(model.name).name for model in self.workers]
         places = range(len(names))
         found = [[1 / len(names)] * len(names)]
         if len(names) > 1:
