@@ -35,7 +35,7 @@ CODE = ("dragonrt", "retrieval", "scripts")
 PATIENCE = 20
 """A run may take so many times as long as usual, and ten minutes."""
 
-PIXELS, PALETTE = 1000, 48
+PIXELS, PALETTE = 1000, 192
 """Width and colours of a picture that is kept."""
 
 DEMO = ("", "ms per token", "after first", "first, ms", "accepted %", "bytes/token", "same text")
@@ -211,9 +211,12 @@ def keep_pictures(records: Sequence[Mapping[str, Any]], results: Path) -> None:
             with Image.open(file) as drawn:
                 size = PIXELS, drawn.height * PIXELS // drawn.width
                 light = drawn.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            # White and black change places; hue and chroma stay, so that colours stay apart.
+            # White and black change places; the more of its own a colour has, the more it stays.
             pixels = np.asarray(light, np.float32)
-            swapped = pixels + 255 - pixels.min(-1, keepdims=True) - pixels.max(-1, keepdims=True)
-            dark = Image.fromarray((13 + 0.95 * swapped).astype(np.uint8))
+            low, high = pixels.min(-1, keepdims=True), pixels.max(-1, keepdims=True)
+            swapped = pixels + (1 - (high - low) / 255) * (255 - high - low)
+            dark = Image.fromarray((13 + 0.95 * swapped).clip(0, 255).astype(np.uint8))
             for image, suffix in ((light, ""), (dark, "-dark")):
-                image.quantize(PALETTE).save(folder / f"{name}{suffix}.png", optimize=True)
+                image.quantize(PALETTE, Image.Quantize.MAXCOVERAGE).save(
+                    folder / f"{name}{suffix}.png", optimize=True
+                )

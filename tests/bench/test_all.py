@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from dragonrt.errors import DragonError
 from dragonrt.side import Precision
 from retrieval import Search
-from scripts.bench import kill
+from scripts.bench import kill, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
@@ -127,6 +129,27 @@ def test_a_run_is_made_once(tmp_path: Path) -> None:
     made(replace(run, command=f"{run.command} --seed 2"), tmp_path)
     assert left.exists()
     assert str(tmp_path) not in (tmp_path / "way/way.json").read_text("utf-8")
+
+
+def test_pictures_are_kept_for_light_and_dark_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "DOCS", tmp_path)
+    drawn = Image.new("RGB", (1600, 800), "white")
+    drawn.paste((0, 114, 178), (0, 0, 1600, 400))
+    place = tmp_path / "all/run/results/fig"
+    place.mkdir(parents=True)
+    drawn.save(place / "fig.png")
+    results.keep_pictures([{"run": "run", "pictures": ["fig"]}], tmp_path / "all")
+    light, dark = (
+        np.asarray(Image.open(tmp_path / "figures" / f"fig{suffix}.png").convert("RGB"), float)
+        for suffix in ("", "-dark")
+    )
+    assert light.shape == dark.shape == (500, 1000, 3)
+    assert light[-1].min() > 250
+    assert dark[-1].max() < 20
+    assert (light[0].argmin(-1) == dark[0].argmin(-1)).all()
+    assert (dark[0].mean(-1) > light[0].mean(-1)).all()
 
 
 def test_a_run_that_fails_is_one_line(tmp_path: Path) -> None:
