@@ -31,6 +31,7 @@ MODULES = (
     "sprinter.theory",
     "sprinter.latency",
     "dragon.disclosure",
+    "dragon.attacks",
 )
 EXPERIMENTS = tuple(
     cast(Experiment, import_module(f"scripts.papers.{module}")) for module in MODULES

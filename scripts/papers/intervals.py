@@ -92,6 +92,16 @@ def _bootstrapped(name: Statistic, of: Callable[..., Any], *samples: Sequence[fl
     return Interval(name, value, float(low), float(high), count)
 
 
+def share(right: Sequence[float]) -> Interval:
+    """Return the share of successes with its 95 % interval (Wilson 1927), wide where few tried."""
+    count, z = len(right), 1.96
+    value = float(np.mean(right))
+    middle, spread = value + z**2 / (2 * count), value * (1 - value) / count
+    half = z * (spread + z**2 / (4 * count**2)) ** 0.5
+    low, high = ((middle + way * half) / (1 + z**2 / count) for way in (-1, 1))
+    return Interval("mean", value, max(low, 0.0), min(high, 1.0), count)
+
+
 def exactly(value: float) -> Interval:
     """Return a number that was not estimated as an interval."""
     return Interval("mean", value, value, value, 1)

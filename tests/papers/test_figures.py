@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scripts.papers import figures, framework
-from scripts.papers.dragon import disclosure
+from scripts.papers.dragon import attacks, disclosure
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
 from scripts.papers.teacher_forced import BothSides
 
@@ -51,7 +51,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "sprinter-roc": {"SAMPLES_QUICK": 400},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
     "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
-    "disclosure": {"QUICK": disclosure.Size(2, 4, 4, 4, (8.0,)), "TICKS": 40},
+    "disclosure": {"QUICK": disclosure.Size(2, (8.0,))},
+    "attacks": {"QUICK": attacks.Size(3, 2, 2, 2, 2), "TICKS": 40},
 }
 """Constants of a figure's module that make it small."""
 

@@ -1,33 +1,40 @@
-"""What crosses from a device to a cloud in one answer, and two attacks on it (SPEC 1.10).
+"""What crosses from a device to a cloud in one answer (SPEC 1.10).
 
-The cloud reads every message; somebody on the wire sees sizes and times. Notes with canaries, words
-that stand nowhere else, show what came through.
+The cloud reads every message; somebody on the wire sees sizes and times. Models are real, and their
+answers in virtual time.
 """
 
 import asyncio
-import random
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Weighing
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
+from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.privacy.redaction import MARKER
+from dragonrt.side import Side
+from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder
 from dragonrt.wire.messages import Draft, Message, Target
 from scripts.papers.arena import Arena, Given, emulated
+from scripts.papers.model_sides import ReadingSide, RecallingReader, reading_side
 
+FORWARD_S, LATENCY_S, TOKENS = 0.02, 0.02, 32
+"""Of a forward of either side, one way of the link, and the most tokens of an answer."""
 QUIET_S = 0.1
 """Before a question and after its answer, so that nothing else is seen."""
-EVENTS = 120
-"""So many sizes and times, from the question on, are what a question is named by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +76,42 @@ class Overheard:
 
     def listed(self, vocabulary: int) -> dict[int, float]:
         """Return every token that crossed, with its probabilities summed over messages."""
+        found: dict[int, float] = {}
+        for _, pairs in self._pairs(vocabulary):
+            for token, probability in pairs.items():
+                found[token] = found.get(token, 0.0) + probability
+        return found
+
+    def text(self) -> list[int]:
+        """Return the text that the cloud knows: the targets it was sent, or all it decided."""
+        sent = {each.step: each.token for each in self.messages if isinstance(each, Target)}
+        return [sent[step] for step in sorted(sent)] or self.given.tokens
+
+    def clues(self, vocabulary: int) -> dict[int, Mapping[int, float]]:
+        """Return what crossed of each step of that text, by token with its probability."""
+        hashes = extended([start_hash(self.given.answer.question.seed)], self.text())
+        return {
+            message.step: pairs
+            for message, pairs in self._pairs(vocabulary)
+            if message.step < len(hashes) and message.prefix_hash == hashes[message.step]
+        }
+
+    def _pairs(self, vocabulary: int) -> Iterator[tuple[Draft | Target, dict[int, float]]]:
         question, settings = self.given.answer.question, self.given.answer.settings
         assert isinstance(settings, DragonSettings), "only mode dragon discloses by levels"
         code = codec(settings.codec_for(question.sampler), vocabulary)
-        found: dict[int, float] = {}
         for message in self.messages:
             match message:
                 case Draft():
                     p = decode_distribution(code, message.payload, Step(message.step))
-                    pairs = dict(zip(p.ids.tolist(), p.probabilities.tolist(), strict=True))
+                    yield message, dict(zip(p.ids.tolist(), p.probabilities.tolist(), strict=True))
                 case Target(token=token):
-                    pairs = {token: 1.0}
-                case _:
-                    continue
-            for token, probability in pairs.items():
-                found[token] = found.get(token, 0.0) + probability
-        return found
+                    yield message, {token: 1.0}
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that left the device."""
+        return sum(each.size for each in self.seen if each.up)
 
     @property
     def drafted(self) -> list[int]:
@@ -124,143 +151,80 @@ async def overheard(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A device and a cloud of one model, whose documents are given as texts."""
+
+    model: LanguageModel
+    _stored: dict[str, Document] = field(default_factory=dict)
+
+    def question(self, prompt: str) -> Question:
+        """Return the question of that prompt, at temperature 0."""
+        ends = self.model.with_stops(self.model.prompt.template.stops)
+        return Question(prompt=prompt, max_tokens=TOKENS, stop_tokens=ends)
+
+    def prompt(self, question: Question) -> list[int]:
+        """Return the tokens that stand behind each document."""
+        return self.model.encode(self.model.prompt.question_text((), question.prompt))
+
+    def document(self, text: str) -> Document:
+        """Return the KV of a text, which is computed once; of no text it is empty."""
+        if text not in self._stored:
+            tokens = self.model.encode(self.model.prompt.document_text("", text)) if text else ()
+            self._stored[text] = self.model.document_kv(tokens)
+        return self._stored[text]
+
+    def reader(
+        self, question: Question, texts: Sequence[str], scores: Sequence[float] | None = None
+    ) -> RecallingReader:
+        """Return a reader of answers from these texts, of these relevances, else all the same."""
+        prompt, documents = self.prompt(question), [self.document(text) for text in texts or ("",)]
+        rows = self.model.sequence(documents, len(prompt) + 3 * TOKENS)
+        relevances = np.array(scores or [0.0] * len(documents)) / question.relevance_temperature
+        return RecallingReader.behind(rows, prompt, start_hash(question.seed), Weighing(relevances))
+
+    def side(
+        self, name: Side, question: Question, texts: Sequence[str], scores: Sequence[float]
+    ) -> ReadingSide:
+        """Return a side that has read these texts, of these relevances."""
+        return self.speaking(name, self.reader(question, texts, scores))
+
+    def speaking(self, name: Side, reader: Any) -> ReadingSide:
+        """Return a side that says what the reader predicts."""
+        return reading_side(name, self.model, lambda _: reader, FORWARD_S)
+
+    def heard(
+        self,
+        sides: Sequence[ReadingSide],
+        question: Question,
+        settings: DragonSettings,
+        link_seed: int = 0,
+        jitter_s: float = 0.0,
+    ) -> Overheard:
+        """Ask the device, the first of the sides; return what crossed."""
+        marker = tuple(self.model.encode(MARKER))
+        link = LinkProfile(latency_s=LATENCY_S, jitter_s=jitter_s)
+        return loop.run(overheard(sides, question, settings, marker, link, link_seed))
+
+    def likelihoods(
+        self, heard: Overheard, reader: RecallingReader, weight: float = 1.0
+    ) -> list[float]:
+        """Return how well each document of the reader explains what crossed, in nats.
+
+        Markers say nothing. With a `weight` below 1 each stands beside the last one.
+        """
+        text, marker = heard.text(), set(self.model.encode(MARKER))
+        hashes = extended([start_hash(heard.given.answer.question.seed)], text)
+        said = reader.read(text, hashes, 0, Preemption())
+        found: Any = 0.0
+        for step, pairs in heard.clues(self.model.vocabulary).items():
+            known = {token: p for token, p in pairs.items() if token not in marker}
+            p = said[step].shares(np.array(list(known), np.int64)) / said[step].weights[:, None]
+            mixed = weight * p + (1 - weight) * p[-1]
+            found = found + np.log(mixed + 1e-12) @ np.array(list(known.values()))
+        return [float(each) for each in np.broadcast_to(found, said[0].weights.shape)]
+
+
 def words(text: str) -> set[str]:
     """Return the words of a text: letters and digits, at least three, in small letters."""
     return set(re.findall(r"[^\W_]{3,}", text.lower()))
-
-
-# What somebody on the wire sees.
-
-
-def features(seen: Sequence[Seen]) -> NDArray[np.float64]:
-    """Return times and signed sizes of the first EVENTS, then how much there was in all."""
-    start_s = seen[0].time_s
-    found = np.zeros(2 * EVENTS + 5)
-    for place, each in enumerate(seen[:EVENTS]):
-        found[2 * place] = each.time_s - start_s
-        found[2 * place + 1] = each.size if each.up else -each.size
-    up = [each.size for each in seen if each.up]
-    down = [each.size for each in seen if not each.up]
-    found[-5:] = len(up), len(down), sum(up), sum(down), seen[-1].time_s - start_s
-    return found
-
-
-def named(observed: Sequence[NDArray[np.float64]], asked: Sequence[int], folds: int) -> list[bool]:
-    """Return whether a classifier names the question of each observation from the others."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-    forest = RandomForestClassifier(n_estimators=100, random_state=0)
-    split = StratifiedKFold(folds, shuffle=True, random_state=0)
-    guesses = cross_val_predict(forest, np.stack(observed), np.asarray(asked), cv=split)
-    return [bool(guess == right) for guess, right in zip(guesses, asked, strict=True)]
-
-
-# Notes that nobody has written.
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryNote:
-    """A private note, a question that it answers, and the word that stands in no other one."""
-
-    text: str
-    question: str
-    canary: str
-
-
-_FORMS = (
-    (
-        "When does the {thing} for {name} begin?",
-        "The {thing} for {name} begins on {day} at {hour}:{minute} in {place}. "
-        "{name} needs the {thing} card with the number {canary}.",
-    ),
-    (
-        "What did {name} promise to do?",
-        "{name} promised to {do} the {thing} and paint the {other} before {day}. "
-        "The door code of {name} is {canary}.",
-    ),
-    (
-        "What should I bring to {name}?",
-        "Bring the old {thing} and the {other} to {name} on {day}. "
-        "{name} lives in {place}, and the bell says {canary}.",
-    ),
-    (
-        "Where is the key for the {thing}?",
-        "The key for the {thing} hangs behind the {other}, says {name}. "
-        "The lock of the {thing} opens with {canary}.",
-    ),
-    (
-        "Why is {name} late?",
-        "{name} is late because the train to {place} stood still for {hour} hours. "
-        "{name} sits in the carriage {canary} next to the {thing}.",
-    ),
-)
-_NAMES = (
-    *("Lena", "Tom", "Nora", "Emil", "Irene", "Karim", "Paul", "Olga", "Hugo", "Maria", "Ida"),
-    *("Anna", "Ben", "Clara", "David", "Ella", "Felix", "Greta", "Henry", "Iris", "Jonas", "Kate"),
-)
-_THINGS = (
-    *("boat", "tent", "ladder", "piano", "bicycle", "garden", "stove", "camera", "violin"),
-    *("lamp", "cellar", "kitchen", "radio", "shed", "sofa", "table", "window", "printer"),
-)
-_PLACES = ["Lisbon", "Oslo", "Tarnby", "Norholm", "Westfield", "Harbor", "Milan", "Dublin"]
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-_DOINGS = ["repair", "clean", "sell", "measure", "move"]
-
-
-def canary_notes(count: int, seed: int) -> list[CanaryNote]:
-    """Return so many notes of which no two have the same question or canary.
-
-    Raises ValueError if the forms do not give so many.
-    """
-    draw = random.Random(f"canaries {seed}")
-    found: dict[str, CanaryNote] = {}
-    for _ in range(100 * count):
-        if len(found) == count:
-            return list(found.values())
-        question, text = draw.choice(_FORMS)
-        thing, other = draw.sample(_THINGS, 2)
-        canary = "".join(draw.choices("bcdfghjklmnprstvz", k=3)) + str(draw.randrange(100, 1000))
-        fields = {
-            "name": draw.choice(_NAMES),
-            "thing": thing,
-            "other": other,
-            "place": draw.choice(_PLACES),
-            "day": draw.choice(_DAYS),
-            "do": draw.choice(_DOINGS),
-            "hour": draw.randrange(2, 20),
-            "minute": draw.choice(("00", "15", "30", "45")),
-            "canary": canary,
-        }
-        note = CanaryNote(text.format(**fields), question.format(**fields), canary)
-        found.setdefault(note.question, note)
-    raise ValueError(f"there are no {count} different notes of these forms")
-
-
-# What the cloud makes of the messages.
-
-
-def membership(crossed: dict[int, float], tokens: Iterable[int], known: set[int]) -> float:
-    """Return how much of a document crossed: the summed probability of its tokens.
-
-    `known` tokens, such as those of the question, say nothing.
-    """
-    return sum(crossed.get(token, 0.0) for token in set(tokens) - known)
-
-
-def auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """Return the chance that a document of the store scores higher than one that is not in it."""
-    ours, theirs = np.asarray(members)[:, None], np.asarray(others)[None, :]
-    return float(np.mean((ours > theirs) + 0.5 * (ours == theirs)))
-
-
-def auc_interval(members: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return its bootstrap 95 % interval over trials, each with a document of either kind."""
-    draw, count = np.random.default_rng(0), len(members)
-    both = np.asarray(members), np.asarray(others)
-    values = []
-    for _ in range(1000):
-        chosen = draw.integers(count, size=count)
-        values.append(auc(both[0][chosen].tolist(), both[1][chosen].tolist()))
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
