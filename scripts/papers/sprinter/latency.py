@@ -1,9 +1,10 @@
 """`sprinter-latency`: what approximate verification saves, and costs (SPRINTER Tables 2 and 3).
 
-By the paper's methods with the same rule and codec, and by the speculative mode by default, on
-answers behind the document with the evidence and on prose. A second picture has some of the texts,
-with what became of every token (Fig. 7 and 11): each is another sample, of the target's law but
-for SPRINTER's. ROUGE compares with the target's own text at temperature 0, above it with other
+By the papers' methods and with blocks of fixed length, all with one rule, and by the speculative
+mode by default; over a long link and a narrow one. On answers behind the document with the evidence
+and on prose, or on the questions of an article file (`--corpus`). A second picture has some of the
+texts, with what became of every token (Fig. 7 and 11): each is another sample, of the target's law
+but for SPRINTER's. ROUGE compares with the target's own text at temperature 0, above it with other
 samples of the target. FLOPs are 2 x parameters for each token that a model was fed behind the
 prompt. `paper_gflop` counts one token for each call of a sprinter's target, as Eq. 6 does.
 """
