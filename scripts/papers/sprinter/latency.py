@@ -284,7 +284,11 @@ def plot(rows: list[Row], path: Path) -> None:
     hottest, farthest = max(row["temperature"] for row in rows), rows[-1]["link"]
     hot = having(rows, temperature=hottest)
     methods, names = distinct(hot, "method"), distinct(hot, "pair")
-    size: dict[str, Any] = {"rows": 4, "columns": len(names), "height_inches": 3.6 + 0.7 * len(methods)}
+    size: dict[str, Any] = {
+        "rows": 4,
+        "columns": len(names),
+        "height_inches": 3.6 + 0.7 * len(methods),
+    }
     with charts.picture(path, **size, sharex="row", sharey=True) as (figure, axes):
         for column, name in zip(axes.T, names, strict=True):
             some = having(hot, pair=name)
@@ -321,7 +325,7 @@ def plot(rows: list[Row], path: Path) -> None:
     _draw_texts(having(hot, pair=names[0], link=farthest), path.with_stem(f"{path.stem}-texts"))
 
 
-SHOWN_CHARACTERS, MARGIN = 97, 19
+SHOWN_CHARACTERS, MARGIN = 96, 20
 """Of a line in the second picture, and before it for the name of the method."""
 
 
