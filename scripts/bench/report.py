@@ -33,8 +33,8 @@ PICTURE = (
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the page: a section for each record. Raises KeyError for what is no record."""
-    hours = sum(record.get("seconds", 0.0) for record in records) / 3600
-    took = f"All {len(records)} runs took {hours:.1f} hours.\n"
+    seconds = [record["seconds"] for record in records if "seconds" in record]
+    took = f"{len(seconds)} runs took {sum(seconds) / 3600:.1f} hours together.\n"
     parts = [HEAD.format(factor=FACTOR), took, *(each for one in records for each in _section(one))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
