@@ -35,7 +35,7 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, grouped, having, paired, share, table
 
 NAME = "attacks"
-SUMMARY = "What an observer, a cloud and a cloud that lies find out at each level (30 minutes)"
+SUMMARY = "What an observer, a cloud and a cloud that lies find out at each level (12 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 JITTER_S = 0.004
@@ -60,7 +60,7 @@ class Size:
     secrets: int
 
 
-FULL, QUICK = Size(50, 4, 20, 20, 10), Size(6, 3, 2, 2, 2)
+FULL, QUICK = Size(50, 6, 20, 20, 10), Size(6, 3, 2, 2, 2)
 
 EMPTY: Row = dict.fromkeys(
     ("attack", "framing", "by", "case", "right", "member", "other", "bytes_up", "seconds")
