@@ -67,7 +67,8 @@ def convolutions(observed: Observed, asked: Sequence[int], others: Observed) -> 
         adam = torch.optim.Adam(net.parameters(), 2e-3, weight_decay=1e-4)
         for _ in range(100):
             adam.zero_grad()
-            nn.functional.cross_entropy(net(x), torch.from_numpy(right)).backward()
+            loss = nn.functional.cross_entropy(net(x), torch.from_numpy(right))
+            torch.autograd.backward(loss)
             adam.step()
     with torch.inference_mode():
         return [int(known[best]) for best in net.eval()(theirs).argmax(1)]
