@@ -52,7 +52,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
     "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
     "disclosure": {"QUICK": disclosure.Size(2, (8.0,))},
-    "attacks": {"QUICK": attacks.Size(3, 2, 2, 2, 2), "TICKS": 40},
+    "attacks": {"QUICK": attacks.Size(3, 2, 2, 2, 2), "DOCUMENTS": 4, "TICKS": 40},
 }
 """Constants of a figure's module that make it small."""
 

@@ -1,6 +1,7 @@
 """What attackers make of an answer: which question, which document, whether it was read. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,8 @@ def convolutions(observed: Observed, asked: Sequence[int], others: Observed) -> 
         adam = torch.optim.Adam(net.parameters(), 2e-3, weight_decay=1e-4)
         for _ in range(100):
             adam.zero_grad()
-            nn.functional.cross_entropy(net(x), torch.from_numpy(right)).backward()
+            loss = nn.functional.cross_entropy(net(x), torch.from_numpy(right))
+            torch.autograd.backward(loss)
             adam.step()
     with torch.inference_mode():
         return [int(known[best]) for best in net.eval()(theirs).argmax(1)]
@@ -110,19 +112,10 @@ def guessed(scores: Sequence[float], right: int) -> float:
     return (scores[right] == best) / list(scores).count(best)
 
 
-def auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """Return the chance that a document of the store scores higher than one that is not in it."""
-    ours, theirs = np.asarray(members)[:, None], np.asarray(others)[None, :]
-    return float(np.mean((ours > theirs) + 0.5 * (ours == theirs)))
+def auc(members: Any, others: Any, axis: int = -1) -> Any:
+    """Return the chance that a document of the store scores higher than one that is not in it.
 
-
-def auc_interval(members: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return its bootstrap 95 % interval over trials, each with a document of either kind."""
-    draw, count = np.random.default_rng(0), len(members)
-    both = np.asarray(members), np.asarray(others)
-    values = []
-    for _ in range(1000):
-        chosen = draw.integers(count, size=count)
-        values.append(auc(both[0][chosen].tolist(), both[1][chosen].tolist()))
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
+    It is vectorised for `intervals.paired`: the samples lie along the last axis.
+    """
+    ours, theirs = np.asarray(members)[..., None], np.asarray(others)[..., None, :]
+    return np.mean((ours > theirs) + 0.5 * (ours == theirs), axis=(-2, -1))

@@ -8,7 +8,7 @@ Real models and messages in virtual time. Notes are generated, so no model has r
   likeliest, one counts common words; of one document beside the answer, whether it was read (AUC);
 - prefixes: whether the device holds a note (after arXiv 2605.04116). The attacker asks with its
   beginnings, and compares what crosses to the rest;
-- lying: whether a cloud that forces a beginning or offers candidates is told a planted secret.
+- lying: whether a cloud that forces a beginning or offers candidates is told a canary.
 """
 
 import random
@@ -28,21 +28,14 @@ from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.testing.scripted import SimulatedSaid
 from retrieval import Embedder
 from scripts.papers import charts
-from scripts.papers.dragon.attackers import (
-    CLASSIFIERS,
-    auc,
-    auc_interval,
-    guessed,
-    membership,
-    named,
-)
-from scripts.papers.dragon.crossing import Overheard, Scene, words
+from scripts.papers.dragon.attackers import CLASSIFIERS, auc, guessed, membership, named
+from scripts.papers.dragon.crossing import Overheard, Scene
 from scripts.papers.dragon.notes import canary_notes, rival_notes
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Interval, Row, grouped, having, share, table
+from scripts.papers.intervals import Interval, Row, grouped, having, paired, share, table
 
 NAME = "attacks"
-SUMMARY = "What an observer, a cloud and a cloud that lies find out at each level (30 minutes)"
+SUMMARY = "What an observer, a cloud and a cloud that lies find out at each level (12 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 JITTER_S = 0.004
@@ -67,7 +60,7 @@ class Size:
     secrets: int
 
 
-FULL, QUICK = Size(50, 4, 20, 20, 10), Size(6, 3, 2, 2, 2)
+FULL, QUICK = Size(50, 6, 20, 20, 10), Size(6, 3, 2, 2, 2)
 
 EMPTY: Row = dict.fromkeys(
     ("attack", "framing", "by", "case", "right", "member", "other", "bytes_up", "seconds")
@@ -186,14 +179,15 @@ class Attacks:
                         "words": [self._crossed(heard, text, known) for text in texts],
                     }
                     for by, some in scores.items():
+                        usual = float(np.mean(some[:DOCUMENTS]))  # other answers have others
                         yield {
                             "attack": attack,
                             "framing": level,
                             "by": by,
                             "case": number,
                             "right": guessed(some[:DOCUMENTS], right),
-                            "member": some[right] if beside else None,
-                            "other": some[(right + 1) % DOCUMENTS] if beside else None,
+                            "member": some[right] - usual if beside else None,
+                            "other": some[(right + 1) % DOCUMENTS] - usual if beside else None,
                         }
 
     def prefixes(self) -> Iterator[Row]:
@@ -252,34 +246,29 @@ class Attacks:
         return membership(heard.listed(model.vocabulary), model.encode(f" {text}"), known)
 
     def lying(self) -> Iterator[Row]:
-        """Yield whether the cloud was told the whole secret of a note that nobody asked for."""
-        model = self.scene.model
-        secrets = [f" {first} {second}" for first, second in zip(FIRST, SECOND, strict=True)]
-        begin = " The canary word of this note is"
-        forced = [model.encode(begin)]
-        offered = [model.encode(begin + secret) for secret in secrets]
-        for number, topic in enumerate(TOPICS[: self.size.secrets]):
-            text = (
-                f"Note about the {topic}. The {topic} must be paid in May.{begin}{secrets[number]}."
-            )
-            question = self.scene.question(f"When must the {topic} be paid?")
-            device, honest = self._sides(question, (text,))
-            heavy = 1 / question.relevance_temperature
-            for (by, texts), level in product(
-                (("honest", ()), ("forced beginning", forced), ("candidates offered", offered)),
-                LEVELS,
+        """Yield whether a cloud is told the canary of a note that nobody asked for."""
+        model, notes = self.scene.model, canary_notes(self.size.secrets, self.seed + 3)
+        for number, note in enumerate(notes):
+            begin = " " + note.text.split(". ")[1].removesuffix(f" {note.canary}.")
+            question = self.scene.question(note.question)
+            device, honest = self._sides(question, (note.text,))
+            for by, texts in (
+                ("honest", ()),
+                ("forced beginning", (begin,)),
+                ("candidates offered", [f"{begin} {each.canary}" for each in notes]),
             ):
-                liar = self.scene.speaking("cloud", Liar(texts, model.vocabulary, heavy))
-                cloud = liar if texts else honest
-                heard = self.scene.heard((device, cloud), question, LEVELS[level])
-                told = words(model.decode(heard.drafted))
-                yield {
-                    "attack": "secret told to a liar",
-                    "framing": level,
-                    "by": by,
-                    "case": number,
-                    "right": words(secrets[number]) <= told,
-                }
+                tokens = [model.encode(text) for text in texts]
+                liar = Liar(tokens, model.vocabulary, 1 / question.relevance_temperature)
+                cloud = self.scene.speaking("cloud", liar) if texts else honest
+                for level, settings in LEVELS.items():
+                    heard = self.scene.heard((device, cloud), question, settings)
+                    yield {
+                        "attack": "canary told to a liar",
+                        "framing": level,
+                        "by": by,
+                        "case": number,
+                        "right": note.canary in model.decode(heard.drafted),
+                    }
 
     def _sides(self, question: Any, texts: Sequence[str], scores: Sequence[float] = ()) -> Any:
         """Return a device that has read these notes and a cloud that has read a public text."""
@@ -288,17 +277,6 @@ class Attacks:
             self.scene.side("device", question, texts, scores),
             self.scene.side("cloud", question, [PUBLIC], [0.2]),
         )
-
-
-TOPICS = (
-    *("printer", "bicycle", "ferry", "garden", "piano"),
-    *("window", "kitchen", "camera", "ladder", "cellar"),
-)
-FIRST = ("plum", "silver", "cedar", "amber", "copper", "velvet", "maple", "ivory", "coral", "frost")
-SECOND = (
-    *("otter", "anchor", "button", "lantern", "basket"),
-    *("pepper", "saddle", "thimble", "whistle", "candle"),
-)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
@@ -321,10 +299,8 @@ def estimates(rows: list[Row]) -> dict[tuple[str, str, str], Interval]:
         if some[0]["right"] is not None:
             found[attack, framing, by] = share([row["right"] for row in some])
         if some[0]["member"] is not None:
-            both = [row["member"] for row in some], [row["other"] for row in some]
-            found[f"{attack}, AUC", framing, by] = Interval(
-                "mean", auc(*both), *auc_interval(*both), len(some)
-            )
+            both = ([row[kind] for row in some] for kind in ("member", "other"))
+            found[f"{attack}, AUC", framing, by] = paired(auc, *both)
     return found
 
 

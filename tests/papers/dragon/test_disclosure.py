@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from scripts.papers.dragon.attackers import (
-    CLASSIFIERS,
-    auc,
-    auc_interval,
-    guessed,
-    membership,
-    named,
-)
+from scripts.papers.dragon.attackers import CLASSIFIERS, auc, guessed, membership, named
 from scripts.papers.dragon.attacks import LEVELS, Liar
 from scripts.papers.dragon.crossing import Scene, Seen, words
 from scripts.papers.dragon.notes import canary_notes, rival_notes
-from scripts.papers.intervals import share
+from scripts.papers.intervals import paired, share
 
 
 def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:
@@ -37,16 +30,16 @@ def test_the_auc_is_a_half_where_nothing_tells() -> None:
     assert auc([1.0, 2.0], [0.0, 0.5]) == 1.0
     assert auc([0.0, 0.0], [0.0, 0.0]) == 0.5
     draw = np.random.default_rng(3)
-    low, high = auc_interval(draw.random(60).tolist(), draw.random(60).tolist())
-    assert low < 0.5 < high
+    found = paired(auc, draw.random(60).tolist(), draw.random(60).tolist())
+    assert found.low < 0.5 < found.high
     assert membership({5: 0.5, 6: 0.25, 7: 1.0}, [5, 5, 6, 9], {6}) == 0.5
     assert words("Tom's tel. 555-0163: an Öl") == {"tom", "tel", "555", "0163"}
 
 
 def test_a_share_of_few_is_uncertain_where_all_or_none_succeeded() -> None:
     none, every = share([0.0] * 10), share([1.0] * 10)
-    assert (none.low, none.high) == (0.0, pytest.approx(0.2775, abs=1e-4))
-    assert (every.low, every.high) == (pytest.approx(0.7225, abs=1e-4), 1.0)
+    assert none.low == 0.0 < none.high == pytest.approx(0.2775, abs=1e-4)
+    assert every.high == 1.0 > every.low == pytest.approx(0.7225, abs=1e-4)
 
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
