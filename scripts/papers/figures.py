@@ -38,17 +38,13 @@ EXPERIMENTS = tuple(
 )
 
 OVER_A_NETWORK = ("latency", "ttft", "pipeline")
-"""Those that can use a cloud that already runs, on another host perhaps.
-
-The others ask no cloud: they run in virtual time, or read texts in one process.
-"""
+"""Those that can use a cloud that already runs, on another host perhaps; others ask none."""
 
 BY_MODEL = ("latency", "ttft", "perplexity", "scheduling")
 """Those that DRAGON shows of two models (Fig. 5-8): each model has its rows and its picture."""
 
 FEDERATED = ("specfed-uploads", "specfed-throughput")
 """Those whose models are the workers of one answer."""
-
 OF_SEVERAL = (*BY_MODEL, *FEDERATED, "wire", "sprinter-latency")
 
 
@@ -58,16 +54,14 @@ def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[s
     With `one` a single toy is enough, unless they are workers. SmolLM2's workers are itself with
     its adapter and without. Raises DragonError if several are asked for and the figure has one.
     """
-    several = chosen.NAME in OF_SEVERAL
+    several, name = chosen.NAME in OF_SEVERAL, chosen.NAME
     if len(asked) > 1 and not several:
-        raise DragonError(
-            f"{chosen.NAME} has one model, and several are for {', '.join(OF_SEVERAL)}"
-        )
+        raise DragonError(f"{name} has one model, and several are for {', '.join(OF_SEVERAL)}")
     if asked:
-        return tuple(asked) if chosen.NAME in FEDERATED else tuple(dict.fromkeys(asked))
+        return tuple(asked) if name in FEDERATED else tuple(dict.fromkeys(asked))
     if file := bundled.smollm2_file():
-        return (bundled.SMOLLM2, str(file)) if chosen.NAME in FEDERATED else (bundled.SMOLLM2,)
-    return TOYS if several and (not one or chosen.NAME in FEDERATED) else TOYS[:1]
+        return (bundled.SMOLLM2, str(file)) if name in FEDERATED else (bundled.SMOLLM2,)
+    return TOYS if several and (not one or name in FEDERATED) else TOYS[:1]
 
 
 def draft_of(models: Sequence[str]) -> str:

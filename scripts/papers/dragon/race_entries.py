@@ -209,10 +209,8 @@ def plot(rows: list[Row], path: Path) -> None:
             own = having(rows, source=source, codec="topp:0.8")
             top_p, title = mean(own, "bytes"), f"{source}, V = {own[0]['vocabulary']:,}"
             upper.axhline(top_p, color=charts.BLACK, linestyle="--", linewidth=1, label="topp:0.8")
-            upper.set(xscale="log", title=title, ylabel="bytes per draft")
-            lower.set(xscale="log", xlabel="τ", ylabel="steps that ask (%)")
-            upper.set_ylim(bottom=0)
-            lower.set_ylim(0, max(1.0, lower.get_ylim()[1]))
+            upper.set(xscale="log", title=title, ylabel="bytes per draft", ylim=(0, None))
+            lower.set(xscale="log", xlabel="τ", ylabel="steps that ask (%)", ylim=(0, None))
             upper.legend(fontsize=8)
             for axis in (upper, lower):
                 axis.set_xticks(TAUS, [f"{tau:g}" for tau in TAUS])

@@ -284,11 +284,8 @@ def plot(rows: list[Row], path: Path) -> None:
     hottest, farthest = max(row["temperature"] for row in rows), rows[-1]["link"]
     hot = having(rows, temperature=hottest)
     methods, names = distinct(hot, "method"), distinct(hot, "pair")
-    size: dict[str, Any] = {
-        "rows": 4,
-        "columns": len(names),
-        "height_inches": 3.6 + 0.7 * len(methods),
-    }
+    height = 3.6 + 0.7 * len(methods)
+    size: dict[str, Any] = {"rows": 4, "columns": len(names), "height_inches": height}
     with charts.picture(path, **size, sharex="row", sharey=True) as (figure, axes):
         for column, name in zip(axes.T, names, strict=True):
             some = having(hot, pair=name)
