@@ -135,7 +135,9 @@ def made(run: Run, results: Path, text: Path | None = None) -> Mapping[str, Any]
         printed = _called(run, place)
     found = [json.loads(each.read_text("utf-8")) for each in place.glob("results/*/*.json")]
     record = _demonstrated(printed) if run.command.startswith("dragonrt demo") else found[0]
-    pictures = [each.stem for each in sorted(place.glob("results/*/*.png"))]
+    drawn = [each.stem for each in sorted(place.glob("results/*/*.png"))]
+    # A text that is read from elsewhere is shown nowhere.
+    pictures = [each for each in drawn if not (run.data and each.endswith("-texts"))]
     seconds = round(time.monotonic() - start_s)
     record |= wanted | {"run": run.name, "timed": run.timed, "seconds": seconds}
     note = " ".join(filter(None, (record.get("note"), run.note)))
