@@ -21,7 +21,7 @@ INSTALLED = {
     "dragonrt/link": 1604,
     "dragonrt/modes": 5036,
     "dragonrt/privacy": 589,
-    "dragonrt/node": 4202,
+    "dragonrt/node": 4220,
     "dragonrt/sampling": 1174,
     "dragonrt/service": 3125,
     "dragonrt/testing": 1238,
@@ -34,7 +34,7 @@ BESIDE = {
     "scripts/campaign": 2171,
     "scripts/papers": 7364,
     "scripts/train": 5847,
-    "tests": 28570,
+    "tests": 28602,
 }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -14,6 +15,7 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0  # longest time for a process to close
+SOON_S = 0.001
 
 
 def exit_on_sigterm() -> None:
@@ -25,7 +27,17 @@ def exit_on_sigterm() -> None:
         _end_soon()
         raise SystemExit(TERMINATED)
 
+    def again(lost: "sys.UnraisableHookArgs") -> None:
+        if isinstance(lost.exc_value, SystemExit):
+            signal.signal(signal.SIGTERM, end)
+            _signal_soon(signal.SIGTERM)
+        elif isinstance(lost.exc_value, KeyboardInterrupt):
+            _signal_soon(signal.SIGINT)
+        else:
+            sys.__unraisablehook__(lost)
+
     signal.signal(signal.SIGTERM, end)
+    sys.unraisablehook = again  # a destructor loses what a handler raises in it
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
@@ -65,6 +77,12 @@ async def terminable(main: Coroutine[Any, Any, T]) -> T:
         if ended.is_set():
             raise SystemExit(TERMINATED) from None
         raise
+
+
+def _signal_soon(number: signal.Signals) -> None:
+    limit = threading.Timer(SOON_S, os.kill, (os.getpid(), number))
+    limit.daemon = True
+    limit.start()
 
 
 def _end_soon() -> None:

@@ -215,9 +215,10 @@ def test_a_directory_that_cannot_be_read_is_named(
 def indexing(documents: Path, index: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that indexes, and says the number of the one that reads once it does."""
     program = (
-        "import sys\n"
+        "import signal, sys\n"
         "from pathlib import Path\n"
         "from retrieval import Embedder, Index\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's `&` ignores it
         "try:\n"
         "    Index.update(Path(sys.argv[2]), Path(sys.argv[1]), Embedder.load())\n"
         "except KeyboardInterrupt:\n"
