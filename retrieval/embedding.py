@@ -64,6 +64,10 @@ class Embedder:
         """Return the embedding of a question, float32 [dimension], of length 1."""
         return cast(Vectors, _normalised(self.questions([question]))[0])
 
+    def cosines(self, question: str, texts: Sequence[str]) -> list[float]:
+        """Return how near documents' texts are to a question."""
+        return [float(each) for each in self.encode(texts) @ self.encode_question(question)]
+
 
 def fingerprint(directory: Path) -> str:
     """Return a hash of a model's files, weights in samples of 1 MiB; RetrievalError if none."""

@@ -1,7 +1,7 @@
 """The documents of one side: their index, and the KV that the model computes of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,12 +50,6 @@ class Library:
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
         """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`."""
         return self.retriever.retrieve(question, k, floor)
-
-    def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
-        """Return the relevance of chunks to a text: their cosines."""
-        question = self.embedder.encode_question(text)
-        vectors = self.embedder.encode([chunk.text for chunk in chunks])
-        return [float(cosine) for cosine in vectors @ question]
 
     def tokens(self, chunk: Chunk) -> list[int]:
         """Return the tokens of a chunk, cut at half of the model's context with a notice."""

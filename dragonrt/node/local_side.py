@@ -27,7 +27,7 @@ from dragonrt.node.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
-from retrieval import Chunk, Hit, RetrievalError
+from retrieval import Chunk, Embedder, Hit, RetrievalError
 from retrieval.questions import in_context
 
 PINNED = 64
@@ -185,19 +185,24 @@ class LocalSide:
         )
 
     def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
-        """Return row weights by the scores; a side without documents has one row of score 0."""
-        library, chunks = self.library, [hit.chunk for hit in hits]
-        scores = np.array([hit.score for hit in hits] or [0.0])
-        initial = scores / question.relevance_temperature
-        refusal, doubt = self.model.refusal, question.doubt
-        if library is None or not hits:
-            return Weighing(initial, refusal=refusal, doubt=doubt)
+        embedder = None if self.library is None else self.library.embedder
+        return weighing(self.model, question, hits, embedder)
 
-        def again(tokens: list[int]) -> Relevances:
-            text = f"{question.prompt} {self.model.decode(tokens)}"
-            return np.array(library.score(text, chunks)) / question.relevance_temperature
 
-        return Weighing(initial, question.reweight_every, again, refusal, doubt)
+def weighing(
+    model: LanguageModel, question: Question, hits: Sequence[Hit], embedder: Embedder | None
+) -> Weighing:
+    """Return row weights by the scores; a side without documents has one row of score 0."""
+    texts = [hit.chunk.text for hit in hits]
+    initial = np.array([hit.score for hit in hits] or [0.0]) / question.relevance_temperature
+    if embedder is None or not hits:
+        return Weighing(initial, refusal=model.refusal, doubt=question.doubt)
+
+    def again(tokens: list[int]) -> Relevances:
+        text = f"{question.prompt} {model.decode(tokens)}"
+        return np.array(embedder.cosines(text, texts)) / question.relevance_temperature
+
+    return Weighing(initial, question.reweight_every, again, model.refusal, question.doubt)
 
 
 def _evidence(hits: Sequence[Hit]) -> str:

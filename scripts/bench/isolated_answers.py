@@ -7,36 +7,41 @@ processes would decide is the same text (SPEC 0), and a test compares the two.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, TypeVar, get_args
-
-import numpy as np
+from typing import Any, TypeVar
 
 from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import Batch, Reading
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.local_side import weighing
 from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.noise import Noise
-from retrieval import Hit
+from retrieval import Embedder, Hit
 
-Way = Literal["device alone", "cloud alone", "one prompt", "mixture"]
-"""`one prompt` holds what both sides found: what sending the documents would give."""
-
-WAYS: tuple[Way, ...] = get_args(Way)
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixture": {},
+    "mixture, ranked again every 4 tokens": {"reweight_every": 4},
+    "mixture, relevance temperature 0.01": {"relevance_temperature": 0.01},
+    "mixture, relevance temperature 0.25": {"relevance_temperature": 0.25},
+}
+"""Ways to weigh both sides' documents: what each changes of a question."""
+JOINED = "one prompt"
+"""It holds what both sides found: what sending the documents would give."""
+WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES)
 
 AT_ONCE = 24
 """Questions that share forwards."""
 PIECE = 768
 """Rows times tokens that one question may add to a forward."""
 
-_SIDES: dict[Way, tuple[str, ...]] = {
+_SIDES = {
     "device alone": ("device",),
     "cloud alone": ("cloud",),
-    "mixture": ("device", "cloud"),
+    **dict.fromkeys(MIXTURES, ("device", "cloud")),
 }
 
 T = TypeVar("T")
@@ -49,28 +54,30 @@ class IsolatedAnswers:
 
     model: LanguageModel
     asked: Question
+    embedder: Embedder
     how: DragonSettings = field(default_factory=DragonSettings)
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
-        self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[Way] = WAYS
-    ) -> Reading[dict[Way, list[int]]]:
+        self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[str] = WAYS
+    ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
-        question = replace(self.asked, prompt=prompt)
+        usual = replace(self.asked, prompt=prompt)
         found = {"device": device, "cloud": cloud}
-        readers: dict[str, Reader] = {}
-        answers: dict[Way, list[int]] = {}
+        readers: dict[tuple[str, Question], Reader] = {}
+        answers: dict[str, list[int]] = {}
         for way in ways:
-            if way == "one prompt":
+            if way == JOINED:
                 tokens = self.joined([*device, *cloud])
                 document = yield from self.model.reading_document(tokens, Preemption())
-                alone = yield from self._behind(question, [document], [0.0])
-                answers[way] = yield from self._decided(question, [alone])
+                alone = yield from self._behind(usual, [document], [])
+                answers[way] = yield from self._decided(usual, [alone])
                 continue
+            question, sides = replace(usual, **MIXTURES.get(way, {})), []
             for side in _SIDES[way]:
-                if side not in readers:
-                    readers[side] = yield from self._side(question, found[side])
-            sides = [readers[side] for side in _SIDES[way]]
+                if (side, question) not in readers:
+                    readers[side, question] = yield from self._side(question, found[side])
+                sides.append(readers[side, question])
             answers[way] = yield from self._decided(question, sides)
         return answers
 
@@ -91,11 +98,11 @@ class IsolatedAnswers:
                 made = yield from self.model.reading_document(tokens, Preemption())
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
-        reader = yield from self._behind(question, documents, [hit.score for hit in hits])
+        reader = yield from self._behind(question, documents, hits)
         return reader
 
     def _behind(
-        self, question: Question, documents: Sequence[Document], scores: Sequence[float]
+        self, question: Question, documents: Sequence[Document], hits: Sequence[Hit]
     ) -> Reading[Reader]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
@@ -103,9 +110,8 @@ class IsolatedAnswers:
         rows = model.sequence(
             documents or [model.document_kv(())], len(tokens) + question.max_tokens
         )
-        relevances = np.array(scores or [0.0]) / question.relevance_temperature
-        weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
-        reader = yield from Reader.reading_prompt(rows, tokens, start_hash(question.seed), weighing)
+        weights = weighing(model, question, hits, self.embedder)
+        reader = yield from Reader.reading_prompt(rows, tokens, start_hash(question.seed), weights)
         return reader
 
     def _decided(self, question: Question, sides: Sequence[Reader]) -> Reading[list[int]]:

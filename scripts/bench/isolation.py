@@ -24,7 +24,7 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from retrieval import Embedder, Hit, Index, Retriever
 from scripts.bench.harness import benchmark, progress
-from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
+from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, in_shared_forwards
 from scripts.bench.question_sets import (
     PLACES,
     KnownQuestion,
@@ -68,7 +68,7 @@ class FoundQuestion:
     device: tuple[Hit, ...]
     cloud: tuple[Hit, ...]
 
-    def hits(self, way: Way) -> tuple[Hit, ...]:
+    def hits(self, way: str) -> tuple[Hit, ...]:
         """Return the chunks that are read this way."""
         device = () if way == "cloud alone" else self.device
         return device if way == "device alone" else device + self.cloud
@@ -140,7 +140,8 @@ def measured_set(
             list(_found(world, share, folder / "index", side, question)) for world in several
         ]
         found = [each for world in by_world for each in world]
-        answering, done = IsolatedAnswers(model, question), iter(range(1, len(found) + 1))
+        answering = IsolatedAnswers(model, question, Embedder.load(side.embedder))
+        done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
             (answering.reading(each.known.question, each.device, each.cloud) for each in found),
             lambda: progress(f"asked {next(done)} of {len(found)} questions"),
@@ -170,7 +171,7 @@ def _found(
         yield FoundQuestion(known, device, cloud)
 
 
-def _row(asked: FoundQuestion, way: Way, text: str, refusal: str) -> Row:
+def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:
     known, hits = asked.known, asked.hits(way)
     return {
         "question": known.question,

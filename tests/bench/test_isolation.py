@@ -10,6 +10,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench import isolation as bench
+from scripts.bench.isolated_answers import WAYS
 from scripts.bench.question_sets import chosen, contains, f1, normalised, refuses, worlds
 
 ARTICLES = [
@@ -149,24 +150,20 @@ def test_intervals_are_of_articles_and_not_of_questions() -> None:
 
 
 @pytest.mark.slow
-def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
+@pytest.mark.parametrize("changed", [{}, {"reweight_every": 2}])
+def test_the_mixture_is_what_two_processes_decide(articles: Path, changed: dict[str, Any]) -> None:
     *results, pair, _, redacted = bench.measured_set(
         SideSettings("device", model="dragon-small"),
-        Question(seed=3, max_tokens=8, doubt=1.0),
+        Question(seed=3, max_tokens=8, doubt=1.0, **changed),
         articles,
         6,
     )
     assert (pair["same_texts"], pair["timed"]) == (6, 6)
     assert redacted["level"] == "redacted"
     written = [row for row in results if "text" in row]
-    assert {row["way"] for row in written} == {
-        "device alone",
-        "cloud alone",
-        "one prompt",
-        "mixture",
-    }
+    assert {row["way"] for row in written} == set(WAYS)
     home = [row for row in written if row["place"] in ("device", "cloud")]
-    assert len(home) == 6 * 4
+    assert len(home) == 6 * len(WAYS)
     for row in home:
         if row["way"] == f"{row['place']} alone":
             assert row["read"]

@@ -32,7 +32,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
-from retrieval import Chunk, Hit
+from retrieval import Chunk, Embedder, Hit
 
 LONG = 3500
 
@@ -236,6 +236,7 @@ class Shelf:
             for number in range(2)
         ]
         self.stored: dict[str, DocumentKV] = {}
+        self.embedder = Embedder.load()
         self.loads = 0
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
