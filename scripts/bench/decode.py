@@ -159,9 +159,10 @@ def _llama_cpp(model: llama_cpp.LlamaCpp) -> Program:
     return start
 
 
-def transformers_model(name: str) -> Any:
+def transformers_model(name: str, *, adapted: bool = True) -> Any:
     """Load the model for transformers' own forward, a file's weights dequantised."""
-    checkpoint = load_checkpoint(name, "cpu", "auto", bundled.adapter_path(name))
+    adapter = bundled.adapter_path(name) if adapted else None
+    checkpoint = load_checkpoint(name, "cpu", "auto", adapter)
     model: Any = checkpoint.model
     if isinstance(checkpoint.source, GgufModel):
         numbers = checkpoint.source.tensor

@@ -1,13 +1,15 @@
 """What drafts are worth: answers of mode speculative over the cloud's own stream, by the clock.
 
 Two processes over an emulated link. Every question is answered by the cloud alone, which streams
-its tokens, and with each draft. Texts are the same (SPEC 2).
+its tokens, and with each draft. Texts are the same (SPEC 2). At temperature 0 transformers'
+`generate` answers the same prompts, without a network.
 """
 
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -27,6 +29,7 @@ from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from retrieval.files import read_text
+from scripts.bench.assisted import Assisted, Generated
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.question_sets import LARGEST, chosen, worlds
 from scripts.papers.arena import RealArena, emulated
@@ -60,7 +63,8 @@ _INTERVAL = "{{{0}[mean]:.2f}} ({{{0}[low]:.2f}}-{{{0}[high]:.2f}})"
     note="Draft none: the cloud streams its own tokens. Texts: equal to the stream's. Accepted: of "
     "the drafted tokens that the cloud verified. Per verify: tokens that a verified block adds. "
     "ms/token: between tokens. Speed: the stream's time over this way's, whole answers and after "
-    "the first token, with bootstrap 95 % intervals by question.",
+    "the first token, with bootstrap 95 % intervals by question. transformers: its own generate "
+    "in one process without a network, in bfloat16; other bits than four may choose other tokens.",
 )
 def drafting(
     file: Annotated[
@@ -83,10 +87,9 @@ def drafting(
 ) -> Iterator[Row]:
     """Answer each question every way in turn; yield a row for each category and way."""
     prompts, documents = _asked(file, questions, seed), int(file.suffix == ".json")
-    sampled = {
-        at: Question(seed=seed, sampler=Sampler(at), max_tokens=tokens, documents=documents)
-        for at in temperatures
-    }
+    sampled = [
+        Question(sampler=Sampler(at), max_tokens=tokens, documents=documents) for at in temperatures
+    ]
     ways = {STREAM: SpeculativeSettings(draft="model", block_tokens=0)}
     ways |= {name: SpeculativeSettings(draft=name) for name in drafts}
     link = emulated(LinkProfile(latency_s=parse_duration(round_trip) / 2))
@@ -105,17 +108,21 @@ def drafting(
             options = [f"--prompt={template}", "--adapter=none"]
         loaded = load_model(side)
         library = complete_library(side, loaded)
+        assisted = Assisted(loaded, library, model, draft_model) if 0 in temperatures else None
         with cloud_process(*options, model=model) as cloud:
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=link)
 
             async def answers() -> list[Row]:
                 async with connected(side, loaded, library, address) as device:
                     arena = RealArena(device.side, device.connectors)
+                    answering = partial(_answers, arena, assisted, ways)
                     return [
                         row
                         for number, (category, prompt) in enumerate(prompts)
-                        for at, question in sampled.items()
-                        for row in await _answers(arena, ways, question, prompt, category, number)
+                        for question in sampled
+                        for row in await answering(
+                            replace(question, prompt=prompt, seed=number), category
+                        )
                     ]
 
             rows = run(answers(), virtual=False)
@@ -143,28 +150,28 @@ def _asked(file: Path, count: int, seed: int) -> list[tuple[str, str]]:
 
 async def _answers(
     arena: RealArena,
+    assisted: Assisted | None,
     ways: Mapping[str, SpeculativeSettings],
     question: Question,
-    prompt: str,
     category: str,
-    number: int,
 ) -> list[Row]:
     """Answer a question every way, beginning with another one each time."""
-    names = list(ways)
-    names = names[number % len(names) :] + names[: number % len(names)]
-    given = {
-        name: (await arena.ask_each([prompt], replace(question, seed=number), ways[name]))[0]
-        for name in names
-    }
-    progress(f"question {number}: {category}")
+    names, first = list(ways), question.seed % len(ways)
+    given: dict[str, Given | Generated] = {}
+    for name in names[first:] + names[:first]:
+        (given[name],) = await arena.ask_each([question.prompt], question, ways[name])
+    if assisted is not None and question.sampler.temperature == 0:
+        given |= {name: assisted.answer(name, question) for name in assisted.ways}
+        names += assisted.ways
+    progress(f"question {question.seed}: {category}")
     return [
         _row(given[name], given[STREAM])
         | {"category": category, "temperature": question.sampler.temperature, "draft": name}
-        for name in ways
+        for name in names
     ]
 
 
-def _row(given: Given, stream: Given) -> Row:
+def _row(given: Given | Generated, stream: Given | Generated) -> Row:
     counts = given.counts
     return {
         "tokens": len(given.tokens),
