@@ -321,9 +321,10 @@ def plot(rows: list[Row], path: Path) -> None:
                 framings,
                 horizontal=True,
             )
-            axis.set(title=attack, xlim=(0, 1.02))
+            axis.set_title(attack, fontsize=9)
+            axis.set_xlim(0, 1.02)
             axis.tick_params(labelsize=7)
-            axis.legend(fontsize=6)
+            axis.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=3)
             kind = "AUC" if "AUC" in attack or "prefixes" in attack else attack.split()[0]
             if kind in chances:
                 axis.axvline(chances[kind], color=charts.GREY, linestyle="--")
