@@ -174,5 +174,5 @@ def plot(rows: list[Row], path: Path) -> None:
             for axis in axes[-1]:
                 axis.set_xlabel("K")
             for axis, weights in zip(axes[:, 0], weightings, strict=True):
-                axis.set_ylabel(weights.replace(", ", ",\n"), fontsize=9)
+                axis.set_ylabel(weights.replace(", ", ",\n"), fontsize=6.5)
             figure.suptitle(f"{label}, by the workers' weights")
