@@ -55,7 +55,7 @@ def _section(record: Mapping[str, Any]) -> Iterator[str]:
         yield _line("---" for _ in table["headings"])
         yield from map(_line, table["rows"])
         yield "\n</details>\n" if folded else ""
-    yield (record.get("note") or "") + "\n"
+    yield " ".join(filter(None, (record.get("note"), record.get("remark")))) + "\n"
 
 
 def _line(cells: Any) -> str:

@@ -95,8 +95,12 @@ def results(
     kept = (DOCS / "results.md").read_text("utf-8")
     failed += report.differences(kept, report.page(records))
     failed += [each for record in records if "demo" in record for each in _of_readme(record)]
-    files = (results / run.name / f"{run.name}.json" for run in runs())
-    there = [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
+    files = [(results / run.name / f"{run.name}.json", run.note) for run in runs()]
+    there = [
+        {"remark": note, **json.loads(file.read_text("utf-8"))}
+        for file, note in files
+        if file.exists()
+    ]
     (results / "results.md").write_text(report.page(there), encoding="utf-8")
     if keep:
         (DOCS / "results.md").write_text(report.page(there), encoding="utf-8")
@@ -140,8 +144,7 @@ def made(run: Run, results: Path, text: Path | None = None) -> Mapping[str, Any]
     pictures = [each for each in drawn if not (run.data and each.endswith("-texts"))]
     seconds = round(time.monotonic() - start_s)
     record |= wanted | {"run": run.name, "timed": run.timed, "seconds": seconds}
-    note = " ".join(filter(None, (record.get("note"), run.note)))
-    record |= {"pictures": pictures, "note": note}
+    record["pictures"] = pictures
     file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return record
 
