@@ -109,6 +109,7 @@ def results(
         output.print(line, markup=False, soft_wrap=True)
     if failed:
         raise DragonError(f"{len(failed)} differences from docs/results.md, or failures, above")
+    output.print(f"{len(records)} runs: as in docs/results.md")
 
 
 def runs() -> list[Run]:
