@@ -246,6 +246,8 @@ def _pair(
     ]
     options += [f"--documents={each}" for each in world.cloud]
     prompts = [each.known.question for each in sample]
+    # A cloud answers while a large corpus is still being indexed: these answers need all of it.
+    Index.update(folder / "pair-cloud", world.cloud, answers.embedder, words=side.chunk_words)
     with cloud_process(*options) as cloud:
         own = replace(side, documents=world.device, index=folder / "pair-device")
         loaded = LoadedSide.opened(own, answers.model)
