@@ -21,7 +21,7 @@ INSTALLED = {
     "dragonrt/link": 1604,
     "dragonrt/modes": 5036,
     "dragonrt/privacy": 589,
-    "dragonrt/node": 4219,
+    "dragonrt/node": 4216,
     "dragonrt/sampling": 1174,
     "dragonrt/service": 3125,
     "dragonrt/testing": 1238,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0  # longest time for a process to close
-SOON_S = 0.001
+SOON_S = 0.001  # after which a signal is sent again
 
 
 def exit_on_sigterm() -> None:

@@ -179,14 +179,11 @@ class LocalSide:
     ) -> Reading[Reader]:
         """Read the question after all documents at once."""
         rows = self.model.sequence(documents, len(prompt) + asked.max_tokens, self.pool)
-        weighing, start = self._weighing(asked, hits), start_hash(asked.seed)
-        return Reader.reading_prompt(
-            rows, prompt, start, weighing, in_blocks=in_blocks, preemption=preemption
-        )
-
-    def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
         embedder = None if self.library is None else self.library.embedder
-        return weighing(self.model, question, hits, embedder)
+        weights, start = weighing(self.model, asked, hits, embedder), start_hash(asked.seed)
+        return Reader.reading_prompt(
+            rows, prompt, start, weights, in_blocks=in_blocks, preemption=preemption
+        )
 
 
 def weighing(

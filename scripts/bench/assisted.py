@@ -13,7 +13,7 @@ from dragonrt.traces.counts import Counts
 from scripts.bench.decode import transformers_model
 
 LOOKED_UP = 10
-"""Tokens that prompt lookup proposes at once: what transformers' documentation uses."""
+"""Tokens that prompt lookup proposes at once."""
 
 
 @dataclass(frozen=True, slots=True)
