@@ -111,7 +111,7 @@ def isolation(
     ] = None,
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
     timed: Annotated[
-        int, option("Asked of two processes at each level of --disclose.", default="6", low=1)
+        int, option("Asked of two processes at each level of --disclose.", default="6", low=0)
     ] = 6,
     side: IsolatedSideOptions | None = None,
     answers: IsolatedQuestionOptions | None = None,
@@ -151,8 +151,8 @@ def measured_set(
             for each, tokens in zip(found, given, strict=True)
             for way in WAYS
         ]
-        some = by_world[0][:: max(1, len(by_world[0]) // timed)][:timed]
-        pairs = list(_pair(folder, several[0], side, question, some, answering))
+        some = by_world[0][:: max(1, len(by_world[0]) // max(1, timed))][:timed]
+        pairs = list(_pair(folder, several[0], side, question, some, answering)) if some else []
     yield from (*rows, *_summaries(rows), *_compared(rows), *pairs)
 
 

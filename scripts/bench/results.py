@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -51,7 +52,7 @@ class Run:
         minutes: that it takes on two cores.
         quick: whether it is one of the ten minutes.
         timed: whether its numbers depend on how fast the machine is.
-        data: the name of a file or directory that it reads, below `--data`.
+        data: the names of files and directories that it reads, below `--data`.
         note: what is to be said of its result.
     """
 
@@ -60,7 +61,7 @@ class Run:
     minutes: float
     quick: bool = False
     timed: bool = False
-    data: str = ""
+    data: Sequence[str] = ()
     note: str = ""
 
 
@@ -82,16 +83,28 @@ def results(
     chosen = [run for run in runs() if (run.name in names) or (not names and quick <= run.quick)]
     if unknown := set(names) - {run.name for run in chosen}:
         raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")
-    failed, records = [], []
+    texts = {run.name: _texts(run, data) for run in chosen}
     for run in chosen:
-        text = next(iter(sorted(data.rglob(run.data))), None) if data and run.data else None
-        if run.data and text is None:
-            output.print(f"{run.name}: left out, --data has no {run.data}", soft_wrap=True)
-            continue
+        if len(texts[run.name]) < len(run.data):
+            output.print(f"{run.name}: left out, --data lacks what it reads", soft_wrap=True)
+    failed, by_name = list[str](), dict[str, Mapping[str, Any]]()
+
+    def make(run: Run) -> None:
         try:
-            records.append(made(run, results.resolve(), text))
+            by_name[run.name] = made(run, results.resolve(), texts[run.name])
         except DragonError as error:
             failed.append(f"{run.name}: {error}")
+
+    left = [run for run in chosen if len(texts[run.name]) == len(run.data)]
+    with status:
+        for run in left:
+            if run.timed:
+                make(run)
+        # What depends on no clock shares the cores, the longest first.
+        beside = sorted((run for run in left if not run.timed), key=lambda run: -run.minutes)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(make, beside))
+    records = [by_name[run.name] for run in left if run.name in by_name]
     kept = (DOCS / "results.md").read_text("utf-8")
     failed += report.differences(kept, report.page(records))
     failed += [each for record in records if "demo" in record for each in _of_readme(record)]
@@ -117,10 +130,16 @@ def runs() -> list[Run]:
     return [Run(**each) for each in tomllib.loads(RUNS.read_text("utf-8"))["run"]]
 
 
-def made(run: Run, results: Path, text: Path | None = None) -> Mapping[str, Any]:
+def _texts(run: Run, data: Path | None) -> list[Path]:
+    """Return the evaluation texts of a run, as many of them as there are."""
+    found = [next(iter(sorted(data.rglob(name))), None) if data else None for name in run.data]
+    return [path for path in found if path is not None]
+
+
+def made(run: Run, results: Path, texts: Sequence[Path] = ()) -> Mapping[str, Any]:
     """Return the record of a run, of now or of before. Raises DragonError if it fails.
 
-    Its command knows the evaluation text by its name alone: no record has a path of the machine.
+    Its command knows evaluation texts by their names alone: no record has a path of the machine.
     """
     place = results / run.name
     file, code = place / f"{run.name}.json", _code()
@@ -132,12 +151,12 @@ def made(run: Run, results: Path, text: Path | None = None) -> Mapping[str, Any]
     if wanted.items() <= record.items():
         return record
     place.mkdir(parents=True, exist_ok=True)
-    if text is not None and not (link := place / run.data).exists():
-        link.symlink_to(text.resolve())
+    for text in texts:
+        if not (link := place / text.name).exists():
+            link.symlink_to(text.resolve())
     start_s = time.monotonic()
-    with status:
-        progress(f"{run.name}: {run.minutes:g} minutes")
-        printed = _called(run, place)
+    progress(f"{run.name}: {run.minutes:g} minutes")
+    printed = _called(run, place)
     found = [json.loads(each.read_text("utf-8")) for each in place.glob("results/*/*.json")]
     record = _demonstrated(printed) if run.command.startswith("dragonrt demo") else found[0]
     drawn = [each.stem for each in sorted(place.glob("results/*/*.png"))]

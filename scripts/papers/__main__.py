@@ -44,9 +44,13 @@ def figure(
         ),
     ] = None,
     corpus: Annotated[
-        Path | None,
-        option("The text that perplexity is measured on, or that generated texts go on from."),
-    ] = None,
+        tuple[Path, ...],
+        option(
+            "Text that perplexity is measured on, or that answers go on from; may be repeated: "
+            "articles with questions (.json), conversations (.jsonl), text.",
+            show_default=False,
+        ),
+    ] = (),
     model: Annotated[
         tuple[str, ...],
         option(

@@ -45,8 +45,8 @@ class Settings:
 
     `repeats` is the number of measurements of each point that varies by chance or machine. What a
     run writes beside its rows goes into the existing directory `results`. `models` are those of
-    both sides, the target that verifies blocks, or the workers; `draft` drafts for them. `corpus`
-    replaces the bundled texts. `cloud` is a cloud that already runs.
+    both sides, the target that verifies blocks, or the workers; `draft` drafts for them. `corpora`
+    replace the bundled texts. `cloud` is a cloud that already runs.
     """
 
     quick: bool
@@ -56,7 +56,7 @@ class Settings:
     results: Path
     models: tuple[str, ...] = TOYS[:1]
     draft: str = "dragon-draft"
-    corpus: Path | None = None
+    corpora: tuple[Path, ...] = ()
     cloud: Address | None = None
 
     @property
@@ -68,6 +68,13 @@ class Settings:
     def pair(self) -> tuple[str, str]:
         """The draft model and the target."""
         return self.draft, self.model
+
+    @property
+    def corpus(self) -> Path | None:
+        """The only corpus, or None. Raises ExperimentError if there are several."""
+        if len(self.corpora) > 1:
+            raise ExperimentError("this figure reads one text: give --corpus once")
+        return self.corpora[0] if self.corpora else None
 
     def size(self, full: T, quick: T) -> T:
         """Return the one of both that this run measures."""

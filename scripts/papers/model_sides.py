@@ -257,16 +257,17 @@ class PromptCase:
     seed: int
 
     @classmethod
-    def several(cls, settings: ExperimentSettings, count: int) -> Iterator[Self]:
-        """Yield so many texts of the figure's pair, of its corpus if it has one."""
-        found = prompts(model_pair(*settings.pair).draft, count, settings.corpus)
+    def several(cls, settings: ExperimentSettings, each: int) -> Iterator[Self]:
+        """Yield so many texts of each kind, of the figure's corpora if it has some."""
+        found = prompts(model_pair(*settings.pair).draft, each, settings.corpora)
         for number, prompt in enumerate(found):
-            yield cls(number, settings.pair, prompt, settings.seed * count + number)
+            yield cls(number, settings.pair, prompt, settings.seed * len(found) + number)
 
     def answers(self, temperature: float, tokens: int) -> RecalledAnswers:
         """Return the answers of so many tokens at most."""
         question = question_of(self.prompt, self.seed, temperature, tokens)
-        return RecalledAnswers(model_pair(*self.pair), self.prompt.tokens, question)
+        pair = model_pair(*self.pair, self.prompt)
+        return RecalledAnswers(pair, self.prompt.tokens, question)
 
 
 def question_of(prompt: Prompt, seed: int, temperature: float, tokens: int) -> Question:

@@ -24,13 +24,17 @@ from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 from scripts.train.controllers.prompt import Prompt
 
 
-@cache
-def model_pair(draft: str, target: str) -> ModelPair:
-    """Load the models of these names, once in a process.
+def model_pair(draft: str, target: str, prompt: Prompt | None = None) -> ModelPair:
+    """Load the models of these names as such a prompt is put to them, once in a process.
 
     Raises DragonError if their tokens do not mean the same.
     """
-    return ModelPair.load(draft, target)
+    return _loaded(draft, target, prompt is None or prompt.adapted)
+
+
+@cache
+def _loaded(draft: str, target: str, adapters: bool) -> ModelPair:
+    return ModelPair.load(draft, target, adapters=adapters)
 
 
 def alone(model: LanguageModel, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> list[int]:

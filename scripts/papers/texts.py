@@ -1,67 +1,124 @@
 """Texts of figures: prompts to go on from, corpora to predict, and ROUGE to compare answers.
 
-Prompts are sample questions and articles, or pieces of a file or directory of the user's.
+Prompts are sample questions and articles, or questions, first turns and pieces of files given.
 """
 
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import PromptTemplate, prompt_format
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
-from retrieval.layout import Document
-from scripts.train.controllers.prompt import Prompt, answer_prompt, prose_prompt
+from scripts.train.controllers.prompt import Prompt, TextKind, answer_prompt, prose_prompt
+
+T = TypeVar("T")
 
 PROSE_WORDS = 24
 
 
-def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> list[Prompt]:
-    """Return so many prompts: questions behind their document and beginnings of articles in turn.
+@dataclass(frozen=True, slots=True)
+class DocumentQuestion:
+    """A question with the document that answers it, and what is expected."""
 
-    Of a corpus, pieces that lie evenly spread in it; of articles with questions (JSON, as SQuAD's),
-    questions behind their paragraph. Raises DragonError for a corpus that is neither, or shorter.
+    title: str
+    text: str
+    question: str
+    expected: tuple[str, ...]
+
+
+def prompts(model: LanguageModel, each: int, corpora: Sequence[Path] = ()) -> list[Prompt]:
+    """Return so many prompts of each corpus, in turn: number 0 of each, then number 1.
+
+    Without corpora: sample questions behind their document, and beginnings of sample articles. Of
+    articles with questions (JSON, as SQuAD's) questions behind their paragraph, of conversations
+    (JSON lines, as Spec-Bench's) the first turns, of other text pieces; all evenly spread.
+    Raises DragonError for a corpus that is none of these, or shorter.
     """
-    if corpus is not None and corpus.suffix == ".json":
-        return _questions(model, count, corpus)
-    if corpus is not None:
-        words = read_corpus(corpus).evaluated.split()
-        apart = len(words) // count
-        if apart < PROSE_WORDS:
-            raise DragonError(
-                f"{corpus} has {len(words)} words to go on from, {count} prompts need "
-                f"{count * PROSE_WORDS}: give --corpus a longer text"
-            )
-        return [_prose(model, words[start:]) for start in range(0, apart * count, apart)]
-    questions = answerable()
-    articles = _articles()
-    return [
-        _prose(model, articles[number // 2 % len(articles)].split())
-        if number % 2
-        else with_evidence(model, questions[number // 2 % len(questions)])
-        for number in range(count)
-    ]
+    if corpora:
+        found = [_of_corpus(model, each, corpus) for corpus in corpora]
+    else:
+        asked, articles = answerable(), _articles()
+        found = [
+            [with_evidence(model, asked[number % len(asked)]) for number in range(each)],
+            [_prose(model, articles[number % len(articles)].split()) for number in range(each)],
+        ]
+    return [prompt for several in zip(*found, strict=True) for prompt in several]
 
 
-def _questions(model: LanguageModel, count: int, file: Path) -> list[Prompt]:
+def _of_corpus(model: LanguageModel, count: int, corpus: Path) -> list[Prompt]:
+    if kind_of(corpus) == "answers":
+        return [with_evidence(model, one) for one in spread(answerable(corpus), count, corpus)]
+    if kind_of(corpus) == "chat":
+        return [_chat(model, turn) for turn in spread(_first_turns(corpus), count, corpus)]
+    words = read_corpus(corpus).evaluated.split()
+    starts = range(0, len(words) - PROSE_WORDS + 1, PROSE_WORDS)
+    return [_prose(model, words[start:]) for start in spread(starts, count, corpus)]
+
+
+def kind_of(corpus: Path) -> TextKind:
+    """Return what goes on from a corpus, by its name."""
+    kinds: dict[str, TextKind] = {".json": "answers", ".jsonl": "chat"}
+    return kinds.get(corpus.suffix, "prose")
+
+
+def spread(several: Sequence[T], count: int, corpus: Path) -> list[T]:
+    """Choose so many of several, evenly apart. Raises DragonError if there are fewer."""
+    if len(several) < count:
+        raise DragonError(f"{corpus} has {len(several)} texts to go on from, not {count}")
+    return [several[number * len(several) // count] for number in range(count)]
+
+
+def answerable(file: Path | None = None) -> list[DocumentQuestion]:
+    """Return the questions of an article file, or the sample questions that one document answers.
+
+    Raises DragonError for a file of another form.
+    """
+    if file is None:
+        return [
+            DocumentQuestion(document.title, document.text, each.text, each.expected)
+            for each in bundled.questions()
+            if len(each.evidence) == 1
+            for side, name in each.evidence
+            for document in [load(bundled.documents(side) / name)]
+        ]
     try:
-        asked = [
-            (str(article["title"]), str(part["text"]), str(each["question"]))
+        return [
+            DocumentQuestion(
+                str(article["title"]), str(part["text"]), str(each["question"]), (*each["answers"],)
+            )
             for article in json.loads(file.read_text(encoding="utf-8"))
             for part in article["paragraphs"]
             for each in part["questions"]
         ]
-        return [_asked(model, *asked[number * len(asked) // count]) for number in range(count)]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DragonError(f"{file} holds no articles with questions: {error!r}") from None
 
 
-def _prose(model: LanguageModel, words: list[str]) -> Prompt:
+def _first_turns(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        return [str(json.loads(line)["turns"][0]) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise DragonError(f"{file} holds no conversations: {error!r}") from None
+
+
+def _chat(model: LanguageModel, turn: str) -> Prompt:
+    """Return the turn in the model's own chat template, or in running text."""
+    asked = prompt_format(model.backend.tokenizer, PromptTemplate("{document}{question}"))
+    text = asked.document_text("", "") + asked.question_text((), turn)
+    return Prompt("chat", tuple(model.encode(text)), model.stop_tokens)
+
+
+def _prose(model: LanguageModel, words: Sequence[str]) -> Prompt:
     return prose_prompt(model, " ".join(words[:PROSE_WORDS]))
 
 
@@ -69,44 +126,31 @@ def _articles() -> list[str]:
     return [load(file).text.strip() for file in sorted(bundled.documents("cloud").iterdir())]
 
 
-def answerable() -> list[bundled.SampleQuestion]:
-    """Return the sample questions that one document answers."""
-    return [each for each in bundled.questions() if len(each.evidence) == 1]
-
-
-def with_evidence(model: LanguageModel, question: bundled.SampleQuestion) -> Prompt:
+def with_evidence(model: LanguageModel, asked: DocumentQuestion) -> Prompt:
     """Return the document with the evidence, then the question."""
-    document = _evidence(question)
-    return _asked(model, document.title, document.text, question.text)
+    document = model.prompt.document_text(asked.title, asked.text)
+    return answer_prompt(model, document + model.prompt.question_text((), asked.question))
 
 
-def within_long_text(model: LanguageModel, question: bundled.SampleQuestion, tokens: int) -> Prompt:
+def within_long_text(
+    model: LanguageModel, asked: DocumentQuestion, others: Sequence[str], tokens: int
+) -> Prompt:
     """Return a text of so many tokens, then the question.
 
-    The text is the document with the evidence, anywhere among as many sample articles as fit.
+    The text is the document with the evidence, anywhere among as many of the others as fit.
     """
-    random = Random(question.text)
-    document = _evidence(question).text.strip()
-    others = [article for article in _articles() if article != document]
-    random.shuffle(others)
+    random = Random(asked.question)
+    document = asked.text.strip()
+    left = [other for other in others if other != document]
+    random.shuffle(left)
     text = [document]
-    for article in others:
-        longer = [*text, article]
+    for other in left:
+        longer = [*text, other]
         if len(model.encode(" ".join(longer))) > tokens:
             break
         text = longer
     random.shuffle(text)
-    return _asked(model, "", " ".join(text), question.text)
-
-
-def _evidence(question: bundled.SampleQuestion) -> Document:
-    ((side, name),) = question.evidence
-    return load(bundled.documents(side) / name)
-
-
-def _asked(model: LanguageModel, title: str, text: str, question: str) -> Prompt:
-    document = model.prompt.document_text(title, text)
-    return answer_prompt(model, document + model.prompt.question_text((), question))
+    return with_evidence(model, replace(asked, title="", text=" ".join(text)))
 
 
 EVALUATED = 5

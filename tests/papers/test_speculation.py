@@ -61,7 +61,7 @@ def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
     pair: ModelPair, tmp_path: Path
 ) -> None:
     model = pair.draft
-    sample = prompts(model, 40)
+    sample = prompts(model, 20)
     assert [prompt.kind for prompt in sample] == ["answers", "prose"] * 20
     asked = model.decode(sample[0].tokens)
     assert asked.startswith("Document: ")
@@ -70,7 +70,7 @@ def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
     assert sample[1].stops == ()
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(" ".join(f"{number:04}" for number in range(1000)))
-    pieces = [model.decode(piece.tokens) for piece in prompts(model, 4, corpus)]
-    assert [piece.split()[0] for piece in pieces] == ["0800", "0850", "0900", "0950"]
+    pieces = [model.decode(piece.tokens) for piece in prompts(model, 4, [corpus])]
+    assert [piece.split()[0] for piece in pieces] == ["0800", "0848", "0896", "0944"]
     with pytest.raises(DragonError):
-        prompts(model, 100, corpus)
+        prompts(model, 100, [corpus])

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from retrieval.documents import load
 from scripts.papers.texts import (
     answerable,
     prompts,
@@ -19,19 +17,19 @@ from scripts.papers.texts import (
 )
 
 ROOM = 120
+OTHERS = [each.text.strip() for each in answerable()]
 
 
 def test_a_long_text_has_the_document_somewhere_among_articles(model: LanguageModel) -> None:
     places = set()
     for question in answerable():
-        long = within_long_text(model, question, ROOM)
-        assert long == within_long_text(model, question, ROOM)
-        ((side, name),) = question.evidence
-        evidence = load(bundled.documents(side) / name).text.strip()
+        long = within_long_text(model, question, OTHERS, ROOM)
+        assert long == within_long_text(model, question, OTHERS, ROOM)
+        evidence = question.text.strip()
         told, asked = model.decode(long.tokens).split("\n\n")
         assert evidence in told
         places.add(told.index(evidence) > len("Document: "))
-        assert asked == f"Question: {question.text}\nAnswer:"
+        assert asked == f"Question: {question.question}\nAnswer:"
         assert ROOM - 60 < len(model.encode(told)) < ROOM + 5
         assert long.stops == with_evidence(model, question).stops
     assert places == {True, False}
@@ -40,24 +38,50 @@ def test_a_long_text_has_the_document_somewhere_among_articles(model: LanguageMo
 def test_without_room_it_is_the_document_alone(model: LanguageModel) -> None:
     question = answerable()[0]
     short = model.decode(with_evidence(model, question).tokens)
-    assert model.decode(within_long_text(model, question, 1).tokens).split() == short.split()
+    assert (
+        model.decode(within_long_text(model, question, OTHERS, 1).tokens).split() == short.split()
+    )
 
 
 def test_questions_of_articles_stand_behind_their_paragraph(
     model: LanguageModel, tmp_path: Path
 ) -> None:
     parts = [
-        {"text": f"Level {number} is dry.", "questions": [{"question": f"Is {number} dry?"}]}
+        {
+            "text": f"Level {number} is dry.",
+            "questions": [{"question": f"Is {number} dry?", "answers": ["yes"]}],
+        }
         for number in range(4)
     ]
     file = tmp_path / "set.json"
     file.write_text(json.dumps([{"title": "Levels", "paragraphs": parts}]), encoding="utf-8")
-    texts = [model.decode(each.tokens) for each in prompts(model, 2, file)]
+    texts = [model.decode(each.tokens) for each in prompts(model, 2, [file])]
     for number, text in zip((0, 2), texts, strict=True):
         assert text.endswith(f"Level {number} is dry.\n\nQuestion: Is {number} dry?\nAnswer:")
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(DragonError):
-        prompts(model, 2, file)
+        prompts(model, 2, [file])
+
+
+def test_of_conversations_the_first_turns_are_asked_without_a_document(
+    model: LanguageModel, tmp_path: Path
+) -> None:
+    file = tmp_path / "set.jsonl"
+    turns = [{"turns": [f"Count to {number}.", "Again."]} for number in range(4)]
+    file.write_text("\n".join(map(json.dumps, turns)), encoding="utf-8")
+    questions = tmp_path / "set.json"
+    paragraph = {"text": "Dry.", "questions": [{"question": "Dry?", "answers": ["yes"]}]}
+    questions.write_text(json.dumps([{"title": "", "paragraphs": [paragraph] * 2}]), "utf-8")
+    found = prompts(model, 2, [file, questions])
+    assert [each.kind for each in found] == ["chat", "answers"] * 2
+    assert [each.adapted for each in found] == [False, True] * 2
+    for number, prompt in zip((0, 2), found[::2], strict=True):
+        assert f"Count to {number}." in model.decode(prompt.tokens)
+        assert "Again." not in model.decode(prompt.tokens)
+    for lines in ("[]", '{"turns": []}', "turns"):
+        file.write_text(lines, encoding="utf-8")
+        with pytest.raises(DragonError):
+            prompts(model, 1, [file])
 
 
 def test_common_bigrams_count_as_often_as_both_texts_have_them() -> None:

@@ -21,7 +21,7 @@ from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, grouped, table
 from scripts.papers.speculation import Speculation, alone, model_pair
-from scripts.papers.texts import answerable, rouge_n, with_evidence, within_long_text
+from scripts.papers.texts import answerable, rouge_n, spread, with_evidence, within_long_text
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 from scripts.train.controllers.prompt import Prompt
 
@@ -30,7 +30,7 @@ SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3;
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 TEMPERATURES, TEMPERATURES_QUICK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.2, 0.6, 1.0)
-QUESTIONS_QUICK = 3
+QUESTIONS, QUESTIONS_QUICK = 12, 3
 CLOUD = "cloud only"
 WAYS: dict[str, tuple[str, str]] = {
     "Q-S, ℓ = 10": ("rejection", "qs:10"),
@@ -52,12 +52,15 @@ METRICS = {
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per kind of text, way, temperature, question and repeat."""
-    pair = model_pair(*settings.pair)
-    asked = answerable()[: settings.size(None, QUESTIONS_QUICK)]
+    pair, corpus = model_pair(*settings.pair), settings.corpus
+    found = answerable(corpus)
+    count = settings.size(min(QUESTIONS, len(found)), QUESTIONS_QUICK)
+    asked = spread(found, count, corpus or Path("sample questions"))
     room = pair.target.context_length // LONG
+    others = list(dict.fromkeys(each.text.strip() for each in found))
     prompts = {
-        "answers": [with_evidence(pair.draft, question) for question in asked],
-        "long": [within_long_text(pair.draft, question, room) for question in asked],
+        "answers": [with_evidence(pair.draft, each) for each in asked],
+        "long": [within_long_text(pair.draft, each, others, room) for each in asked],
     }
 
     def measure(case: tuple[str, int, int, float]) -> Iterator[Row]:

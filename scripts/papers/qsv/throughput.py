@@ -20,10 +20,11 @@ from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Interval, Row, grouped, having, paired, table
 from scripts.papers.model_sides import BlockPace, RecalledAnswers, question_of
 from scripts.papers.speculation import model_pair
+from scripts.papers.texts import kind_of, prompts
 from scripts.train.controllers.controller_plan import ControllerPlan
 from scripts.train.controllers.course import best, evaluate, grid
 from scripts.train.controllers.model_pair import ModelPair, Tasks
-from scripts.train.controllers.prompt import bundled_prompts, corpus_prompts
+from scripts.train.controllers.prompt import bundled_prompts
 from scripts.train.controllers.recording import RecordedEnvironment
 
 NAME = "qs-throughput"
@@ -38,13 +39,18 @@ TEXTS, EPISODES = 40, 4
 """Recorded texts of each repeat, and episodes on each of them."""
 ANSWERS = 30
 """Of the runtime, of each repeat: texts differ in what a draft is worth, so it takes many."""
+PROMPTS = 40
+"""Of a corpus, which the tasks are drawn from."""
 _HELD_OUT = 7_000_000
 """Where the numbers of tasks and courses begin: none that the controller was trained on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The answers of a pair of models at one temperature, of the tasks of these numbers."""
+    """The answers of a pair of models at one temperature, of the tasks of these numbers.
+
+    They go on from the prompts of a corpus, or from the sample questions and documents.
+    """
 
     pair: tuple[str, str]
     corpus: Path | None
@@ -54,16 +60,17 @@ class Texts:
 
     def load(self) -> tuple[ModelPair, ControllerPlan, Tasks]:
         """Return models, what the bundled controller was trained for, and prompts."""
-        pair, corpus = model_pair(*self.pair), self.corpus
         plan = ControllerPlan(temperatures=(self.temperature,), max_tokens=self.tokens)
-        own = (
-            bundled_prompts(pair.target) if corpus is None else corpus_prompts(pair.target, corpus)
-        )
-        return pair, plan, plan.tasks(own)
+        model = model_pair(*self.pair).target
+        own = bundled_prompts(model)
+        if self.corpus is not None:
+            own = tuple(prompts(model, PROMPTS, [self.corpus]))
+        return model_pair(*self.pair, own[0]), plan, plan.tasks(own)
 
     def row(self, source: str, way: str, episode: int, action: Action | None, costs: Row) -> Row:
         """Return the columns of an answer; a controller has no fixed action."""
         return {
+            "kind": self.corpus and kind_of(self.corpus),
             "source": source,
             "temperature": self.temperature,
             "way": way,
@@ -82,15 +89,19 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     answers = settings.repeats * settings.size(ANSWERS, 1)
     first = _HELD_OUT + settings.seed * count
     seeds = range(first, first + count)
-    texts = [Texts(settings.pair, settings.corpus, tokens, heat, seeds) for heat in heats]
+    texts = [
+        Texts(settings.pair, corpus, tokens, heat, seeds)
+        for corpus in settings.corpora or (None,)
+        for heat in heats
+    ]
     total = len(texts) * (1 + answers)
     rows = measure_all(_record, texts, lambda done, _: progress(done, total), processes=True)
     chosen = {
-        row["temperature"]: Action(row["length"], row["resolution"])
+        (row["kind"], row["temperature"]): Action(row["length"], row["resolution"])
         for row in having(rows, way=STATIC)
     }
     cases = [
-        (each, first + number, chosen[each.temperature])
+        (each, first + number, chosen[each.corpus and kind_of(each.corpus), each.temperature])
         for each in texts
         for number in range(answers)
     ]

@@ -38,7 +38,7 @@ TOKENS, TOKENS_QUICK = 48, 24
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per text, codec, number of blocks under way, and rate."""
     rates, tokens = settings.size((RATES, TOKENS), (RATES_QUICK, TOKENS_QUICK))
-    cases = list(PromptCase.several(settings, settings.repeats * settings.size(4, 1)))
+    cases = list(PromptCase.several(settings, settings.size(2 * settings.repeats, 1)))
     return measure_all(partial(_measure, rates, tokens), cases, progress, processes=True)
 
 

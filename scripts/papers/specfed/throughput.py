@@ -54,18 +54,19 @@ class FederatedCase:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per case and text."""
-    federation = Federation.load(settings)
     rates, workers = settings.size((RATES, WORKERS), (RATES_QUICK, WORKERS_QUICK))
     cases = [
         FederatedCase(*case)
         for case in product(CODECS, LENGTHS, workers, rates)
         if settings.quick or case[3] == MIDDLE_RATE or case[2] == MIDDLE_WORKERS
     ]
-    texts = enumerate(prompts(federation.draft, 2 * settings.repeats, settings.corpus))
+    draft = Federation.load(settings).draft
+    texts = enumerate(prompts(draft, settings.repeats, settings.corpora))
     tokens = settings.size(TOKENS, TOKENS_QUICK)
 
     def measure(one: tuple[tuple[int, Prompt], FederatedCase]) -> list[Row]:
         (number, text), case = one
+        federation = Federation.load(settings, text)
         try:
             return [row_of(federation.draft, federation.workers, text, number, case, tokens)]
         except FederationError:  # the link is so slow that the device takes the workers for lost

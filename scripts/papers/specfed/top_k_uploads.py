@@ -24,7 +24,7 @@ from scripts.papers.speculation import model_pair
 from scripts.papers.texts import prompts
 from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
 from scripts.train.controllers.model_pair import AnswerReader
-from scripts.train.controllers.prompt import TextKind
+from scripts.train.controllers.prompt import Prompt, TextKind
 
 NAME = "specfed-uploads"
 SUMMARY = "Bias and acceptance change of top-K uploads over K (SPECFED Fig. 2, 3; 3 minutes)"
@@ -34,7 +34,8 @@ TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 KS = (4, 16, 64, 256, 1024, 4096)
 FORMS = ("renorm", "residual")
 TOKENS, TOKENS_QUICK = 16, 10
-TEXTS_QUICK, TEXTS_PER_REPEAT = 6, 4
+TEXTS_QUICK, TEXTS_PER_REPEAT = 3, 2
+"""Of each kind."""
 FP16_ERROR = 2.0**-10
 """At most so much of the total variation is half precision's: its values keep 11 bits."""
 CHANGES = {"bias": "aggregation bias (TV), mean", "acceptance_change": "change of acceptance, mean"}
@@ -63,9 +64,12 @@ class Federation:
     draft: LanguageModel
 
     @classmethod
-    def load(cls, settings: Settings) -> "Federation":
-        """Load the figure's models. Raises DragonError where their tokens do not mean the same."""
-        pairs = [model_pair(settings.draft, model) for model in settings.models]
+    def load(cls, settings: Settings, prompt: Prompt | None = None) -> "Federation":
+        """Load the figure's models as such a prompt is put to them.
+
+        Raises DragonError where their tokens do not mean the same.
+        """
+        pairs = [model_pair(settings.draft, model, prompt) for model in settings.models]
         return cls(tuple(pair.target for pair in pairs), pairs[0].draft)
 
     @property
@@ -80,36 +84,37 @@ class Federation:
         return {", ".join(map("{} {:.2g}".format, names, each)): each for each in found}
 
     def positions(
-        self, temperature: float, texts: int, tokens: int, seed: int
+        self, temperature: float, number: int, prompt: Prompt, tokens: int, seed: int
     ) -> Iterator[FederatedPosition]:
-        """Yield every position of so many texts at this temperature, `tokens` each at most."""
-        random = np.random.Generator(np.random.Philox(seed))
-        sampler = Sampler(temperature)
-        for number, prompt in enumerate(prompts(self.draft, texts)):
-            text: list[int] = []
-            readers = [
-                AnswerReader(model, prompt.tokens, tokens) for model in (*self.workers, self.draft)
-            ]
-            while len(text) < tokens and set(prompt.stops).isdisjoint(text):
-                *workers, draft = (
-                    sampler.dense(reader.after(text, len(text))[0].p) for reader in readers
-                )
-                yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
-                target = np.mean(workers, axis=0)
-                text.append(int(random.choice(target.size, p=target / target.sum())))
+        """Yield every position of a text behind the prompt, `tokens` at most."""
+        random = np.random.default_rng((seed, number))
+        sampler, text = Sampler(temperature), list[int]()
+        readers = [
+            AnswerReader(model, prompt.tokens, tokens) for model in (*self.workers, self.draft)
+        ]
+        while len(text) < tokens and set(prompt.stops).isdisjoint(text):
+            *workers, draft = (
+                sampler.dense(reader.after(text, len(text))[0].p) for reader in readers
+            )
+            yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
+            target = np.mean(workers, axis=0)
+            text.append(int(random.choice(target.size, p=target / target.sum())))
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per temperature, position, K, reconstruction and weights."""
-    federation = Federation.load(settings)
-    texts = settings.size(TEXTS_PER_REPEAT * settings.repeats, TEXTS_QUICK)
+    draft = Federation.load(settings).draft
+    each = settings.size(TEXTS_PER_REPEAT * settings.repeats, TEXTS_QUICK)
     tokens = settings.size(TOKENS, TOKENS_QUICK)
 
-    def measure(temperature: float) -> Iterator[Row]:
-        for position in federation.positions(temperature, texts, tokens, settings.seed):
+    def measure(case: tuple[float, tuple[int, Prompt]]) -> Iterator[Row]:
+        temperature, (number, prompt) = case
+        federation = Federation.load(settings, prompt)
+        for position in federation.positions(temperature, number, prompt, tokens, settings.seed):
             yield from changes(position, temperature, federation.weightings)
 
-    return measure_all(measure, TEMPERATURES, progress)
+    cases = product(TEMPERATURES, enumerate(prompts(draft, each, settings.corpora)))
+    return measure_all(measure, list(cases), progress)
 
 
 def changes(

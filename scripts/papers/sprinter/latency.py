@@ -2,7 +2,7 @@
 
 By the papers' methods and with blocks of fixed length, all with one rule, and by the speculative
 mode by default; over a long link and a narrow one. On answers behind the document with the evidence
-and on prose, or on the questions of an article file (`--corpus`). A second picture has some of the
+and on prose, or on the texts given (`--corpus`). A second picture has some of the
 texts, with what became of every token (Fig. 7 and 11): each is another sample, of the target's law
 but for SPRINTER's. ROUGE compares with the target's own text at temperature 0, above it with other
 samples of the target. FLOPs are 2 x parameters for each token that a model was fed behind the
@@ -37,6 +37,7 @@ from scripts.papers.intervals import (
 )
 from scripts.papers.model_sides import question_of
 from scripts.papers.model_sides import run as run_main
+from scripts.papers.speculation import model_pair
 from scripts.papers.sprinter.lineup import (
     COUPLED_LENGTHS,
     LENGTHS,
@@ -89,14 +90,14 @@ COLOURS = {
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per pair of models, prompt, temperature, round trip and method."""
-    lineups = [SprinterLineup.load(settings.draft, model) for model in settings.models]
-    draft, count = lineups[0].pair.draft, settings.size(TEXTS, TEXTS_QUICK) * settings.repeats
-    found = prompts(draft, count if settings.corpus else 2 * count, settings.corpus)
+    count = settings.size(TEXTS, TEXTS_QUICK) * settings.repeats
+    found = prompts(model_pair(*settings.pair).draft, count, settings.corpora)
     found.sort(key=lambda prompt: prompt.kind)
-    cases = product(lineups, enumerate(found), TEMPERATURES)
+    cases = product(settings.models, enumerate(found), TEMPERATURES)
 
-    def measure(case: tuple[SprinterLineup, tuple[int, Prompt], float]) -> Iterator[Row]:
-        lineup, (place, prompt), temperature = case
+    def measure(case: tuple[str, tuple[int, Prompt], float]) -> Iterator[Row]:
+        model, (place, prompt), temperature = case
+        lineup = SprinterLineup.load(settings.draft, model, prompt)
         seed = settings.seed * count + place % count
         yield from _rows(lineup, prompt, question_of(prompt, seed, temperature, TOKENS), settings)
 

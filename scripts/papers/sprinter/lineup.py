@@ -92,12 +92,15 @@ class SprinterLineup:
     specdec: Verifier
 
     @classmethod
-    def load(cls, draft: str, target: str) -> "SprinterLineup":
-        """Load the pair of these names; raises ControlError if there are no heads for it."""
+    def load(cls, draft: str, target: str, prompt: Prompt | None = None) -> "SprinterLineup":
+        """Load the pair of these names as such a prompt is put to it.
+
+        The heads were trained with the target's adapter. Raises ControlError if there are none.
+        """
         pair = model_pair(draft, target)
         names = (pair.draft.fingerprint, pair.target.fingerprint)
         sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
-        return cls(pair, sprinter, specdec)
+        return cls(model_pair(draft, target, prompt), sprinter, specdec)
 
     def head(self, method: str) -> Verifier | None:
         """Return the head that judges each drafted token, if the method has one."""

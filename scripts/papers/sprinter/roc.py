@@ -20,6 +20,7 @@ from retrieval.documents import load
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, grouped, having, mean, table
+from scripts.papers.texts import answerable, kind_of
 from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.verifiers.texts import Passage, answered, read_texts, split
 from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
@@ -55,10 +56,12 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             done[part] = number
             progress(repeat * samples + sum(done.values()), settings.repeats * samples)
 
-        if settings.corpus is not None:
-            texts = read_texts(settings.corpus, pair.draft, seed)
-        else:
+        if settings.corpus is None:
             texts = split(_sample_prompts(pair.draft, seed), seed)
+        elif kind_of(settings.corpus) == "answers":
+            texts = split(_by_article(pair.draft, settings.corpus), seed)
+        else:
+            texts = read_texts(settings.corpus, pair.draft, seed)
         parts = collect_parts(pair, texts, samples, seed, report)
         for features in FEATURES:
             for ratio in RATIOS:
@@ -87,6 +90,18 @@ def _sample_prompts(model: LanguageModel, seed: int) -> list[list[Passage]]:
         ]
         for question, some in zip(bundled.questions(), others, strict=True)
     ]
+
+
+def _by_article(model: LanguageModel, file: Path) -> list[list[Passage]]:
+    """Return each article's questions behind their paragraph, with an answer."""
+    articles: dict[str, list[Passage]] = {}
+    for each in answerable(file):
+        text = model.prompt.document_text(each.title, each.text)
+        passage = answered(
+            model, text + model.prompt.question_text((), each.question), each.expected[0]
+        )
+        articles.setdefault(each.title, []).append(passage)
+    return list(articles.values())
 
 
 def _rows(verifier: Verifier, name: str, repeat: int) -> list[Row]:

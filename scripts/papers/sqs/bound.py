@@ -1,8 +1,9 @@
 """`sqs-bound`: rejections against Theorem 1 of SQS, dropped mass against Theorem 2 (SPEC 2).
 
-Texts of a pair of models under K-SQS and C-SQS. At every drafted token that was judged the terms
-of Theorem 1 are known exactly, and so is its chance of being rejected: TV(q̂, p), q̂ the quantized
-distribution. One threshold is steered along all texts of a setting, as Theorem 2 has it.
+Texts of a pair of models under K-SQS and C-SQS, each kind of text for itself. At every drafted
+token that was judged the terms of Theorem 1 are known exactly, and so is its chance of being
+rejected: TV(q̂, p), q̂ the quantized distribution. One threshold is steered along all texts of a kind
+and setting, as Theorem 2 has it.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, distinct, grouped, having, mean, significant, table
 from scripts.papers.speculation import Speculation, VerifiedBlock, model_pair
 from scripts.papers.texts import prompts
+from scripts.train.controllers.prompt import TextKind
 
 NAME = "sqs-bound"
 SUMMARY = "Rejections and dropped mass against the bounds of SQS's Theorems 1 and 2 (15 minutes)"
@@ -31,8 +33,8 @@ CLOCKS: tuple[Clock, ...] = ("real",)
 ALPHA = 0.0005
 TEMPERATURES, TEMPERATURES_QUICK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), (0.2, 0.6, 1.0)
 TOKENS, TOKENS_QUICK = 64, 32
-TEXTS = 3
-"""Texts of each repeat; a quick run has one."""
+TEXTS = 2
+"""Texts of each kind in each repeat; a quick run has one."""
 LENGTH, BUDGET = 8, 5000
 ROUNDING = 1e-9
 HIGHEST = 1.05
@@ -66,14 +68,14 @@ TERMS = {
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per setting, temperature and text: sums over its judged tokens."""
-    pair = model_pair(*settings.pair)
-    texts = settings.repeats * settings.size(TEXTS, 1)
-    tokens = settings.size(TOKENS, TOKENS_QUICK)
-    asked = prompts(pair.draft, texts, settings.corpus)
+    each, tokens = settings.repeats * settings.size(TEXTS, 1), settings.size(TOKENS, TOKENS_QUICK)
+    asked = prompts(model_pair(*settings.pair).draft, each, settings.corpora)
+    kinds = list(dict.fromkeys(prompt.kind for prompt in asked))
 
-    def measure(case: tuple[str, float]) -> list[Row]:
-        name, heat = case
-        coding, rows = CODINGS[name], list[Row]()
+    def measure(case: tuple[TextKind, str, float]) -> list[Row]:
+        kind, name, heat = case
+        of_kind = [prompt for prompt in asked if prompt.kind == kind]
+        coding, pair = CODINGS[name], model_pair(*settings.pair, of_kind[0])
         speculation = Speculation(
             pair=pair,
             codec=codec(coding.codec, pair.draft.vocabulary),
@@ -81,19 +83,20 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             budget=BUDGET,
             threshold=ConformalThreshold(coding.beta, coding.eta, ALPHA) if coding.beta else None,
         )
-        for number, prompt in enumerate(asked):
-            noise = Noise(settings.seed * texts + number)
+        rows = list[Row]()
+        for number, prompt in enumerate(of_kind):
+            noise = Noise(settings.seed * each + number)
             rule = speculative_rule("rejection", noise, Sampler(heat))
             blocks = list(speculation.blocks(prompt, rule, tokens))
             rows.append(
-                {"kind": prompt.kind, "setting": name, "temperature": heat, "text": number}
+                {"kind": kind, "setting": name, "temperature": heat, "text": number}
                 | sums(blocks, coding.resolution)
                 | {"threshold": speculation.threshold and speculation.threshold.beta}
             )
         return rows
 
     heats = settings.size(TEMPERATURES, TEMPERATURES_QUICK)
-    return measure_all(measure, list(product(CODINGS, heats)), progress)
+    return measure_all(measure, list(product(kinds, CODINGS, heats)), progress)
 
 
 def sums(blocks: list[VerifiedBlock], resolution: int) -> Row:

@@ -43,7 +43,7 @@ CODINGS_QUICK = tuple(each for each in CODINGS if each[1] in ("K = 32", "β = 0.
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per text, temperature and coding, and one of the cloud alone."""
-    texts = PromptCase.several(settings, 2 * settings.repeats * settings.size(2, 1))
+    texts = PromptCase.several(settings, settings.repeats * settings.size(2, 1))
     heats = settings.size(TEMPERATURES, TEMPERATURES_QUICK)
     codings, tokens = settings.size((CODINGS, TOKENS), (CODINGS_QUICK, TOKENS_QUICK))
     cases = list(product(texts, heats))

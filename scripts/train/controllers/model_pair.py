@@ -79,9 +79,10 @@ class ModelPair:
             )
 
     @classmethod
-    def load(cls, draft: str, target: str) -> Self:
+    def load(cls, draft: str, target: str, *, adapters: bool = True) -> Self:
         """Load both models as sides do, with their bundled adapters. Raises DragonError."""
-        return cls(*(LanguageModel.load(n, adapter=adapter_path(n)) for n in (draft, target)))
+        names = {name: adapter_path(name) if adapters else None for name in (draft, target)}
+        return cls(*(LanguageModel.load(n, adapter=names[n]) for n in (draft, target)))
 
     def record(
         self,

@@ -10,19 +10,24 @@ from dragonrt.errors import TrainingError
 from retrieval.documents import load
 from scripts.train.verifiers.texts import questions, read_corpus
 
-TextKind = Literal["answers", "prose"]
+TextKind = Literal["answers", "chat", "prose"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """The tokens that a text goes on from, and the tokens that end it.
 
-    Answers end where a model says so, prose never: it has a length.
+    Answers and chat end where a model says so, prose never: it has a length.
     """
 
     kind: TextKind
     tokens: tuple[int, ...]
     stops: tuple[int, ...] = ()
+
+    @property
+    def adapted(self) -> bool:
+        """Whether models go on with their adapters, which have them answer from documents only."""
+        return self.kind != "chat"
 
 
 def answer_prompt(model: LanguageModel, text: str) -> Prompt:
