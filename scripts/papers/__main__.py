@@ -47,8 +47,7 @@ def figure(
         tuple[Path, ...],
         option(
             "Text that perplexity is measured on, or that answers go on from; may be repeated: "
-            "articles with questions (.json), conversations (.jsonl), text.",
-            show_default=False,
+            "articles with questions (.json), conversations (.jsonl), text."
         ),
     ] = (),
     model: Annotated[
