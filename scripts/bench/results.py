@@ -31,8 +31,8 @@ from scripts.bench.harness import RESULTS, environment, progress, status
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"
 RUNS = Path(__file__).with_suffix(".toml")
-CODE = ("dragonrt", "retrieval", "scripts")
-"""What a result is a function of, beside data and machine."""
+CODE = ("dragonrt", "retrieval", "scripts", f":(exclude)scripts/bench/{RUNS.name}")
+"""What a result is a function of, beside its command, data and machine."""
 PATIENCE = 20
 """A run may take so many times as long as usual, and ten minutes."""
 

@@ -51,6 +51,8 @@ def test_a_figure_writes_its_files_and_draws_them_again(papers: Run, tmp_path: P
         (("wire", "--cloud", "host:1"), "--cloud"),
         (("latency", "--virtual", "--cloud", "host:1"), "--real"),
         (("latency", "--real", "--cloud", "host"), "'host'"),
+        (("perplexity", "--corpus", "a.txt", "--corpus", "b.txt"), "--corpus"),
+        (("sqs", "--model", "dragon-small", "--corpus", "no.json"), "no.json"),
     ],
 )
 def test_mistakes_are_one_line(papers: Run, arguments: tuple[str, ...], named: str) -> None:
