@@ -73,15 +73,13 @@ def test_of_conversations_the_first_turns_are_asked_without_a_document(
     paragraph = {"text": "Dry.", "questions": [{"question": "Dry?", "answers": ["yes"]}]}
     questions.write_text(json.dumps([{"title": "", "paragraphs": [paragraph] * 2}]), "utf-8")
     found = prompts(model, 2, [file, questions])
-    assert [each.kind for each in found] == ["chat", "answers"] * 2
-    assert [each.adapted for each in found] == [False, True] * 2
-    for number, prompt in zip((0, 2), found[::2], strict=True):
-        assert f"Count to {number}." in model.decode(prompt.tokens)
-        assert "Again." not in model.decode(prompt.tokens)
-    for lines in ("[]", '{"turns": []}', "turns"):
-        file.write_text(lines, encoding="utf-8")
-        with pytest.raises(DragonError):
-            prompts(model, 1, [file])
+    assert [(each.kind, each.adapted) for each in found] == [("chat", False), ("answers", True)] * 2
+    first, second = (model.decode(each.tokens) for each in found[::2])
+    assert "Again." not in first
+    assert ("Count to 0." in first, "Count to 2." in second) == (True, True)
+    file.write_text('{"turns": []}', encoding="utf-8")
+    with pytest.raises(DragonError):
+        prompts(model, 1, [file])
 
 
 def test_common_bigrams_count_as_often_as_both_texts_have_them() -> None:
