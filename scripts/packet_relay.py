@@ -10,6 +10,7 @@ import select
 import struct
 import sys
 import time
+from contextlib import suppress
 from random import Random
 
 SET_NAME, TUN, BARE = 0x400454CA, 0x0001, 0x1000  # of linux/if_tun.h
@@ -45,7 +46,8 @@ def relay(ends: tuple[int, int], delay_ms: float, jitter_ms: float, loss: float)
                 heapq.heappush(due, (time.monotonic() + taken_s, number, other, packet))
         while due and due[0][0] <= time.monotonic():
             _, _, other, packet = heapq.heappop(due)
-            os.write(other, packet)
+            with suppress(OSError):  # a device that is not up, or is full, loses it
+                os.write(other, packet)
 
 
 if __name__ == "__main__":

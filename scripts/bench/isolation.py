@@ -111,7 +111,7 @@ def isolation(
     ] = None,
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
     timed: Annotated[
-        int, option("Asked of two processes at each level of --disclose.", default="6", low=0)
+        int, option("Questions to two processes at each level of --disclose.", default="6", low=0)
     ] = 6,
     side: IsolatedSideOptions | None = None,
     answers: IsolatedQuestionOptions | None = None,

@@ -53,7 +53,7 @@ class Run:
         quick: whether it is one of the ten minutes.
         timed: whether its numbers depend on how fast the machine is.
         data: the names of files and directories that it reads, below `--data`.
-        note: what is to be said of its result.
+        note: a remark on its result.
     """
 
     name: str

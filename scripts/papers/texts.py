@@ -70,7 +70,7 @@ def kind_of(corpus: Path) -> TextKind:
     return kinds.get(corpus.suffix, "prose")
 
 
-def spread(several: Sequence[T], count: int, corpus: Path) -> list[T]:
+def spread(several: Sequence[T], count: int, corpus: Path | str) -> list[T]:
     """Choose so many of several, evenly apart. Raises DragonError if there are fewer."""
     if len(several) < count:
         raise DragonError(f"{corpus} has {len(several)} texts to go on from, not {count}")

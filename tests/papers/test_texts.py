@@ -38,20 +38,16 @@ def test_a_long_text_has_the_document_somewhere_among_articles(model: LanguageMo
 def test_without_room_it_is_the_document_alone(model: LanguageModel) -> None:
     question = answerable()[0]
     short = model.decode(with_evidence(model, question).tokens)
-    assert (
-        model.decode(within_long_text(model, question, OTHERS, 1).tokens).split() == short.split()
-    )
+    long = model.decode(within_long_text(model, question, OTHERS, 1).tokens)
+    assert long.split() == short.split()
 
 
 def test_questions_of_articles_stand_behind_their_paragraph(
     model: LanguageModel, tmp_path: Path
 ) -> None:
     parts = [
-        {
-            "text": f"Level {number} is dry.",
-            "questions": [{"question": f"Is {number} dry?", "answers": ["yes"]}],
-        }
-        for number in range(4)
+        {"text": f"Level {n} is dry.", "questions": [{"question": f"Is {n} dry?", "answers": [""]}]}
+        for n in range(4)
     ]
     file = tmp_path / "set.json"
     file.write_text(json.dumps([{"title": "Levels", "paragraphs": parts}]), encoding="utf-8")

@@ -55,7 +55,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     pair, corpus = model_pair(*settings.pair), settings.corpus
     found = answerable(corpus)
     count = settings.size(min(QUESTIONS, len(found)), QUESTIONS_QUICK)
-    asked = spread(found, count, corpus or Path("sample questions"))
+    asked = spread(found, count, corpus or "the sample")
     room = pair.target.context_length // LONG
     others = list(dict.fromkeys(each.text.strip() for each in found))
     prompts = {

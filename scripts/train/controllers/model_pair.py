@@ -80,9 +80,9 @@ class ModelPair:
 
     @classmethod
     def load(cls, draft: str, target: str, *, adapters: bool = True) -> Self:
-        """Load both models as sides do, with their bundled adapters. Raises DragonError."""
-        names = {name: adapter_path(name) if adapters else None for name in (draft, target)}
-        return cls(*(LanguageModel.load(n, adapter=names[n]) for n in (draft, target)))
+        """Load both models, with or without their bundled adapters. Raises DragonError."""
+        paths = {name: adapter_path(name) if adapters else None for name in (draft, target)}
+        return cls(*(LanguageModel.load(n, adapter=paths[n]) for n in (draft, target)))
 
     def record(
         self,

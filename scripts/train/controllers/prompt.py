@@ -26,7 +26,7 @@ class Prompt:
 
     @property
     def adapted(self) -> bool:
-        """Whether models go on with their adapters, which have them answer from documents only."""
+        """Return whether models run with their adapters, which answer from documents only."""
         return self.kind != "chat"
 
 
