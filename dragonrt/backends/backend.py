@@ -1,6 +1,6 @@
 """The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,13 +15,15 @@ class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went 
 
 
 class Preemption:
-    """A flag that any thread may set and a forward reads between its layers (DRAGON 4.2).
+    """A flag that any thread may set to stop a forward (DRAGON 4.2).
 
-    A request stays: a forward that begins later is stopped as well.
+    A backend reads it between layers, or has itself called by `watch`. A request stays: a forward
+    that begins later is stopped as well.
     """
 
     def __init__(self) -> None:
         self._requested = False
+        self._watcher: Callable[[], None] | None = None
 
     @property
     def requested(self) -> bool:
@@ -29,8 +31,14 @@ class Preemption:
         return self._requested
 
     def request(self) -> None:
-        """Stop the forward with this flag at its next check."""
+        """Stop the forward with this flag."""
         self._requested = True
+        if (watcher := self._watcher) is not None:
+            watcher()
+
+    def watch(self, watcher: Callable[[], None] | None) -> None:
+        """Have `watcher` called by the next `request`, in its thread; None: nothing any more."""
+        self._watcher = watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,9 @@ class ModelInfo:
         version: names the forward; another version gives other bits.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
+        exact_tokens: the most rows times tokens of a forward for which that holds; None: any.
+        prompt_piece: the tokens of each row that are always read together in a `prompt`; 1 if its
+            bits do not depend on how it is cut. A prompt is cut at multiples of it alone.
     """
 
     parameters: int
@@ -62,6 +73,8 @@ class ModelInfo:
     dtype: str
     version: str
     exact_blocks: bool
+    exact_tokens: int | None = None
+    prompt_piece: int = 1
 
 
 class Tokenizer(Protocol):
@@ -129,7 +142,7 @@ class RowLogits(Protocol):
         """Return the probability of one token by each row: [rows]."""
 
     def hidden(self) -> NDArray[np.float32]:
-        """Return the input of the output layer: [rows, hidden size]."""
+        """Return the input of the output layer: [rows, hidden size]. Only if the Feed wants it."""
 
     def copy(self) -> "RowLogits":
         """Return a copy in its own memory."""
@@ -141,6 +154,7 @@ class Feed:
 
     `every`: return the logits after each token, otherwise after the last. Feed the tokens of a
     `prompt` always as such: a backend may compute them in another way, with other last bits.
+    `hidden`: `RowLogits.hidden` is wanted, too.
     """
 
     rows: Any
@@ -149,6 +163,7 @@ class Feed:
     every: bool
     preemption: Preemption
     prompt: bool
+    hidden: bool = False
 
 
 class Backend(Protocol):
