@@ -1,0 +1,1 @@
+"""Language models and embedding models in GGUF files, run by llama.cpp."""

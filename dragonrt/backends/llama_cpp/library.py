@@ -1,0 +1,203 @@
+"""llama.cpp by ctypes: the compiled library of an installed package, and its functions.
+
+llama.h changes with every release, its structures too. So only the first four words of a context's
+options are set, which have been the same for years. All else stays at the library's defaults, or
+has a function. Options are passed by value in a larger structure, of which the library reads its
+own part.
+"""
+
+import ctypes
+import os
+import sys
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_int64, c_size_t, c_uint8
+from ctypes import c_uint32, c_uint64, c_void_p
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dragonrt.errors import ModelError
+
+TRIED = "xllamacpp 2026.10.11549 and llama-cpp-python 0.3.36"
+"""The versions that the tests run with."""
+
+_PACKAGES = {"llama-cpp-python": "llama_cpp", "xllamacpp": "xllamacpp"}
+"""Distributions and their modules; the first is compiled for the machine that installs it."""
+_FILES = ("lib/libllama.so", "lib/libllama.dylib", "lib/llama.dll", "xllamacpp*.so", "*.pyd")
+_DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's options
+
+
+class Options(ctypes.Structure):
+    """Options of a model or a context; the named ones are those of a context."""
+
+    _fields_ = (
+        ("n_ctx", c_uint32),
+        ("n_batch", c_uint32),
+        ("n_ubatch", c_uint32),
+        ("n_seq_max", c_uint32),
+        ("rest", c_uint8 * 240),
+    )
+
+
+class Batch(ctypes.Structure):
+    """The tokens of one forward: a position, a sequence and whether logits are wanted, of each."""
+
+    _fields_ = (
+        ("n_tokens", c_int32),
+        ("token", c_void_p),
+        ("embd", c_void_p),
+        ("pos", c_void_p),
+        ("n_seq_id", c_void_p),
+        ("seq_id", c_void_p),
+        ("logits", c_void_p),
+    )
+
+
+_FLOATS = POINTER(c_float)
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "llama_log_set": (None, (c_void_p, c_void_p)),
+    "llama_backend_init": (None, ()),
+    "llama_print_system_info": (c_char_p, ()),
+    "llama_supports_gpu_offload": (c_bool, ()),
+    "llama_model_default_params": (Options, ()),
+    "llama_context_default_params": (Options, ()),
+    "llama_model_load_from_file": (c_void_p, (c_char_p, Options)),
+    "llama_model_free": (None, (c_void_p,)),
+    "llama_model_get_vocab": (c_void_p, (c_void_p,)),
+    "llama_model_n_embd": (c_int32, (c_void_p,)),
+    "llama_model_n_ctx_train": (c_int32, (c_void_p,)),
+    "llama_model_n_layer": (c_int32, (c_void_p,)),
+    "llama_model_n_params": (c_uint64, (c_void_p,)),
+    "llama_model_size": (c_uint64, (c_void_p,)),
+    "llama_model_desc": (c_int32, (c_void_p, c_char_p, c_size_t)),
+    "llama_model_meta_val_str": (c_int32, (c_void_p, c_char_p, c_char_p, c_size_t)),
+    "llama_model_has_encoder": (c_bool, (c_void_p,)),
+    "llama_model_is_recurrent": (c_bool, (c_void_p,)),
+    "llama_model_is_hybrid": (c_bool, (c_void_p,)),
+    "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
+    "llama_vocab_type": (c_int32, (c_void_p,)),
+    "llama_vocab_bos": (c_int32, (c_void_p,)),
+    "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
+    "llama_vocab_get_text": (c_char_p, (c_void_p, c_int32)),
+    "llama_vocab_get_attr": (c_int32, (c_void_p, c_int32)),
+    "llama_vocab_is_control": (c_bool, (c_void_p, c_int32)),
+    "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
+    "llama_tokenize": (
+        c_int32,
+        (c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool),
+    ),
+    "llama_token_to_piece": (
+        c_int32,
+        (c_void_p, c_int32, c_char_p, c_int32, c_int32, c_bool),
+    ),
+    "llama_detokenize": (
+        c_int32,
+        (c_void_p, c_void_p, c_int32, c_char_p, c_int32, c_bool, c_bool),
+    ),
+    "llama_init_from_model": (c_void_p, (c_void_p, Options)),
+    "llama_free": (None, (c_void_p,)),
+    "llama_n_ctx_seq": (c_uint32, (c_void_p,)),
+    "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),
+    "llama_set_embeddings": (None, (c_void_p, c_bool)),
+    "llama_set_abort_callback": (None, (c_void_p, c_void_p, c_void_p)),
+    "llama_decode": (c_int32, (c_void_p, Batch)),
+    "llama_encode": (c_int32, (c_void_p, Batch)),
+    "llama_get_logits": (_FLOATS, (c_void_p,)),
+    "llama_get_logits_ith": (_FLOATS, (c_void_p, c_int32)),
+    "llama_get_embeddings": (_FLOATS, (c_void_p,)),
+    "llama_get_embeddings_ith": (_FLOATS, (c_void_p, c_int32)),
+    "llama_get_embeddings_seq": (_FLOATS, (c_void_p, c_int32)),
+    "llama_pooling_type": (c_int32, (c_void_p,)),
+    "llama_get_memory": (c_void_p, (c_void_p,)),
+    "llama_memory_clear": (None, (c_void_p, c_bool)),
+    "llama_memory_seq_rm": (c_bool, (c_void_p, c_int32, c_int32, c_int32)),
+    "llama_state_seq_get_size": (c_size_t, (c_void_p, c_int32)),
+    "llama_state_seq_get_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
+    "llama_state_seq_set_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
+    "llama_adapter_lora_init": (c_void_p, (c_void_p, c_char_p)),
+    "llama_adapter_lora_free": (None, (c_void_p,)),
+    "ggml_quantize_chunk": (
+        c_size_t,
+        (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p),
+    ),
+}
+_quiet = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)(lambda *_: None)
+
+
+class Library:
+    """The functions of llama.cpp, without their prefix `llama_`; those of ggml with `ggml_`.
+
+    Attributes:
+        path: the file.
+        name: the package that it is of, with its version; else the file's path.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        """Load the library. Raises ModelError if it is none, or of an unknown version."""
+        self.path, self.name = path, name
+        try:
+            self._library = ctypes.CDLL(os.fspath(path))
+            for function, (result, arguments) in _FUNCTIONS.items():
+                found = getattr(self._library, function)
+                found.restype, found.argtypes = result, arguments
+                setattr(self, function.removeprefix("llama_"), found)
+        except (OSError, AttributeError) as error:
+            raise ModelError(
+                f"{path} cannot be used as llama.cpp ({error}): install one of {TRIED}"
+            ) from None
+        self.log_set(ctypes.cast(_quiet, c_void_p), None)
+        self.backend_init()
+        options = self.context_default_params()
+        found = (options.n_ctx, options.n_batch, options.n_ubatch, options.n_seq_max)
+        if found != _DEFAULTS:
+            raise ModelError(f"{name} has other options than are known: install one of {TRIED}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"llama.cpp has no function {name} here")
+
+    def optional(self, name: str, result: Any, *arguments: Any) -> Any:
+        """Return a function that only some versions have; None in the others."""
+        found = getattr(self._library, name, None)
+        if found is not None:
+            found.restype, found.argtypes = result, arguments
+        return found
+
+    @property
+    def instructions(self) -> str:
+        """Return the instruction sets and accelerators that this build uses, as llama.cpp says."""
+        return str(self.print_system_info().decode()).strip()
+
+
+@cache
+def load_library(path: Path | None = None) -> Library:
+    """Load the library of `path`, else of the package compiled here, else of the prebuilt wheel.
+
+    Raises ModelError if none is installed, or the file is no llama.cpp.
+    """
+    if path is not None:
+        return Library(path.expanduser(), str(path))
+    for distribution, module in _PACKAGES.items():
+        if (file := installed(module)) is not None:
+            return Library(file, _titled(distribution))
+    raise ModelError(
+        "no llama.cpp is installed, which runs GGUF files: pip install xllamacpp or, where there is "
+        f"no wheel of it for this {sys.platform}, pip install llama-cpp-python"
+    )
+
+
+def installed(module: str) -> Path | None:
+    """Find the library of a package, without importing it."""
+    spec = find_spec(module)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for pattern in _FILES:
+            if found := sorted(Path(folder).glob(pattern)):
+                return found[0]
+    return None
+
+
+def _titled(distribution: str) -> str:
+    try:
+        return f"{distribution} {version(distribution)}"
+    except PackageNotFoundError:
+        return distribution
