@@ -17,6 +17,7 @@ from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
 
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+_PROMPT_PIECE = 64  # a prompt's bits depend on how it is cut: always in the same way
 _CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
@@ -87,6 +88,7 @@ class TransformersBackend:
             dtype=str(model.dtype).removeprefix("torch."),
             version="hub 3",
             exact_blocks=False,
+            prompt_piece=_PROMPT_PIECE,
         )
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> DocumentKV:
