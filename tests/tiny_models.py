@@ -40,7 +40,7 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     made = Tokenizer(models.BPE({token: i for i, token in enumerate([end, *alphabet])}, []))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # no types
         tokenizer_object=made, bos_token=end, eos_token=end, pad_token=end
     )
 
