@@ -49,7 +49,7 @@ def _llama(file: Path) -> LlamaForCausalLM:
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, parameter in model.named_parameters():
         tensor = tensors[f"{names.get_name(name.removesuffix('.weight'))}.weight"]
-        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type))
+        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
         if name.endswith(("q_proj.weight", "k_proj.weight")):  # llama.cpp interleaves the halves
             heads = len(weight) // model.model.layers[0].self_attn.head_dim
             weight = weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).flatten(0, 2)
