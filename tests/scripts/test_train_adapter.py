@@ -10,14 +10,12 @@ from gguf import GGUFReader, dequantize
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerBase,
 )
 
 # The recipe is a package beside the distributed ones and is not installed.
-from dragonrt import bundled
 from dragonrt.bundled import smollm2_file
 from scripts.train.models.adapter import Settings, adapter, batch_of, encoded
 from scripts.train.models.adapter_articles import readings
@@ -28,6 +26,7 @@ from scripts.train.models.checkpoints import average
 from scripts.train.models.draft_model import Draft, dense, held
 from scripts.train.models.draft_teacher import Row, Teacher, read_rows, write_rows
 from scripts.train.models.sample import UNKNOWN, Reading
+from tests import tiny_models
 
 READING = Reading(
     "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]
@@ -36,7 +35,7 @@ READING = Reading(
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerBase:
-    return AutoTokenizer.from_pretrained(bundled.model_path("dragon-small"))
+    return tiny_models.tokenizer()
 
 
 @pytest.fixture(scope="module")
