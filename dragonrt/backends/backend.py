@@ -1,5 +1,7 @@
 """The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,9 +32,10 @@ class Preemption:
 
     def request(self) -> None:
         """Stop the forward with this flag."""
-        self._requested = True
-        if (watcher := self._watcher) is not None:
-            watcher()
+        if not self._requested:
+            self._requested = True
+            if (watcher := self._watcher) is not None:
+                watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
         """Have `watcher` called by the next `request`, in its thread; None: nothing any more."""
@@ -195,3 +198,13 @@ class Backend(Protocol):
 
         Returns for each the logits after every token, or after the last; None if it was preempted.
         """
+
+
+def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
+    """Return the SHA-256 of a kind of vocabulary and the ids of its tokens, in hexadecimal.
+
+    How a text is split into tokens is left out: each side reads its own texts. `kind` is
+    "byte-level", "sentencepiece", or what else tells how tokens become text.
+    """
+    text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

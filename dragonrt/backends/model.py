@@ -65,7 +65,7 @@ class LanguageModel:
                 raise ModelError(f"{name} has number types of its own: leave out --dtype")
             if device not in ("auto", "cpu"):
                 raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-            backend = load_gguf(path, name=name, threads=threads, adapter=adapter, library=library)
+            backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
         elif path.is_dir() or name.count("/") == 1:
             from dragonrt.backends.transformers_.checkpoint import load_model
 
