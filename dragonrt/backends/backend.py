@@ -7,8 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.side import KvType
-
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
     """The forward was stopped on request; the sequence is unchanged."""
@@ -53,7 +51,7 @@ class ModelInfo:
         context_length: the most tokens of a document and everything after it.
         device: cpu, cuda or mps.
         device_memory: bytes of the accelerator's own memory; None if it has none.
-        dtype: of the weights: float32, bfloat16, float16, int8, int4, or mixed (a file's).
+        dtype: of the weights: float32, bfloat16, float16, or the types of a file.
         version: names the forward; another version gives other bits.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
@@ -111,7 +109,7 @@ class Document(Protocol):
     def shared(self) -> "Document":
         """Return the document in memory that rows share; itself if not possible."""
 
-    def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
+    def dump(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a store keeps; `Backend.load` is the inverse."""
 
 

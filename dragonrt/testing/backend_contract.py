@@ -204,7 +204,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 
 
 def stored_documents_keep_every_bit(on: Subject) -> None:
-    """`load(dump())` gives the same predictions; as int8 nearly the same; other arrays fail."""
+    """`load(dump())` gives the same predictions; other arrays fail."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
     wanted = numbers(Sequence(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]
@@ -212,12 +212,6 @@ def stored_documents_keep_every_bit(on: Subject) -> None:
     on.same(numbers(Sequence(on.backend, stored, 64).extend_all(line)), wanted, always=True)
     shared = [each.shared() for each in made]
     on.same(numbers(Sequence(on.backend, shared, 64).extend_all(line)), wanted, always=True)
-    rounded = [on.backend.load(each.dump("int8")) for each in made]
-    assert sum(a.nbytes for a in rounded[0].dump("int8").values()) < sum(
-        a.nbytes for a in made[0].dump().values()
-    )
-    found = numbers(Sequence(on.backend, rounded, 64).extend_all(line))
-    assert np.abs(found - wanted).mean() < 0.1
     for each in ({}, dict(list(made[0].dump().items())[1:])):
         _refuses(on.backend.load, each)
 

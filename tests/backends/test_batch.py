@@ -24,14 +24,6 @@ START = 5
 DOCUMENTS = ("The printer beeps twice.", "Spare ink is in the left drawer.", "")
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int4"])
-def model(request: pytest.FixtureRequest) -> LanguageModel:
-    loaded = LanguageModel.load("dragon-small", "cpu", request.param)
-    if not loaded.exact_blocks:
-        pytest.skip(f"this CPU promises nothing of {request.param}")
-    return loaded
-
-
 def rows(model: LanguageModel, *documents: int) -> Sequence:
     stored = [model.document_kv(model.encode(DOCUMENTS[number])) for number in documents]
     return model.sequence(stored, 64)

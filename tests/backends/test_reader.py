@@ -11,7 +11,7 @@ from dragonrt.backends.backend import Feed, Preempted, Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
 from dragonrt.backends.sequence import Task, advance
-from dragonrt.backends.torch_.backend import TorchLogits
+from dragonrt.backends.transformers_.backend import TorchLogits
 
 START = 5
 PROMPT = "What do I do?"

@@ -97,8 +97,8 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
 
 @pytest.mark.parametrize("name", ["pipe", "endless"])
 def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> None:
+    from dragonrt.backends.model import LanguageModel
     from dragonrt.backends.prompt import PromptTemplate
-    from dragonrt.backends.torch_.gguf.file import GgufFile
     from dragonrt.cli.sources import SettingsFile
     from dragonrt.link.authority import last_day
     from dragonrt.link.profile import LinkProfile
@@ -119,7 +119,7 @@ def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> 
         last_day,
         ApiKeys.read,
         read_trace,
-        GgufFile,
+        LanguageModel.load,
         PromptTemplate.read,
         lambda path: LinkProfile.load(str(path)),
         lambda path: server_context(path, path),
