@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dragonrt.backends import sequence as batches
 from dragonrt.backends.backend import Feed
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import PIECE, Reading, Task, advance
@@ -32,7 +33,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
-from retrieval import Chunk, Embedder, Hit
+from retrieval import Chunk, Hit
 
 LONG = 3500
 
@@ -236,7 +237,7 @@ class Shelf:
             for number in range(2)
         ]
         self.stored: dict[str, DocumentKV] = {}
-        self.embedder = Embedder.load()
+        self.embedder = load_embedder()
         self.loads = 0
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
