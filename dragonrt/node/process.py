@@ -11,6 +11,7 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
@@ -24,15 +25,7 @@ from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import (
-    Embedder,
-    Index,
-    KvStore,
-    Progress,
-    Report,
-    RetrievalError,
-    Retriever,
-)
+from retrieval import Index, KvStore, Progress, Report, RetrievalError, Retriever
 from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
@@ -89,7 +82,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder),
+            _embedder(settings.embedder, settings.threads),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -110,7 +103,7 @@ def open_library(
     name = model.document_fingerprint.replace(":", "-")
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder)
+        embedder = _embedder(settings.embedder, settings.threads)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
@@ -137,7 +130,7 @@ def complete_library(
     return library
 
 
-_embedder = functools.cache(Embedder.load)
+_embedder = functools.cache(load_embedder)
 """Loaded once, for indexing and for questions."""
 
 

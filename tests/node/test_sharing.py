@@ -15,6 +15,7 @@ import pytest
 from dragonrt.backends import sequence as batches
 from dragonrt.backends.backend import Document, Feed
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import PIECE, Reading, Task, advance
@@ -30,7 +31,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
-from retrieval import Chunk, Embedder, Hit
+from retrieval import Chunk, Hit
 from tests.tiny_models import tiny, tokenizer
 
 LONG = 3500
@@ -226,7 +227,7 @@ class Shelf:
             for number in range(2)
         ]
         self.stored: dict[str, Document] = {}
-        self.embedder = Embedder.load()
+        self.embedder = load_embedder()
         self.loads = 0
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dragonrt.backends.backend import Preemption
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.settings import DragonSettings
@@ -127,7 +128,7 @@ class Attacks:
     scene: Scene
     size: Size
     seed: int
-    embedder: Embedder = field(default_factory=Embedder.load)
+    embedder: Embedder = field(default_factory=load_embedder)
 
     def naming(self) -> Iterator[Row]:
         """Yield whether each classifier names the question, by framing."""
