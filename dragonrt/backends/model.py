@@ -14,7 +14,6 @@ from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
-
 OnProgress = Callable[[int, int], None]
 """Called with the part that is done, and the whole."""
 
