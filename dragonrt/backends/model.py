@@ -7,7 +7,7 @@ from pathlib import Path
 from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.backends.llama_cpp.model_file import draft_file, reader_file
+from dragonrt.backends.llama_cpp.model_file import MADE
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
@@ -131,8 +131,6 @@ class LanguageModel:
 
 def _path(name: str) -> Path:
     """Return the place of a bundled or installed model, otherwise the name as a path."""
-    if name == SMOLLM2:
-        return reader_file()
-    if name == SMOLLM2_DRAFT:
-        return draft_file()
+    if name in MADE:
+        return MADE[name]()
     return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

@@ -1,6 +1,5 @@
 """The models as transformers runs them, a file's weights dequantised."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,15 @@ from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.model_file import base_file, draft_file, reader_file
+from dragonrt.backends.llama_cpp.model_file import MADE, base_file
 
 
 def transformers_model(name: str, *, adapted: bool = True) -> Any:
     """Load a Llama's GGUF file, a directory or a hub id, in bfloat16; smollm2 with its adapter."""
-    reader = reader_file if adapted else base_file
-    files = {bundled.SMOLLM2: reader, bundled.SMOLLM2_DRAFT: draft_file}
-    files |= {toy: partial(bundled.model_path, toy) for toy in bundled.models()}
-    path = files[name]() if name in files else Path(name)
+    if name in MADE:
+        path = MADE[name]() if adapted or name != bundled.SMOLLM2 else base_file()
+    else:
+        path = bundled.model_path(name) if name in bundled.models() else Path(name)
     loaded: Any = (
         _llama(path)
         if path.is_file()

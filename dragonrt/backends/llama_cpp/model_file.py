@@ -49,6 +49,10 @@ def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
 
+MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
+"""What makes the files of models that are not bundled as such, by name."""
+
+
 def merged(
     source: Path, adapter: Path, on_progress: "OnProgress" = _unseen, threads: int | None = None
 ) -> Path:
