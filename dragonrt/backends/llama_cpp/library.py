@@ -192,8 +192,8 @@ def load_library(path: Path | None = None) -> Library:
         if (file := installed(module)) is not None:
             return Library(file, _titled(distribution))
     raise ModelError(
-        "no llama.cpp is installed, which runs GGUF files: pip install xllamacpp or, where there is "
-        f"no wheel of it for this {sys.platform}, pip install llama-cpp-python"
+        "no llama.cpp is installed, which runs GGUF files: pip install xllamacpp; without a wheel "
+        f"for this {sys.platform}, pip install llama-cpp-python"
     )
 
 
