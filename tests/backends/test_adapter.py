@@ -15,7 +15,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.sequence import Sequence
 from dragonrt.backends.torch_.adapter import Adapter
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.int4 import Groups, can_multiply_int4

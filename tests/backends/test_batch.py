@@ -5,11 +5,6 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-
-from dragonrt.backends import sequence as batches
-from dragonrt.backends.backend import Feed, Preempted, Preemption
-from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.backends.sequence import (
     Batch,
     Reading,
@@ -18,6 +13,12 @@ from dragonrt.backends.sequence import (
     advance,
     read_alone,
 )
+
+from dragonrt.backends import sequence as batches
+from dragonrt.backends.backend import Feed, Preempted, Preemption
+from dragonrt.backends.mixture import Mixture
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.errors import ModelError
 
 START = 5
@@ -34,7 +35,7 @@ def model(request: pytest.FixtureRequest) -> LanguageModel:
 
 def rows(model: LanguageModel, *documents: int) -> Sequence:
     stored = [model.document_kv(model.encode(DOCUMENTS[number])) for number in documents]
-    return model.sequence(stored, 64)
+    return model.rows(stored, 64)
 
 
 def named(tokens: list[int]) -> list[int]:
@@ -42,11 +43,11 @@ def named(tokens: list[int]) -> list[int]:
     return list(accumulate(tokens, lambda name, token: hash((name, token)), initial=START))
 
 
-def along(reader: Reader, tokens: list[int], first: int) -> Reading[list[Mixture]]:
+def along(reader: PrefixCache, tokens: list[int], first: int) -> Reading[list[Mixture]]:
     return reader.reading(tokens, named(tokens), first, Preemption())
 
 
-def sessions(model: LanguageModel) -> list[tuple[Reader, list[int], int]]:
+def sessions(model: LanguageModel) -> list[tuple[PrefixCache, list[int], int]]:
     """What sessions of one to three rows read next: a token, a block, and much text."""
     made = []
     for number, (documents, length, first) in enumerate(
@@ -54,7 +55,7 @@ def sessions(model: LanguageModel) -> list[tuple[Reader, list[int], int]]:
     ):
         prompt = model.encode(f"Question {number}: where is the ink?")
         tokens = [(11 * number + 7 * place) % 400 + 5 for place in range(length)]
-        made.append((Reader.behind(rows(model, *documents), prompt, START), tokens, first))
+        made.append((PrefixCache.behind(rows(model, *documents), prompt, START), tokens, first))
     return made
 
 
@@ -121,7 +122,7 @@ def test_a_prompt_read_in_pieces_leaves_the_bits_of_one_read_at_once(
     model: LanguageModel, piece: int
 ) -> None:
     prompt = [5 + place % 300 for place in range(150)]
-    whole = Reader.behind(rows(model, 0, 1), prompt, START)
+    whole = PrefixCache.behind(rows(model, 0, 1), prompt, START)
     found: list[Any] = []
     shared = Batch()
     shared.add(Reader.reading_prompt(rows(model, 0, 1), prompt, START), found.append)
@@ -173,10 +174,10 @@ def test_all_who_share_a_forward_get_its_error(
 
 
 def test_what_is_known_needs_no_forward(model: LanguageModel) -> None:
-    reader = Reader.behind(rows(model, 0), model.encode("Where?"), START)
+    reader = PrefixCache.behind(rows(model, 0), model.encode("Where?"), START)
     found: list[Any] = []
     shared = Batch()
     shared.add(along(reader, [], 0), found.append)
     assert len(shared) == 0
-    assert bits(found[0]) == bits(reader.read([], [START], 0, Preemption()))
+    assert bits(found[0]) == bits(reader.read([], [START], 0))
     shared.step()

@@ -58,7 +58,7 @@ def test_a_draft_has_the_ends_of_its_base_and_gives_some_tokens_a_probability(
     said, others = says(draft), np.setdiff1d(np.arange(300), TOKENS)
     torch.testing.assert_close(said[:, TOKENS], wanted, atol=0.05 if kind else 2e-4, rtol=0)
     assert (said[:, others] == -torch.inf).all()
-    after = draft.sequence([draft.backend.empty()] * 2).extend(LINE)
+    after = draft.rows([draft.backend.empty()] * 2).extend(LINE)
     mixed = after.mixed(np.log(np.array([0.25, 0.75], np.float32)))
     assert mixed.sum() == pytest.approx(1)
     assert not mixed[others].any()

@@ -223,7 +223,7 @@ def llama(**options: Any) -> File:
 
 def says(model: LanguageModel) -> torch.Tensor:
     """Log-probabilities behind every token of a line, a part of which is a document."""
-    found = model.sequence([model.document_kv(LINE[:4])]).extend_all(LINE[4:])
+    found = model.rows([model.document_kv(LINE[:4])]).extend_all(LINE[4:])
     return torch.from_numpy(
         np.concatenate([each.at(np.arange(model.vocabulary)) for each in found])
     )

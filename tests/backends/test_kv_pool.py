@@ -50,8 +50,8 @@ def test_sessions_that_share_documents_say_what_each_says_alone(
     pool = KvPool()
     shared = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
     texts = [TOKENS, TOKENS[::-1], TOKENS[7:] + TOKENS[:7]]
-    alone = [model.sequence(stored, 40).extend_all(text) for text in texts]
-    sessions = [model.sequence(shared, 8, pool) for _ in texts]  # they have to grow, too
+    alone = [model.rows(stored, 40).extend_all(text) for text in texts]
+    sessions = [model.rows(shared, 8, pool) for _ in texts]  # they have to grow, too
     for turn in zip(*texts, strict=True):
         for session, token in zip(sessions, turn, strict=True):
             session.extend([token])
@@ -68,7 +68,7 @@ def test_a_document_is_in_memory_once(model: LanguageModel, stored: list[Documen
     assert pool.document("printer") is pool.keep("printer", stored[0]) is document
     assert isinstance(document, DocumentKV)
     assert document.pages is not None
-    sessions = [model.sequence([document], 8, pool) for _ in range(2)]
+    sessions = [model.rows([document], 8, pool) for _ in range(2)]
     said = [numbers([session.extend([7])]) for session in sessions]
     document.pages.bytes.zero_()  # every session sees it: there is no other copy
     for session, before in zip(sessions, said, strict=True):
@@ -84,9 +84,9 @@ def test_what_is_used_is_counted_and_given_back(
     together = sum(document.bytes for document in documents)
     assert pool.used == together
     assert together < 1.3 * sum(document.bytes for document in stored)
-    first = model.sequence(documents, 100, pool)
+    first = model.rows(documents, 100, pool)
     own = pool.used - together
-    second = model.sequence(documents, 100, pool)
+    second = model.rows(documents, 100, pool)
     assert pool.used == together + 2 * own
     token_bytes = stored[0].bytes // stored[0].length
     assert 2 * 100 * token_bytes < own < 3 * 100 * token_bytes
@@ -99,22 +99,22 @@ def test_what_is_used_is_counted_and_given_back(
 
 def test_beyond_the_bound_a_side_is_busy(model: LanguageModel, stored: list[Document]) -> None:
     needed = KvPool()
-    one = model.sequence(stored, 100, needed)
+    one = model.rows(stored, 100, needed)
     pool = KvPool(2.5 * needed.used)
-    first, second = (model.sequence(stored, 100, pool) for _ in range(2))
+    first, second = (model.rows(stored, 100, pool) for _ in range(2))
     for _ in range(3):
         with pytest.raises(BusyError) as busy:
-            model.sequence(stored, 100, pool)
+            model.rows(stored, 100, pool)
         assert busy.value.reason is Reason.BUSY
     expected = numbers([one.extend(TOKENS)])
     assert np.array_equal(numbers([second.extend(TOKENS)]), expected)  # nobody is pushed out
     del first
-    after = model.sequence(stored, 100, pool).extend(TOKENS)
+    after = model.rows(stored, 100, pool).extend(TOKENS)
     assert np.array_equal(numbers([after]), expected)
     with pytest.raises(ModelError):
-        model.sequence(stored, 800, pool)
+        model.rows(stored, 800, pool)
     small = KvPool(needed.used + stored[0].bytes // 2)
-    three = model.sequence(stored, 100, small)
+    three = model.rows(stored, 100, small)
     with pytest.raises(BusyError):
         small.keep("printer", stored[0])
     del three
@@ -129,13 +129,13 @@ def test_what_never_fits_together_is_told_apart_from_what_must_wait(
     documents = needed.used
     if not documents:
         pytest.skip("this system shares no pages")
-    session = model.sequence(shared, 100, needed)
+    session = model.rows(shared, 100, needed)
     pool = KvPool(needed.used - 1)
     del session
     held = [pool.keep("0", stored[0])]
     held += [pool.keep(str(place), each, held) for place, each in enumerate(stored[1:], start=1)]
     with pytest.raises(ModelError):
-        model.sequence(held, 100, pool)
+        model.rows(held, 100, pool)
     small = KvPool(documents - 1)
     held = [small.keep(str(place), each) for place, each in enumerate(stored[:-1])]
     with pytest.raises(ModelError):
@@ -168,12 +168,12 @@ def test_what_cannot_be_shown_is_copied(monkeypatch: pytest.MonkeyPatch) -> None
 def test_where_nothing_can_be_shared_each_session_has_a_copy(
     model: LanguageModel, stored: list[Document], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = numbers([model.sequence(stored, 40).extend(TOKENS)])
+    expected = numbers([model.rows(stored, 40).extend(TOKENS)])
     monkeypatch.setattr(paging, "_works", lambda: False)
     pool = KvPool()
     documents = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
     assert pool.used == 0
-    session = model.sequence(documents, 40, pool)
+    session = model.rows(documents, 40, pool)
     assert pool.used > sum(document.bytes for document in stored)
     assert np.array_equal(numbers([session.extend(TOKENS)]), expected)
 

@@ -52,7 +52,7 @@ def test_the_fingerprint_names_the_checkpoint_not_the_precision(
     assert half.fingerprint == draft.fingerprint
     assert half.document_fingerprint != draft.document_fingerprint
     with pytest.raises(ModelError):
-        draft.sequence([half.document_kv([5, 6])])
+        draft.rows([half.document_kv([5, 6])])
     changed = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
     changed.model.layers[0].mlp.up_proj.weight.data[0, 0] += 0.5
     changed.save_pretrained(directory)

@@ -5,12 +5,13 @@ from itertools import accumulate
 import numpy as np
 import pytest
 import torch
+from dragonrt.backends.sequence import Task, advance
 
 from dragonrt.backends import reader, sequence
 from dragonrt.backends.backend import Feed, Preempted, Preemption
+from dragonrt.backends.mixture import Mixture, RowWeights, Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
-from dragonrt.backends.sequence import Task, advance
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.torch_.backend import TorchLogits
 
 START = 5
@@ -24,10 +25,10 @@ def model() -> LanguageModel:
     return LanguageModel.load("dragon-small")
 
 
-def fresh(model: LanguageModel, weighing: Weighing | None = None) -> Reader:
+def fresh(model: LanguageModel, weighing: Weighing | None = None) -> PrefixCache:
     documents = [model.document_kv(model.encode(text)) for text in DOCUMENTS]
-    rows = model.sequence(documents, capacity=64)
-    return Reader.behind(rows, model.encode(PROMPT), START, weighing)
+    rows = model.rows(documents, capacity=64)
+    return PrefixCache.behind(rows, model.encode(PROMPT), START, weighing)
 
 
 def named(tokens: list[int]) -> list[int]:
@@ -35,8 +36,8 @@ def named(tokens: list[int]) -> list[int]:
     return list(accumulate(tokens, lambda name, token: hash((name, token)), initial=START))
 
 
-def read(reader: Reader, tokens: list[int], first: int) -> list[Mixture]:
-    return reader.read(tokens, named(tokens), first, Preemption())
+def read(reader: PrefixCache, tokens: list[int], first: int) -> list[Mixture]:
+    return reader.read(tokens, named(tokens), first)
 
 
 def fed_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -151,7 +152,7 @@ def test_who_does_not_know_counts_less_for_the_whole_answer(model: LanguageModel
     said = {}
     for doubt in (0.0, 0.2, 3.0):
         weighing = Weighing(np.array([1.0, 1.5]), refusal=model.refusal, doubt=doubt)
-        one = Reader.behind(model.sequence(rows, 64), asked, START, weighing)
+        one = PrefixCache.behind(model.rows(rows, 64), asked, START, weighing)
         said[doubt] = read(one, model.encode(" B12"), 0)
     even = np.exp([1.0, 1.5]) / np.exp([1.0, 1.5]).sum()
     assert all(each.weights == pytest.approx(even) for each in said[0.0])

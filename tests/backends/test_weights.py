@@ -53,7 +53,7 @@ def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
     said, rounded = (
         torch.stack([torch.from_numpy(each.at(np.arange(model.vocabulary))[0]) for each in found])
         for model in (whole, small)
-        for found in [model.sequence([model.document_kv([])]).extend_all(tokens)]
+        for found in [model.rows([model.document_kv([])]).extend_all(tokens)]
     )
     divergence = (said.exp() * (said - rounded)).sum(dim=1)
     assert float(divergence.mean()) < 1e-3

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.backend_session import ForwardResult
-from dragonrt.node.engine import Engine, ModelSession
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.job_thread import JobThread
+from dragonrt.node.model_session import ModelSession
 
 DOCUMENTS = (
     "When the printer beeps, press green twice and wait 20 seconds.",
@@ -49,7 +50,7 @@ class Bench:
     """A context on a model, and the two threads behind it."""
 
     engine: Engine
-    reader: Reader
+    reader: PrefixCache
     context: ModelSession
 
     def hold(self) -> Callable[[], None]:
@@ -74,17 +75,17 @@ class Bench:
             passed = asyncio.Event()
             self.engine.submit(partial(self.engine.post, passed.set))
             await passed.wait()
-            await self.engine.heads.run(lambda: None)
+            await self.engine.heads.call(lambda: None)
 
 
 @asynccontextmanager
 async def bench(
     model: LanguageModel, weighing: Weighing | None = None, *, in_blocks: bool = True
 ) -> AsyncIterator[Bench]:
-    async with WorkerThread("heads") as heads, Engine(heads) as engine:
+    async with JobThread("heads") as heads, Engine(heads) as engine:
         texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
-        reader = Reader.behind(
-            model.sequence([model.document_kv(text) for text in texts], capacity=64),
+        reader = PrefixCache.behind(
+            model.rows([model.document_kv(text) for text in texts], capacity=64),
             model.encode(QUESTION),
             start_hash(7),
             weighing or Weighing(np.array([12.0, 9.0])),
@@ -159,7 +160,7 @@ async def test_a_preempted_forward_leaves_no_trace(exact: LanguageModel) -> None
 
 
 async def test_errors_belong_to_who_wants_the_work(model: LanguageModel) -> None:
-    """Of the forward, of a head behind it or without it, and of naming what follows."""
+    """Of the forward, of a postprocess behind it or without it, and of naming what follows."""
 
     def fails(_: object) -> Any:
         raise ZeroDivisionError("one over nothing")
@@ -190,7 +191,7 @@ async def test_what_follows_begins_before_it_is_asked_for(model: LanguageModel) 
     """It is computed once, and given to who then asks for the same prefixes."""
     computed: list[str] = []
 
-    def head(name: str) -> Callable[[Sequence[Prediction]], list[Bits]]:
+    def postprocess(name: str) -> Callable[[Sequence[Prediction]], list[Bits]]:
         def compute(said: Sequence[Prediction]) -> list[Bits]:
             computed.append(name)
             return bits(said)
@@ -198,15 +199,15 @@ async def test_what_follows_begins_before_it_is_asked_for(model: LanguageModel) 
         return compute
 
     def then(_: list[Bits]) -> Work:
-        return Work(head("begun"), work(TEXT).span)
+        return Work(postprocess("begun"), work(TEXT).span)
 
     expected = await one_by_one(model, TEXT)
     async with bench(model) as on:
-        first = await on.start(Work(head("first"), work(TEXT[:3]).span, following=then))
+        first = await on.start(Work(postprocess("first"), work(TEXT[:3]).span, following=then))
         assert first.value == expected[3:4]
         await on.settled()
         assert computed == ["first", "begun"]
-        asked = Work(head("asked"), work(TEXT).span)
+        asked = Work(postprocess("asked"), work(TEXT).span)
         outcome = await on.start(asked)
         assert outcome.work is asked
         assert outcome.value == expected[4:]
@@ -263,7 +264,7 @@ async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> Non
 
 
 async def test_a_worker_survives_failing_jobs_and_runs_in_order() -> None:
-    async with WorkerThread("worker") as worker:
+    async with JobThread("worker") as worker:
         order: list[int] = []
 
         def job(number: int) -> Callable[[], None]:
@@ -290,7 +291,7 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
         async def answer(number: int) -> list[Bits]:
             reader = await on.engine.read(
                 lambda: Reader.reading_prompt(
-                    exact.sequence(documents, capacity=64),
+                    exact.rows(documents, capacity=64),
                     exact.encode(QUESTION),
                     start_hash(7),
                     weighing,
@@ -308,7 +309,7 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
         prefill = asyncio.ensure_future(
             on.engine.read(
                 lambda: Reader.reading_prompt(
-                    exact.sequence(documents, capacity=len(long)), long, start_hash(7), weighing
+                    exact.rows(documents, capacity=len(long)), long, start_hash(7), weighing
                 )
             )
         )

@@ -12,24 +12,23 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from dragonrt.backends.sequence import PIECE, Reading, Task, advance
+from dragonrt.node.engine import ALONE, Engine, ModelSession
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.backends import sequence as batches
 from dragonrt.backends.backend import Feed
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader
-from dragonrt.backends.sequence import PIECE, Reading, Task, advance
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.backend_session import ForwardResult, PrefillResult
-from dragonrt.node.engine import ALONE, Engine, ModelSession
+from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
 from retrieval import Chunk, Embedder, Hit
@@ -75,7 +74,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> Forwards:
 class CountedEngine(Engine):
     """Counts how many forwards begin while a job waits for the thread, and within a reading."""
 
-    def __init__(self, heads: WorkerThread, forwards: Forwards) -> None:
+    def __init__(self, heads: JobThread, forwards: Forwards) -> None:
         super().__init__(heads)
         self.before: list[int] = []
         self.within: list[int] = []
@@ -104,7 +103,7 @@ class CountedEngine(Engine):
 @asynccontextmanager
 async def running(forwards: Forwards | None = None) -> AsyncIterator[CountedEngine]:
     async with (
-        WorkerThread("heads") as heads,
+        JobThread("heads") as heads,
         CountedEngine(heads, forwards or Forwards()) as engine,
     ):
         yield engine
@@ -121,7 +120,7 @@ async def asked(context: ModelSession, work: Work) -> ForwardResult:
 
 
 async def prepared(engine: Engine, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
-    rows = model.sequence([model.document_kv(())] * 2, len(tokens) + 64)
+    rows = model.rows([model.document_kv(())] * 2, len(tokens) + 64)
     reader = await engine.read(lambda: Reader.reading_prompt(rows, tokens, start_hash(1)))
     return ModelSession(engine, reader)
 
@@ -255,7 +254,7 @@ class Shelf:
 
 
 def side_of(
-    model: LanguageModel, engine: Engine, librarian: WorkerThread, pool: KvPool
+    model: LanguageModel, engine: Engine, librarian: JobThread, pool: KvPool
 ) -> LocalSide:
     clock = asyncio.get_running_loop().time
     shelf = cast(Library, Shelf(model))
@@ -276,7 +275,7 @@ async def test_answers_share_their_documents_and_give_back_what_they_took(
     model: LanguageModel, forwards: Forwards
 ) -> None:
     question, pool = Question(prompt="Where is the ink?", max_tokens=50), KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
+    async with running() as engine, JobThread("librarian") as librarian:
         side = side_of(model, engine, librarian, pool)
         first = await side.prepare(question, verifies=False)
         shelf = cast(Any, side.library)
@@ -308,7 +307,7 @@ async def settled(engine: Engine) -> None:
         passed = asyncio.Event()
         engine.submit(partial(engine.post, passed.set))
         await passed.wait()
-        await engine.heads.run(lambda: None)
+        await engine.heads.call(lambda: None)
 
 
 @pytest.mark.usefixtures("by_references")
@@ -316,7 +315,7 @@ async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushe
     model: LanguageModel,
 ) -> None:
     question, pool = Question(prompt="Where is the ink?", max_tokens=50), KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
+    async with running() as engine, JobThread("librarian") as librarian:
         side = side_of(model, engine, librarian, pool)
         first = await side.prepare(question, verifies=False)
         taken = pool.used
@@ -338,19 +337,19 @@ async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
     model: LanguageModel,
 ) -> None:
     pool = KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
+    async with running() as engine, JobThread("librarian") as librarian:
         side = side_of(model, engine, librarian, pool)
         question = Question(prompt="Where is the ink? " * 150, max_tokens=50)
         for turns in (1, 5, 30):
             preparing = asyncio.ensure_future(side.prepare(question, verifies=False))
             for _ in range(turns):
-                await librarian.run(lambda: None)
+                await librarian.call(lambda: None)
             preparing.cancel()
             await asyncio.gather(preparing, return_exceptions=True)
             del preparing
-            await librarian.run(lambda: None)
+            await librarian.call(lambda: None)
             await settled(engine)
             for _ in range(100):  # what was cancelled ends where its thread is
                 if pool.used:
-                    await librarian.run(lambda: None)
+                    await librarian.call(lambda: None)
             assert (pool.used, engine._preparing) == (0, 0)
