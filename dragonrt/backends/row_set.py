@@ -33,7 +33,7 @@ class RowSet:
         self._check_context(0)
         capacity = max(1, min(capacity, self.info.context_length - self.longest_document))
         if pool is not None:
-            self._room = pool.room(backend.memory(documents, capacity), documents)
+            self._room = pool.room(backend.memory(documents, capacity))
         self.kv = backend.open(documents, capacity)
 
     def extend(

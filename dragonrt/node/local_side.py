@@ -28,7 +28,7 @@ from dragonrt.node.worker import Worker
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
-from retrieval import Chunk, Embedder, Hit, RetrievalError
+from retrieval import Embedder, Hit, RetrievalError
 from retrieval.questions import in_context
 
 PINNED = 64
@@ -139,32 +139,18 @@ class LocalSide:
         return hits
 
     async def _documents(self, hits: Sequence[Hit]) -> Sequence[Document]:
-        """Return the KV of the chunks, each once in memory; compute those not stored."""
-        library, model, pool = self.library, self.model, self.pool
+        """Return the KV of the chunks; compute those not stored."""
+        library, model = self.library, self.model
         if library is None or not hits:
             return [model.document_kv(())]
-        kept: list[Document] = []
-
-        def keep(chunk: Chunk, kv: Document) -> Document:
-            kept.append(pool.keep(chunk.digest, kv, kept))
-            return kept[-1]
-
-        def stored(chunk: Chunk) -> Document | None:
-            if (found := pool.document(chunk.digest)) is not None:
-                kept.append(found)
-                return found
-            kv = library.stored_kv(chunk)
-            return None if kv is None else keep(chunk, kv)
-
-        async def computed(chunk: Chunk) -> Document:
-            tokens = library.tokens(chunk)
-            made = await self.worker.read(partial(model.prefill, tokens))
-            return keep(chunk, await self.librarian.call(lambda: library.store_kv(chunk, made)))
-
-        chunks = [hit.chunk for hit in hits]
-        loaded = await self.librarian.call(lambda: list(map(stored, chunks)))
-        pairs = zip(chunks, loaded, strict=True)
-        return [await computed(chunk) if kv is None else kv for chunk, kv in pairs]
+        documents = []
+        for chunk in [hit.chunk for hit in hits]:
+            kv = await self.librarian.call(partial(library.stored_kv, chunk))
+            if kv is None:
+                made = await self.worker.read(partial(model.prefill, library.tokens(chunk)))
+                kv = await self.librarian.call(partial(library.store_kv, chunk, made))
+            documents.append(kv)
+        return documents
 
     def _prompt(self, asked: Question, longest: int) -> list[int]:
         """Return the tokens of the question that fit behind the longest document."""

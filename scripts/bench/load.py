@@ -80,9 +80,9 @@ async def texts_under_load(
             own: dict[str, Any] = {
                 "model": model,
                 "worker": await stack.enter_async_context(worker(model.backend)),
-                "pool": (pool := KvPool()),
+                "pool": KvPool(),
                 "documents_kv": [
-                    pool.keep(str(n), model.document_kv(_drawn(model, DOCUMENT_TOKENS + n, number)))
+                    model.document_kv(_drawn(model, DOCUMENT_TOKENS + n, number))
                     for n in range(documents)
                 ],
             }

@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.torch_.adapter import Adapter
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.int4 import Groups, can_multiply_int4
@@ -96,7 +97,7 @@ def decoded(
 ) -> Tensor:
     tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
     backend = backend_of(Checkpoint(model, tokenizer, "", form=form, adapter=adapter))
-    rows = Sequence(backend, [backend.empty()], 16)
+    rows = RowSet(backend, [backend.empty()], 16)
     blocks = (LINE[at : at + size] for at in range(0, len(LINE), size))
     found = [each.at(np.arange(97)) for block in blocks for each in rows.extend_all(block)]
     return torch.from_numpy(np.concatenate(found))

@@ -207,7 +207,9 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    one.take_draft(one.postprocess(math.inf)(after(one.prefix)))  # the token behind the second block
+    one.take_draft(
+        one.postprocess(math.inf)(after(one.prefix))
+    )  # the token behind the second block
     line = list(one.prefix.tokens)
     for token in line[:known]:
         target(one, token)

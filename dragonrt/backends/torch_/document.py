@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dragonrt.backends.torch_.pages import SharedPages, paged
+from dragonrt.backends.torch_.pages import SharedPages
 from dragonrt.errors import ModelError
 from dragonrt.side import KvType
 
@@ -45,30 +44,6 @@ class DocumentKV:
         if self.pages is not None:
             return self.pages.bytes.numel()
         return sum(part.numel() * part.element_size() for part in self.keys + self.values)
-
-    @property
-    def is_shared(self) -> bool:
-        return self.pages is not None
-
-    def shared(self) -> "DocumentKV":
-        """Return the same in pages that sessions share; itself where that does not work."""
-        both = list(zip(self.keys, self.values, strict=True))
-        if any(keys.shape != values.shape for keys, values in both):
-            return self
-        parts = [torch.cat(layer).transpose(0, 1) for layer in both]
-        sizes = [part.numel() * part.element_size() for part in parts]
-        starts = [0, *accumulate(map(paged, sizes))]
-        try:
-            pages = SharedPages(starts[-1])
-        except (OSError, ValueError):  # ValueError: an empty document
-            return self
-        keys, values = [], []
-        for part, start, size in zip(parts, starts, sizes, strict=False):
-            place = pages.bytes[start : start + size].view(part.dtype).view(part.shape)
-            own = place.copy_(part).transpose(0, 1).chunk(2)
-            keys.append(own[0])
-            values.append(own[1])
-        return DocumentKV(tuple(keys), tuple(values), pages, tuple(starts[:-1]))
 
     def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """Return the same numbers as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
