@@ -355,7 +355,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     effects = do(mode, work, 1.0)
     assert [event.token for event in of(effects, events.TokenDecided)] == list(mode.decided)
     assert len(mode.decided) == 1
-    # A heavy payload is not decoded before: postprocessing says what is wrong with it, of that peer.
+    # A heavy payload is not decoded before: postprocessing says what is wrong with it.
     broken = joined(settings=HEAVY)
     do(broken, wanted(broken))
     message = their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
