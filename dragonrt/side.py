@@ -5,8 +5,7 @@ from typing import Literal
 Side = Literal["device", "cloud"]
 SIDES: tuple[Side, ...] = ("device", "cloud")
 TorchDevice = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"]
-KvType = Literal["model", "int8"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def other(side: Side) -> Side:

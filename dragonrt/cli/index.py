@@ -16,7 +16,7 @@ from dragonrt.node.side_settings import SideSettings
     {SideSettings: "Index"},
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
-        *("embedder", "chunk_words", "kv_cache", "kv_type"),
+        *("embedder", "chunk_words", "kv_cache", "llama_library"),
         *("exclude", "largest_file", "follow_links", "rebuild"),
     ),
 )
@@ -24,7 +24,7 @@ class IndexOptions:
     """Which model reads the documents, and where the index is."""
 
 
-@derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads"))
+@derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads", "llama_library"))
 class ModelOptions:
     """Which model runs, where, and how precisely."""
 

@@ -81,8 +81,8 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
     from dragonrt.node import process
 
     settings = replace(settings, model=chosen_model(settings.model))
-    with messages.status("loading the model"):
-        return process.load_model(settings)
+    with counting("making the model's file, once") as progress:
+        return process.load_model(settings, progress)
 
 
 def chosen_model(name: str | None = None) -> str:

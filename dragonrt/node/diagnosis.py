@@ -16,7 +16,7 @@ from typing import Literal
 
 from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.process import usual_threads
+from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator
 from dragonrt.link.stream import Stream

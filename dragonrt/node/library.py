@@ -13,7 +13,6 @@ from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.worker import Worker
-from dragonrt.side import KvType
 from retrieval import (
     Chunk,
     Embedder,
@@ -41,7 +40,6 @@ class Library:
     embedder: Embedder
     kv: KvStore
     newest: Callable[[], Retriever]
-    kv_type: KvType = "model"
     incomplete: bool = False
     skipped: int = 0
     on_notice: Callable[[str], None] = lambda text: None
@@ -81,10 +79,9 @@ class Library:
         return None if arrays is None else self.model.backend.load(arrays)
 
     def store_kv(self, chunk: Chunk, made: Document) -> Document:
-        """Store the KV of a chunk if possible; return it as a later read would."""
-        arrays = made.dump(self.kv_type)
-        self.write(chunk, arrays)
-        return self.model.backend.load(arrays)
+        """Store the KV of a chunk if possible; return it."""
+        self.write(chunk, made.dump())
+        return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
         """Store arrays of KV; return their bytes, or 0 with a notice if that is not possible."""
@@ -132,7 +129,7 @@ class _MissingKv:
 
     def store(self, chunk: Chunk, made: Document) -> None:
         """Store the KV that was computed of a chunk."""
-        self._last = self._library.write(chunk, made.dump(self._library.kv_type))
+        self._last = self._library.write(chunk, made.dump())
         self._room -= self._last
         if not self._last:
             self._numbers = []

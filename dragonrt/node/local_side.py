@@ -77,7 +77,7 @@ class LocalSide:
         """Return a hash that is equal on hosts that can resume each other's answers."""
         known = self.model.document_fingerprint
         if self.library is not None:
-            known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
+            known += f" {self.library.retriever.fingerprint}"
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
     async def prepare(

@@ -11,7 +11,8 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
-from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from dragonrt.backends.model import LanguageModel, OnProgress
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_size
@@ -24,15 +25,7 @@ from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import (
-    Embedder,
-    Index,
-    KvStore,
-    Progress,
-    Report,
-    RetrievalError,
-    Retriever,
-)
+from retrieval import Index, KvStore, Progress, Report, RetrievalError, Retriever
 from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
@@ -61,17 +54,19 @@ def index_directory(settings: SideSettings) -> Path | None:
     return default_index(settings.documents) if settings.documents else None
 
 
-def load_model(settings: SideSettings) -> LanguageModel:
-    """Load the model of a side. Raises DragonError."""
-    name = bundled.default_model(settings.model)
-    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
+def load_model(
+    settings: SideSettings, on_progress: OnProgress = lambda done, total: None
+) -> LanguageModel:
+    """Load the model of a side; the first time, the file of a bundled one is made. DragonError."""
     return LanguageModel.load(
-        name,
+        bundled.default_model(settings.model),
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
-        None if settings.adapter == "none" else adapter,
+        settings.adapter,
+        settings.llama_library,
+        on_progress,
     )
 
 
@@ -88,7 +83,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder),
+            _embedder(settings.embedder, settings.threads),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -107,17 +102,16 @@ def open_library(
     if directory is None:
         return None
     name = model.document_fingerprint.replace(":", "-")
-    name += "" if settings.kv_type == "model" else f"-{settings.kv_type}"
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder)
+        embedder = _embedder(settings.embedder, settings.threads)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
             return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, settings.kv_type, incomplete)
+        return Library(model, found, embedder, kv, newest, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -137,7 +131,7 @@ def complete_library(
     return library
 
 
-_embedder = functools.cache(Embedder.load)
+_embedder = functools.cache(load_embedder)
 """Loaded once, for indexing and for questions."""
 
 

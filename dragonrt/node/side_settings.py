@@ -7,7 +7,7 @@ from typing import Literal
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
 from dragonrt.settings import setting
-from dragonrt.side import KvType, Precision, Side, TorchDevice
+from dragonrt.side import Precision, Side, TorchDevice
 
 Search = Literal["hybrid", "dense", "words"]
 
@@ -30,13 +30,16 @@ class SideSettings:
     )
     on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
     dtype: Precision = setting(
-        "auto", "Number type: auto, float32, bfloat16, float16, int8 or int4."
+        "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
     )
     adapter: str | None = setting(
         None, "Directory of a LoRA adapter; none: without the bundled one.", limit=4096
     )
     threads: int | None = setting(
-        None, "CPU threads of the model. Default: this side's share of the cores.", low=1
+        None, "CPU threads of the model. Default: half of the cores, at most 8.", low=1
+    )
+    llama_library: Path | None = setting(
+        None, "llama.cpp's library (libllama), in place of an installed package's."
     )
     prompt: Path | None = setting(None, "Prompt template: a TOML file (docs/pairs.md).")
     documents: tuple[Path, ...] = setting(
@@ -53,16 +56,15 @@ class SideSettings:
     store: str | None = setting(
         None, "PostgreSQL URL: keep the index there, for many machines.", limit=4096
     )
-    embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
+    embedder: str = setting(
+        "default", "Embedding model: default, GGUF file, directory, hub id.", limit=4096
+    )
     chunk_words: int = setting(128, "Words per chunk.", low=1)
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )
     kv_cache: str = setting(
         "20GB", "Disk space for stored KV. Without space it is computed per question."
-    )
-    kv_type: KvType = setting(
-        "model", "Number type of stored KV: the model's (model), or int8 (smaller)."
     )
     kv_memory: str | None = setting(
         None,

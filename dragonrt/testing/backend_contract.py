@@ -226,18 +226,12 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 
 
 def stored_documents_keep_every_bit(on: Subject) -> None:
-    """`load(dump())` gives the same predictions; as int8 nearly the same; other arrays fail."""
+    """`load(dump())` gives the same predictions; other arrays fail."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
     wanted = numbers(RowSet(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]
     assert [each.length for each in stored] == list(LENGTHS)
     on.same(numbers(RowSet(on.backend, stored, 64).extend_all(line)), wanted, always=True)
-    rounded = [on.backend.load(each.dump("int8")) for each in made]
-    assert sum(a.nbytes for a in rounded[0].dump("int8").values()) < sum(
-        a.nbytes for a in made[0].dump().values()
-    )
-    found = numbers(RowSet(on.backend, rounded, 64).extend_all(line))
-    assert np.abs(found - wanted).mean() < 0.1
     for each in ({}, dict(list(made[0].dump().items())[1:])):
         _refuses(on.backend.load, each)
 

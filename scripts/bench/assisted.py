@@ -10,7 +10,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.node.library import Library
 from dragonrt.traces.counts import Counts
-from scripts.bench.decode import transformers_model
+from scripts.bench.reference import transformers_model
 
 LOOKED_UP = 10
 """Tokens that prompt lookup proposes at once."""

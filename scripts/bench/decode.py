@@ -13,14 +13,12 @@ from transformers import DynamicCache
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.checkpoint import load_checkpoint
-from dragonrt.backends.torch_.gguf.model import GgufModel
-from dragonrt.cli.console import messages
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench import llama_cpp
 from scripts.bench.harness import benchmark, series
+from scripts.bench.reference import transformers_model
 from scripts.papers.intervals import Row
 
 MODELS = ("dragon-small", "dragon-opt")
@@ -113,11 +111,7 @@ def _programs(name: str, ours: LanguageModel, rows: int, tokens: int) -> dict[st
     programs["transformers"] = _transformers(transformers_model(name))
     file = bundled.smollm2_file() if name == bundled.SMOLLM2 else Path(name)
     if file is not None and file.suffix == ".gguf":
-        if llama_cpp.library() is not None:
-            theirs = llama_cpp.LlamaCpp(file, ours.vocabulary, rows, tokens)
-            programs["llama_cpp"] = _llama_cpp(theirs)
-        else:
-            messages.print("llama.cpp is not installed: pip install 'dragonrt[bench]'")
+        programs["llama_cpp"] = _llama_cpp(llama_cpp.LlamaCpp(file, rows, tokens))
     return programs
 
 
@@ -157,18 +151,3 @@ def _llama_cpp(model: llama_cpp.LlamaCpp) -> Program:
         return model.extend(prompt, rows, every=False), lambda tokens: model.extend(tokens, rows)
 
     return start
-
-
-def transformers_model(name: str, *, adapted: bool = True) -> Any:
-    """Load the model for transformers' own forward, a file's weights dequantised."""
-    adapter = bundled.adapter_path(name) if adapted else None
-    checkpoint = load_checkpoint(name, "cpu", "auto", adapter)
-    model: Any = checkpoint.model
-    if isinstance(checkpoint.source, GgufModel):
-        numbers = checkpoint.source.tensor
-        held = {name: numbers(each).bfloat16() for name, each in model.named_parameters()}
-        model.load_state_dict(held, strict=False, assign=True)
-        model.tie_weights()
-    if checkpoint.adapter is not None:
-        checkpoint.adapter.merge(model)
-    return model

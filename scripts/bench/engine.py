@@ -14,14 +14,13 @@ from itertools import product
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Document
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.torch_.process import loading
+from dragonrt.backends.threads import usual_threads
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -37,7 +36,6 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Precision
 from scripts.bench.harness import benchmark, series
-from scripts.bench.random_models import SIZES, random_model
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import worker as worker_of
 
@@ -107,7 +105,7 @@ def engine(
     *,
     model: Annotated[
         tuple[str, ...],
-        option("Name, file, directory, hub id, or random-0.1b, -0.5b, -0.6b; may be repeated."),
+        option("Name, GGUF file, directory or hub id; may be repeated."),
     ] = (bundled.DEFAULT_MODEL,),
     dtype: tuple[Precision, ...] = ("auto",),
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
@@ -118,11 +116,7 @@ def engine(
 ) -> Iterator[Row]:
     """Yield every model in every type, with each number of sessions."""
     for name, numbers in product(model, dtype):
-        if name in SIZES:
-            with loading(None):
-                loaded = random_model(name, numbers, seed)
-        else:
-            loaded = load_model(SideSettings("device", name, "cpu", numbers))
+        loaded = load_model(SideSettings("device", name, "cpu", numbers))
         readers = _readers(loaded, max(sessions), documents, tokens, seed)
         for count in sessions:
             each = max(FEWEST_TOKENS, tokens // count)
@@ -143,7 +137,7 @@ def engine(
                 "model": name,
                 "dtype": numbers,
                 "sessions": count,
-                "threads": torch.get_num_threads(),
+                "threads": usual_threads(),
                 "shared": shared,
                 "single": single,
                 "ratio": shared["tokens_per_s"]["median"] / single["tokens_per_s"]["median"],

@@ -1,54 +1,32 @@
-"""llama.cpp's forward over a GGUF file, by the C functions that the wheel `xllamacpp` exports.
+"""A bare loop over llama.cpp: what its own forward takes, without the contract of a backend."""
 
-Structures are passed as words: the places of their fields are those of the version of the extra.
-"""
-
-import ctypes
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dragonrt.backends.llama_cpp.library import Batch, load_library
 from dragonrt.errors import DragonError
-
-_CELLS, _BATCH, _ROWS, _THREADS, _PROMPT_THREADS, _FLASH = 0, 1, 3, 7, 8, 13
-"""Numbers among the options of a context."""
-
-
-class _Options(ctypes.Structure):
-    _fields_ = (("numbers", ctypes.c_int32 * 64),)
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = (("words", ctypes.c_int64 * 7),)
-
-
-_log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
 
 
 class LlamaCpp:
-    """A model in a context of one thread with flash attention, as long as the process lives."""
+    """A model in a context of one thread, as long as the process lives."""
 
-    def __init__(self, file: Path, vocabulary: int, rows: int, tokens: int) -> None:
-        """Make room for so many tokens in each row. Needs `library`."""
-        self._library, self._vocabulary = ctypes.CDLL(library()), vocabulary
-        self._call("log_set", None, _log, None)
-        options = self._call("model_default_params", _Options)
-        model = self._call("model_load_from_file", ctypes.c_void_p, bytes(file), options)
-        numbers = (options := self._call("context_default_params", _Options)).numbers
-        numbers[_CELLS] = numbers[_BATCH] = rows * tokens
-        numbers[_ROWS] = rows
-        numbers[_THREADS] = numbers[_PROMPT_THREADS] = numbers[_FLASH] = 1
-        context = self._call("init_from_model", ctypes.c_void_p, ctypes.c_void_p(model), options)
-        self._context = ctypes.c_void_p(context)
+    def __init__(self, file: Path, rows: int, tokens: int) -> None:
+        """Make room for so many tokens in each row."""
+        self._library = library = load_library()
+        model = library.model_load_from_file(bytes(file), library.model_default_params())
+        self._vocabulary = library.vocab_n_tokens(library.model_get_vocab(model))
+        options = library.context_default_params()
+        options.n_ctx = options.n_batch = rows * tokens
+        options.n_seq_max = rows
+        self._context = library.init_from_model(model, options)
+        library.set_n_threads(self._context, 1, 1)
 
     def clear(self) -> None:
         """Forget all rows."""
         self._length = 0
-        memory = self._call("get_memory", ctypes.c_void_p, self._context)
-        self._call("memory_clear", None, ctypes.c_void_p(memory), True)
+        self._library.memory_clear(self._library.get_memory(self._context), True)
 
     def extend(self, tokens: Sequence[int], rows: int, *, every: bool = True) -> int:
         """Append tokens to each of so many rows; return the likeliest one after the last.
@@ -63,23 +41,8 @@ class LlamaCpp:
         ones, wanted = np.ones(count, np.int32), np.full(count, every, np.int8)
         wanted[len(tokens) - 1 :: len(tokens)] = 1
         arrays = [each.ctypes.data for each in (positions, ones, places, wanted)]
-        batch = _Batch((count, ids.ctypes.data, 0, *arrays))
-        if self._call("decode", ctypes.c_int, self._context, batch) != 0:
+        if self._library.decode(self._context, Batch(count, ids.ctypes.data, None, *arrays)):
             raise DragonError("llama.cpp has no room for these tokens: take fewer")
         self._length += len(tokens)
-        logits = self._call(
-            "get_logits_ith", ctypes.POINTER(ctypes.c_float), self._context, count - 1
-        )
+        logits = self._library.get_logits_ith(self._context, -1)
         return int(np.ctypeslib.as_array(logits, (self._vocabulary,)).argmax())
-
-    def _call(self, name: str, result: Any, *arguments: Any) -> Any:
-        function = getattr(self._library, f"llama_{name}")
-        function.restype = result
-        return function(*arguments)
-
-
-def library() -> str | None:
-    """Find the wheel's file of functions; None where it is not installed."""
-    spec = find_spec("xllamacpp")
-    found = Path(spec.origin or "").parent.glob("*.so") if spec is not None else ()
-    return next(map(str, found), None)

@@ -1,40 +1,47 @@
-"""Every architecture, in every number format, keeps the contract of a backend."""
+"""Every architecture keeps the contract of a backend, and says what transformers says."""
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
-from dragonrt.backends.torch_.linear import has_fast_bfloat16, is_row_invariant
-from dragonrt.testing.backend_contract import CHECKS, Subject, numbers
+from dragonrt.backends.transformers_.checkpoint import load_model
+from dragonrt.side import Precision
+from dragonrt.testing.backend_contract import CHECKS, LENGTHS, Subject, numbers
+from tests.tiny_models import FAMILIES
 
-CPU = torch.device("cpu")
+Case = tuple[Path, Subject]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+@pytest.fixture(
+    scope="module", params=[*((name, "float32") for name in FAMILIES), ("llama", "bfloat16")]
+)
+def case(request: pytest.FixtureRequest, directory: Callable[[str], Path]) -> Case:
+    family, dtype = request.param
+    path = directory(family)
+    return path, Subject(load_model(str(path), "cpu", cast(Precision, dtype)))
+
+
 @pytest.mark.parametrize("check", CHECKS)
-def test_contract(tiny: Any, dtype: str, check: Callable[[Subject], None]) -> None:
-    check(tiny.subject(dtype))
+def test_contract(case: Case, check: Callable[[Subject], None]) -> None:
+    check(case[1])
 
 
-def test_what_is_promised_of_which_type(tiny: Any) -> None:
-    assert tiny.subject("float32").info.exact_blocks == tiny.written_out
-    assert tiny.subject("bfloat16").info.exact_blocks == (tiny.written_out and has_fast_bfloat16())
-    assert not is_row_invariant(torch.float16, CPU)
-    assert not is_row_invariant(torch.float32, torch.device("cuda"))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
-def test_threads_change_no_bit(tiny: Any, dtype: str) -> None:
-    on = tiny.subject(dtype)
-    if not on.info.exact_blocks:
-        pytest.skip("nothing is promised of this type here, or of this architecture")
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(numbers(on.opened().extend_all(on.text(4, 1))).tobytes())
-    finally:
-        torch.set_num_threads(before)
-    assert found[0] == found[1]
+def test_every_row_is_its_text_alone(case: Case) -> None:
+    path, on = case
+    reference = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    line, rows = on.text(21, 1), on.opened()
+    found = numbers([*rows.extend_all(line[:20]), rows.extend(line[20:])])
+    for row, length in enumerate(LENGTHS):
+        tokens = torch.tensor([on.text(length, length) + line])
+        with torch.inference_mode():
+            said = reference(tokens, output_hidden_states=True)
+        wanted = torch.cat([said.logits[0].log_softmax(-1), said.hidden_states[-1][0]], 1)[length:]
+        error = np.abs(found[:, row] - wanted.numpy())
+        assert error.mean() < 0.03
+        if on.info.dtype == "float32":
+            assert error.max() < 1e-4

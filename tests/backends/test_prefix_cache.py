@@ -14,7 +14,7 @@ from dragonrt.backends.backend import Feed, Preemption
 from dragonrt.backends.mixture import SUREST, Mixture, Relevances, RowWeights, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.torch_.backend import TorchLogits
+from dragonrt.backends.transformers_.backend import TorchLogits
 
 START = 5
 PROMPT = "What do I do?"

@@ -1,16 +1,16 @@
 """Prompts in two parts that join to what the model was trained on."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
-from dragonrt import bundled
 from dragonrt.backends.prompt import ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
+from tests import tiny_models
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>"
@@ -23,7 +23,7 @@ TEMPLATE = PromptTemplate("Read: {document}\n\nAsked: {question}", system="Be ri
 
 @pytest.fixture
 def tokenizer() -> Any:
-    return PreTrainedTokenizerFast.from_pretrained(bundled.model_path("dragon-small"))
+    return copy.deepcopy(tiny_models.tokenizer())
 
 
 def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:

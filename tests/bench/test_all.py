@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.side import Precision
 from retrieval import Search
 from scripts.bench import kill, results
 from scripts.bench.__main__ import BENCHES
@@ -19,9 +19,8 @@ from scripts.bench.decode import decode
 from scripts.bench.engine import engine
 from scripts.bench.harness import benchmark, measured, series
 from scripts.bench.index import index
-from scripts.bench.load import texts_under_load
+from scripts.bench.load import MODELS, texts_under_load
 from scripts.bench.overhead import overhead
-from scripts.bench.random_models import small_pair
 from scripts.bench.report import differences, page, table_differences
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
@@ -175,7 +174,7 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     found = measured(decode, model=draft, rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1)
     assert [row["forward"] for row in found] == ["2 x 1", "1 x 4", "1 x 40"]
     assert all(row["same_tokens"] == 5 and row["llama_cpp"] is None for row in found)
-    (row,) = measured(engine, model=draft, dtype=("float32",), sessions=(3,), tokens=24, repeats=1)
+    (row,) = measured(engine, model=draft, sessions=(3,), tokens=24, repeats=1)
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
@@ -186,9 +185,8 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "int4"])
-async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(dtype: Precision) -> None:
-    models = small_pair("qwen3", dtype, 3)
+async def test_sixteen_texts_at_once_are_those_of_their_runs_alone() -> None:
+    models = [LanguageModel.load(name) for name in MODELS]
     equal = await texts_under_load(models, 2, 16, 4, 1, 5)
     assert equal == [True] * 16
 

@@ -29,21 +29,12 @@ DOCUMENTS = (
 QUESTION = "Question: What do I do when the printer beeps?\nAnswer:"
 TEXT = [301, 450, 435, 432]
 
-# A row's bits depend on that row alone, in whichever precision the CPU keeps that.
 Bits = tuple[bytes, float, bytes]
 
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
     return LanguageModel.load("dragon-small")
-
-
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def exact(request: pytest.FixtureRequest) -> LanguageModel:
-    loaded = LanguageModel.load("dragon-small", "cpu", request.param)
-    if not loaded.exact_blocks:
-        pytest.skip(f"this CPU promises nothing of {request.param}")
-    return loaded
 
 
 @dataclass
@@ -113,17 +104,17 @@ async def one_by_one(model: LanguageModel, tokens: Sequence[int], **how: Any) ->
     return found
 
 
-async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) -> None:
+async def test_rollbacks_blocks_and_guesses_change_no_bit(model: LanguageModel) -> None:
     chance = random.Random(3)
     reference: dict[int, Bits] = {}
 
     async def expected(tokens: Sequence[int], first: int) -> list[Bits]:
         hashes = TokenPrefix(start_hash(7), tokens).hashes
         if any(each not in reference for each in hashes[first:]):
-            reference.update(zip(hashes, await one_by_one(exact, tokens), strict=True))
+            reference.update(zip(hashes, await one_by_one(model, tokens), strict=True))
         return [reference[each] for each in hashes[first:]]
 
-    async with bench(exact) as on:
+    async with bench(model) as on:
         tokens: list[int] = []
         for _ in range(40):
             first = max(0, len(tokens) - chance.randrange(4))
@@ -138,15 +129,15 @@ async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) 
                 tokens[chance.randrange(len(tokens) + 1) :] = [chance.randrange(2, 500)]
 
 
-async def test_without_blocks_the_bits_are_the_same(exact: LanguageModel) -> None:
-    async with bench(exact, in_blocks=False) as on:
+async def test_without_blocks_the_bits_are_the_same(model: LanguageModel) -> None:
+    async with bench(model, in_blocks=False) as on:
         outcome = await on.start(work(TEXT[:3], 1))
-    assert outcome.value == (await one_by_one(exact, TEXT[:3]))[1:]
+    assert outcome.value == (await one_by_one(model, TEXT[:3]))[1:]
 
 
-async def test_a_preempted_forward_leaves_no_trace(exact: LanguageModel) -> None:
-    expected = await one_by_one(exact, TEXT)
-    async with bench(exact) as on:
+async def test_a_preempted_forward_leaves_no_trace(model: LanguageModel) -> None:
+    expected = await one_by_one(model, TEXT)
+    async with bench(model) as on:
         for _ in range(5):
             release = on.hold()
             asked = on.start(work(TEXT))
@@ -277,14 +268,14 @@ async def test_a_thread_survives_failing_jobs_and_runs_in_order() -> None:
 
 
 async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
-    exact: LanguageModel,
+    model: LanguageModel,
 ) -> None:
     """Eight answers at once, each at its own place, a long question joining in the middle."""
-    expected = await one_by_one(exact, TEXT)
-    async with bench(exact) as on:
+    expected = await one_by_one(model, TEXT)
+    async with bench(model) as on:
 
         async def answer(number: int) -> list[Bits]:
-            read = cache(exact)
+            read = cache(model)
             if number % 2:  # otherwise with the first forward
                 await on.worker.read(read.prefill)
             session, found = ModelSession(on.worker, read), list[Bits]()
@@ -295,7 +286,7 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
                 found = found[:first] + (await done).value
             return found
 
-        long = cache(exact, "Where is the spare ink? " * 40)
+        long = cache(model, "Where is the spare ink? " * 40)
         prefill = asyncio.ensure_future(on.worker.read(long.prefill))
         answers = await asyncio.gather(*map(answer, range(8)))
         await prefill

@@ -18,7 +18,6 @@ from dragonrt.node.library import Library, prefill
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.side import KvType
 from retrieval import KvStore, Report
 
 NOTES = {
@@ -110,11 +109,9 @@ async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]
     return prepared.evidence, found
 
 
-@pytest.mark.parametrize("kv_type", ["model", "int8"])
 async def test_kv_has_the_same_bits_however_it_came_about(
-    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch, kv_type: KvType
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = replace(settings, kv_type=kv_type)
     library = library_of(settings, model)
     assert library.kv.stored() == set(), "nothing is computed before it is needed"
     ways = {

@@ -10,15 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from dragonrt.backends.backend import Preemption
+from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import ALONE, PER_ROW, PIECE, Batch
-from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
-from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.transformers_.backend import TransformersBackend
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -30,25 +29,17 @@ from dragonrt.node.model_session import ModelSession
 from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
-from retrieval import Chunk, Embedder, Hit
+from retrieval import Chunk, Hit
+from tests.tiny_models import tiny, tokenizer
 
 LONG = 3500
 
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=8192,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=4096,
-    )
-    tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
+    made = tiny("llama", num_hidden_layers=1, max_position_embeddings=4096)
     return LanguageModel(
-        "tiny", backend_of(Checkpoint(LlamaForCausalLM(config), tokenizer, "tiny"))
+        "tiny", TransformersBackend(made, TransformersTokenizer(tokenizer()), "tiny")
     )
 
 
@@ -219,8 +210,8 @@ class Shelf:
             Chunk(f"{number:064x}", "The spare ink is in the drawer. " * 20, "Notes", "a.md", 0, 9)
             for number in range(2)
         ]
-        self.stored: dict[str, DocumentKV] = {}
-        self.embedder = Embedder.load()
+        self.stored: dict[str, Document] = {}
+        self.embedder = load_embedder()
         self.loads = 0
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
@@ -229,11 +220,11 @@ class Shelf:
     def tokens(self, chunk: Chunk) -> list[int]:
         return self.model.encode(chunk.text)
 
-    def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
+    def stored_kv(self, chunk: Chunk) -> Document | None:
         self.loads += 1
         return self.stored.get(chunk.digest)
 
-    def store_kv(self, chunk: Chunk, made: DocumentKV) -> DocumentKV:
+    def store_kv(self, chunk: Chunk, made: Document) -> Document:
         self.stored[chunk.digest] = made
         return made
 

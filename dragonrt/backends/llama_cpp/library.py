@@ -9,19 +9,8 @@ own part.
 import ctypes
 import os
 import sys
-from ctypes import (
-    POINTER,
-    c_bool,
-    c_char_p,
-    c_float,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint8,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_int64, c_size_t, c_uint8
+from ctypes import c_uint32, c_uint64, c_void_p
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec

@@ -1,1 +1,1 @@
-"""Decoder-only models through the forward of transformers."""
+"""Decoder-only models of a directory or the hub, on CPU, CUDA or MPS, by transformers' forward."""

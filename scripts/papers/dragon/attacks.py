@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.settings import DragonSettings
@@ -126,7 +127,7 @@ class Attacks:
     scene: Scene
     size: Size
     seed: int
-    embedder: Embedder = field(default_factory=Embedder.load)
+    embedder: Embedder = field(default_factory=load_embedder)
 
     def naming(self) -> Iterator[Row]:
         """Yield whether each classifier names the question, by framing."""

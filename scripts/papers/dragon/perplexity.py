@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
-from retrieval import Embedder
 from retrieval.chunking import chunk
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import RELEVANCE_TEMPERATURE, fitting
@@ -73,7 +73,7 @@ def _windows(
     ]
     if settings.quick and len(chunks) > QUICK_CHUNKS:
         chunks = [chunks[index] for index in random.permutation(len(chunks))[:QUICK_CHUNKS]]
-    embedder = Embedder.load()
+    embedder = load_embedder()
     vectors = embedder.encode(chunks)
     lines = corpus.evaluated.splitlines(keepends=True)
     tokens = [token for line in lines for token in model.encode(line)]

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from dragonrt.backends.torch_.gguf.file import GgufFile
 from dragonrt.cli.options import option
 from scripts.train.loop import Losses, run
 
@@ -130,7 +129,7 @@ class _Training:
         directory.mkdir(parents=True, exist_ok=True)
         name = self._settings.name
         path = directory / f"{name}-draft.gguf"
-        self._draft.export(weights, path, GgufFile(self._settings.file), name)
+        self._draft.export(weights, path, self._settings.file, name)
 
 
 def _losses(aimed: Tensor, said: Tensor, share: float) -> Tensor:

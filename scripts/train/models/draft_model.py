@@ -3,19 +3,18 @@
 Products are in bfloat16, of weights as the file will hold them (Q4_1) once `rounds` is set.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from torch import Tensor
-
-from dragonrt.backends.torch_.gguf.file import GgufFile
 
 from .adapter_model import GROUPS, Body, attention
 
-_GROUP, _LARGEST, _MIDDLE = 32, 15, 8
+_GROUP, _LARGEST = 32, 15
 _SMALLEST_SCALE = 1e-4  # float16 has it with all of its bits
 _NORMS = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
 _PARTS = {
@@ -27,27 +26,18 @@ _PARTS = {
 
 
 def held(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return codes [N, K / 32, 32], scales and least numbers of a weight, as Q4_1 holds them.
-
-    A scale has the bits of bfloat16, a least number of float16. So the runtime, which rounds scale
-    and zero to bfloat16, multiplies by what training saw (see `dense`).
-    """
+    """Return codes [N, K / 32, 32], scales and least numbers of a weight, as Q4_1 holds them."""
     grouped = weight.detach().float().view(len(weight), -1, _GROUP)
     least, greatest = grouped.aminmax(dim=2)
-    scales = ((greatest - least) / _LARGEST).clamp_(min=_SMALLEST_SCALE).bfloat16().float()
+    scales = ((greatest - least) / _LARGEST).clamp_(min=_SMALLEST_SCALE).half().float()
     least = least.half().float()
-    codes = (grouped - _zeros(scales, least)[..., None]).div_(scales[..., None]).add_(_MIDDLE)
+    codes = (grouped - least[..., None]).div_(scales[..., None])
     return codes.round_().clamp_(0, _LARGEST), scales, least
 
 
 def dense(codes: Tensor, scales: Tensor, least: Tensor) -> Tensor:
-    """Return the weight [N, K] that the runtime multiplies by, float32."""
-    centred = (codes - _MIDDLE).mul_(scales[..., None])
-    return centred.add_(_zeros(scales, least)[..., None]).flatten(1)
-
-
-def _zeros(scales: Tensor, least: Tensor) -> Tensor:
-    return (least + _MIDDLE * scales).bfloat16().float()
+    """Return the weight [N, K] that they stand for, float32."""
+    return (codes * scales[..., None]).add_(least[..., None]).flatten(1)
 
 
 class _Held(torch.autograd.Function):
@@ -106,18 +96,21 @@ class Draft(Body):
         x = self.states(x, positions, weights, multiply, attend)
         return self.norm(x, weights["norm.weight"]).view(*tokens.shape, -1)
 
-    def export(self, weights: Sequence[Tensor], path: Path, base: GgufFile, name: str) -> None:
+    def export(self, weights: Sequence[Tensor], path: Path, base: Path, name: str) -> None:
         """Write it with these values of its parameters, as a GGUF file that needs its base's.
 
         `name` is what the runtime calls the base.
         """
         unfinished = path.with_name(path.name + ".unfinished")
         writer = GGUFWriter(unfinished, "llama")
-        shape = {key: v for key, v in base.metadata.items() if key.startswith("llama.")}
+        fields = GGUFReader(base).fields.items()
+        shape = {key: each.contents() for key, each in fields if key.startswith("llama.")}
         for key, value in (shape | {"llama.block_count": self.layers}).items():
             (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(key, value)
         writer.add_string("dragonrt.base", name)
-        writer.add_string("dragonrt.base_fingerprint", base.fingerprint())
+        with base.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        writer.add_string("dragonrt.base_fingerprint", digest)
         writer.add_array("dragonrt.output_tokens", self._outputs)
         for name, weight in zip(self._names, weights, strict=True):
             for stored, part in self._stored(name, weight.detach().cpu()):

@@ -12,7 +12,6 @@ import numpy as np
 from safetensors.numpy import load
 
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.torch_.document import DocumentKV
 from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import (
     Asked,
@@ -93,7 +92,7 @@ class BaselineDevice:
         hits = await self.side.find(asked)
         stored, scores = await self.side.kv(hits), [hit.score for hit in hits]
         for data, score in await self.channel.receive_until_end("StoredKv"):
-            stored.append(DocumentKV.from_arrays(load(data)))
+            stored.append(self.side.model.backend.load(load(data)))
             scores.append(score)
         await self._decode(await self.side.read_rows(stored, scores, asked), asked, show)
 

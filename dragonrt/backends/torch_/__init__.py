@@ -1,1 +1,0 @@
-"""The own forward in torch: architectures, KV, number formats, GGUF files."""

@@ -1,0 +1,179 @@
+"""Implements the contract of a backend by the forward of a transformers causal language model."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DynamicCache
+
+from dragonrt.backends.backend import Feed, ModelInfo, Preempted
+from dragonrt.backends.transformers_.document import DocumentKV
+from dragonrt.backends.transformers_.kv_cache import Geometry, LayerShape, PaddedKvCache
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.errors import ModelError
+
+_ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+_PROMPT_PIECE = 64  # a prompt's bits depend on how it is cut: always in the same way
+_CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
+
+
+class TorchLogits:
+    """Implements RowLogits: log-probabilities float32 [rows, vocabulary], `hidden` [rows, size]."""
+
+    def __init__(self, log_probabilities: Tensor, hidden: Tensor) -> None:
+        self._log_probabilities, self._hidden = log_probabilities, hidden
+
+    def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            logs = torch.from_numpy(log_weights)[:, None].to(self._log_probabilities.device)
+            mixed = (self._log_probabilities + logs).exp_().sum(dim=0)
+        return mixed.numpy(force=True)
+
+    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        places = torch.from_numpy(tokens).to(self._log_probabilities.device)
+        return self._log_probabilities.index_select(1, places).numpy(force=True)
+
+    def probability(self, token: int) -> NDArray[np.float64]:
+        return np.exp(self._log_probabilities[:, token].numpy(force=True).astype(np.float64))
+
+    def hidden(self) -> NDArray[np.float32]:
+        return self._hidden.float().numpy(force=True)
+
+    def copy(self) -> "TorchLogits":
+        return TorchLogits(self._log_probabilities.clone(), self._hidden.clone())
+
+
+class TransformersBackend:
+    """Implements Backend. Each feed has a forward of its own.
+
+    So its bits do not depend on others that share the call. They do depend on the block and on the
+    other rows, in every number type: the attention of transformers sums in another order for other
+    shapes. Hence no `exact_blocks`.
+    """
+
+    def __init__(self, model: Any, tokenizer: TransformersTokenizer, fingerprint: str) -> None:
+        """Wrap a model. Raises ModelError if it keeps a state that cannot be truncated."""
+        kind = model.config.model_type
+        kinds = set(getattr(model.config, "layer_types", None) or ())
+        if getattr(model, "_is_stateful", False) or not kinds <= _ATTENTION:
+            raise ModelError(
+                f"{kind} keeps a recurrent state, which cannot be cut back to an earlier token: "
+                "use a model with attention only"
+            )
+        self.tokenizer = tokenizer
+        self._model = model
+        self._accepted = inspect.signature(model.forward).parameters
+        self._hidden: Tensor | None = None
+        output_layer = model.get_output_embeddings()
+        if output_layer is None:
+            raise ModelError(f"{kind} has no output layer: use another model")
+        output_layer.register_forward_pre_hook(self._notice)
+        self._geometry = geometry = self._measure()
+        ends = model.generation_config.eos_token_id
+        ends = model.config.eos_token_id if ends is None else ends
+        on_cuda = geometry.device.type == "cuda"
+        self.info = ModelInfo(
+            parameters=int(model.num_parameters()),
+            fingerprint=fingerprint,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+            stop_tokens=tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
+            vocabulary=geometry.vocabulary,
+            context_length=geometry.context_length,
+            device=geometry.device.type,
+            device_memory=int(torch.cuda.mem_get_info()[1]) if on_cuda else None,
+            dtype=str(model.dtype).removeprefix("torch."),
+            version="hub 3",
+            exact_blocks=False,
+            prompt_piece=_PROMPT_PIECE,
+        )
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> DocumentKV:
+        return DocumentKV.from_arrays(arrays)
+
+    def empty(self) -> DocumentKV:
+        shapes, dtype = self._geometry.layers, self._geometry.dtype
+        return DocumentKV(
+            tuple(torch.empty(each.heads, 0, each.key_dim, dtype=dtype) for each in shapes),
+            tuple(torch.empty(each.heads, 0, each.value_dim, dtype=dtype) for each in shapes),
+        )
+
+    def memory(self, documents: Sequence[Any], capacity: int) -> int:
+        return PaddedKvCache.memory(self._geometry, documents, capacity)
+
+    def open(self, documents: Sequence[Any], capacity: int) -> PaddedKvCache:
+        geometry = self._geometry
+        sizes = [(each.heads, each.key_dim) for each in geometry.layers]
+        sizes += [(each.heads, each.value_dim) for each in geometry.layers]
+        for each in documents:
+            parts = each.keys + each.values
+            found = [(part.shape[0], part.shape[2]) for part in parts]
+            if found != sizes or parts[0].dtype != geometry.dtype:
+                raise ModelError("a document's stored KV was made by another model: re-index it")
+        with torch.inference_mode():
+            return PaddedKvCache(geometry, documents, capacity)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
+        with torch.inference_mode():
+            return [self._run(feed) for feed in feeds]
+
+    def _run(self, feed: Feed) -> list[TorchLogits] | None:
+        """Run one feed. Between the last layer and the logits no preemption is checked."""
+        device, padding = self._geometry.device, feed.rows.padding
+        start = feed.rows.width + feed.length
+        columns = torch.arange(start + len(feed.tokens), device=device)
+        options: dict[str, Any] = {}
+        if "position_ids" in self._accepted:
+            options["position_ids"] = columns[start:] - padding[:, None]
+        if "logits_to_keep" in self._accepted and not feed.every:
+            options["logits_to_keep"] = 1
+        try:
+            logits = self._model(
+                input_ids=torch.tensor([list(feed.tokens)] * len(padding), device=device),
+                attention_mask=(columns >= padding[:, None]).long(),
+                past_key_values=feed.rows.attached(start, feed.preemption),
+                use_cache=True,
+                **options,
+            ).logits
+        except Preempted:
+            return None
+        hidden = self._take_hidden()
+        if not feed.every:
+            logits, hidden = logits[:, -1:], hidden[:, -1:]
+        log_p = logits.float().log_softmax(-1)
+        return list(map(TorchLogits, log_p.unbind(1), hidden.unbind(1)))
+
+    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._hidden = inputs[0]
+
+    def _take_hidden(self) -> Tensor:
+        """Return the input of the output layer in the last forward."""
+        hidden, self._hidden = self._hidden, None
+        if hidden is None:
+            name = self._model.config.model_type
+            raise ModelError(f"{name} does not call its output layer: use another model")
+        return hidden
+
+    def _measure(self) -> Geometry:
+        config, device = self._model.config.get_text_config(), self._model.device
+        probe: Any = DynamicCache()
+        token = torch.zeros((1, 1), dtype=torch.long, device=device)
+        with torch.inference_mode():
+            logits = self._model(input_ids=token, past_key_values=probe, use_cache=True).logits
+        self._take_hidden()
+        if not probe.layers or any(layer.keys is None for layer in probe.layers):
+            raise ModelError(f"{config.model_type} stores no keys and values of its tokens")
+        context_length = next(filter(None, (getattr(config, name, 0) for name in _CONTEXT)), 0)
+        if not context_length:
+            raise ModelError(f"{config.model_type} does not say how many tokens its context holds")
+        shapes = [(each.keys.shape, each.values.shape[3]) for each in probe.layers]
+        return Geometry(
+            layers=tuple(LayerShape(keys[1], keys[3], value_dim) for keys, value_dim in shapes),
+            vocabulary=logits.shape[-1],
+            context_length=context_length,
+            dtype=probe.layers[0].keys.dtype,
+            device=device,
+        )

@@ -1,0 +1,136 @@
+"""The keys and values of several rows, as the cache that a transformers forward writes through.
+
+Every token has a fixed place, so a rejection or a preemption needs no repair. Documents are padded
+on the left, the layout that every architecture's masks and positions support.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+from dragonrt.backends.backend import Preempted, Preemption
+from dragonrt.backends.transformers_.document import DocumentKV
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one layer stores per token: `heads` keys of `key_dim` and values of `value_dim`."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The sizes of a model."""
+
+    layers: tuple[LayerShape, ...]
+    vocabulary: int
+    context_length: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class PaddedKvCache:
+    """Implements Rows: documents end in the same column, `width`."""
+
+    def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
+        lengths = [document.length for document in documents]
+        self.width = max(lengths)
+        self.padding = self.width - torch.tensor(lengths, device=geometry.device)
+        self._layers = [
+            _PlacedLayer(len(documents), shape, self.width + capacity, geometry)
+            for shape in geometry.layers
+        ]
+        self._capacity = capacity
+        for row, document in enumerate(documents):
+            place = slice(self.width - document.length, self.width)
+            for layer, *stored in zip(self._layers, document.keys, document.values, strict=True):
+                for buffer, part in zip(layer.buffers, stored, strict=True):
+                    buffer[row, :, place] = part
+
+    @staticmethod
+    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Backend.memory`."""
+        columns = max(document.length for document in documents) + capacity
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in geometry.layers)
+        return len(documents) * columns * sum(sizes) * geometry.dtype.itemsize
+
+    @torch.inference_mode()
+    def reserve(self, tokens: int) -> None:
+        """See `Rows.reserve`: the buffers at least double if they grow."""
+        if tokens > self._capacity:
+            grown = max(tokens, 2 * self._capacity)
+            more = (0, 0, 0, grown - self._capacity)
+            for layer in self._layers:
+                layer.buffers = [functional.pad(buffer, more) for buffer in layer.buffers]
+            self._capacity = grown
+
+    def document(self, row: int, length: int) -> DocumentKV:
+        place = slice(self.width, self.width + length)
+        keys, values = (
+            tuple(layer.buffers[kind][row, :, place].contiguous().cpu() for layer in self._layers)
+            for kind in range(2)
+        )
+        return DocumentKV(keys, values)
+
+    def attached(self, start: int, preemption: Preemption) -> Cache:
+        """Return a transformers cache of `start` columns that appends new ones."""
+        for layer in self._layers:
+            layer.start, layer.preemption = start, preemption
+        return Cache(layers=list(self._layers))
+
+
+class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has no types
+    """One layer's buffers with the interface that attention modules write through.
+
+    Every layer calls `update` once per forward, so preemptions are checked there.
+    """
+
+    is_sliding = False
+
+    def __init__(self, rows: int, shape: LayerShape, columns: int, geometry: Geometry) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # it has no types
+        self.is_initialized = True
+        self.start = 0
+        self.preemption = Preemption()
+        # zeros, for masked columns are multiplied by zero and must be finite
+        dtype, device = geometry.dtype, geometry.device
+        self.buffers = [
+            torch.zeros(rows, shape.heads, columns, size, dtype=dtype, device=device)
+            for size in (shape.key_dim, shape.value_dim)
+        ]
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Do nothing: the buffers are there from the start."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store the new columns and return all of them up to the last new one."""
+        if self.preemption.requested:
+            raise Preempted
+        stop = self.start + key_states.shape[2]
+        keys, values = (buffer[:, :, :stop] for buffer in self.buffers)
+        keys[:, :, self.start :] = key_states
+        values[:, :, self.start :] = value_states
+        return keys, values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return how many columns a mask must cover, and the first of them."""
+        return self.start + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Return how many columns are stored before this forward."""
+        return self.start
+
+    def get_max_length(self) -> int:
+        """Return how many columns there is room for."""
+        return int(self.buffers[0].shape[2])

@@ -1,0 +1,57 @@
+"""The models as transformers runs them, a file's weights dequantised."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from dragonrt import bundled
+from dragonrt.backends.transformers_.adapter import merge
+
+
+def transformers_model(name: str, *, adapted: bool = True) -> Any:
+    """Load a Llama's GGUF file, a directory or a hub id, in bfloat16, with its bundled adapter."""
+    files = {bundled.SMOLLM2: bundled.smollm2_file(), bundled.SMOLLM2_DRAFT: bundled.DRAFT_FILE}
+    path = files.get(name) or (bundled.model_path(name) if name in bundled.models() else Path(name))
+    loaded: Any = (
+        _llama(path)
+        if path.is_file()
+        else AutoModelForCausalLM.from_pretrained(path if path.is_dir() else name)
+    )
+    model = loaded.bfloat16().eval()
+    if adapted and (adapter := bundled.adapter_path(name)) is not None:
+        merge(model, adapter)
+    return model
+
+
+def _llama(file: Path) -> LlamaForCausalLM:
+    reader = GGUFReader(file)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+
+    def said(key: str) -> Any:
+        return reader.fields[f"llama.{key}"].contents()
+
+    config = LlamaConfig(
+        vocab_size=len(tensors["token_embd.weight"].data),
+        hidden_size=said("embedding_length"),
+        intermediate_size=said("feed_forward_length"),
+        num_hidden_layers=said("block_count"),
+        num_attention_heads=said("attention.head_count"),
+        num_key_value_heads=said("attention.head_count_kv"),
+        max_position_embeddings=said("context_length"),
+        rms_norm_eps=said("attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": said("rope.freq_base")},
+        tie_word_embeddings="output.weight" not in tensors,
+    )
+    model = LlamaForCausalLM(config)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, parameter in model.named_parameters():
+        tensor = tensors[f"{names.get_name(name.removesuffix('.weight'))}.weight"]
+        weight = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
+        if name.endswith(("q_proj.weight", "k_proj.weight")):  # llama.cpp interleaves the halves
+            heads = len(weight) // model.model.layers[0].self_attn.head_dim
+            weight = weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).flatten(0, 2)
+        parameter.data.copy_(weight)
+    return model

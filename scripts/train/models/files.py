@@ -1,0 +1,136 @@
+"""The last step of the recipes: what was trained as GGUF files, which the package has."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGML_QUANT_VERSION, GGUFWriter, LlamaFileType, TokenType
+from gguf import GGMLQuantizationType as Type
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from dragonrt.backends.llama_cpp.gguf_file import quantised
+
+_PARTS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+_OTHERS = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+}
+_HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
+_ADAPTER, _TOY, _LAYERS = Type.Q5_0, Type.Q8_0, Type.IQ4_NL
+
+
+def toy_file(model: Path, out: Path) -> None:
+    """Write a dragon model, a directory of transformers, as a GGUF file in Q8_0."""
+    config, tokenizer = (_json(model / name) for name in ("config.json", "tokenizer.json"))
+    writer = GGUFWriter(out, "llama")
+    _describe(writer, model.name, LlamaFileType.MOSTLY_Q8_0)
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    vocabulary, special = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
+    kinds = [TokenType.NORMAL] * len(vocabulary)
+    for each in special:
+        kinds[each["id"]] = TokenType.CONTROL
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")  # splits as the dragon models' does
+    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(each) for each in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    writer.add_pad_token_id(config["pad_token_id"])
+    writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
+    for long, tensor in load_file(model / "model.safetensors").items():
+        name = llama_cpp_name(long)
+        weight = permuted(name, tensor.float().numpy(), config)
+        if weight.ndim == 1:
+            writer.add_tensor(name, weight)
+        else:
+            writer.add_tensor(name, quantised(weight, _TOY), raw_dtype=_TOY)
+    _finish(writer)
+
+
+def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None:
+    """Write an adapter as the package merges it: see `model_file.merged`.
+
+    Args:
+        adapter: a directory in PEFT's layout.
+        base: the directory of the model that it was trained for.
+        statistics: an npz file of the mean squares of the inputs of each linear layer, under the
+            name of its tensor in a GGUF file.
+        out: the file.
+    """
+    about, config = _json(adapter / "adapter_config.json"), _json(base / "config.json")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    means = np.load(statistics)
+    writer = GGUFWriter(out, "llama")
+    _describe(writer, "SmolLM2 135M Instruct, reading documents", LlamaFileType.MOSTLY_IQ4_NL)
+    writer.add_finetune("dragonrt")
+    for long, tensor in tensors.items():
+        module, _, part = long.removeprefix("base_model.model.").partition(".lora_")
+        name, rows = llama_cpp_name(f"{module}.weight"), tensor.float().numpy()
+        if part == "A.weight":
+            writer.add_tensor(f"{name}.inputs", np.sqrt(means[name]).astype(np.float16))
+        else:  # transposed, its rows are long enough for the blocks of a quantised type
+            rows = permuted(name, rows * (about["lora_alpha"] / about["r"]), config).T
+        stored = f"{name}.lora_{part[0].lower()}"
+        writer.add_tensor(stored, quantised(rows, _ADAPTER), raw_dtype=_ADAPTER)
+    _finish(writer)
+
+
+def llama_cpp_name(name: str) -> str:
+    """Return llama.cpp's name of a tensor of transformers' Llama."""
+    if name in _OTHERS:
+        return _OTHERS[name]
+    _, _, layer, part = name.removesuffix(".weight").split(".", 3)
+    return f"blk.{layer}.{_PARTS[part]}.weight"
+
+
+def permuted(name: str, weight: NDArray[Any], config: dict[str, Any]) -> NDArray[Any]:
+    """Return a weight with llama.cpp's order of rows, which is another for queries and keys.
+
+    transformers rotates the halves of a head against each other, llama.cpp neighbours.
+    """
+    heads = next((config[key] for part, key in _HEADS.items() if f".{part}." in name), None)
+    if heads is None:
+        return weight
+    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def _describe(writer: GGUFWriter, name: str, kind: LlamaFileType) -> None:
+    writer.add_type("model")
+    writer.add_name(name)
+    writer.add_license("cc-by-sa-4.0")
+    writer.add_file_type(kind)
+    writer.add_quantization_version(GGML_QUANT_VERSION)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _finish(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
