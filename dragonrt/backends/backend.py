@@ -101,17 +101,6 @@ class Document(Protocol):
     def length(self) -> int:
         """Return the number of tokens."""
 
-    @property
-    def bytes(self) -> int:
-        """Return its memory in bytes."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether rows read this memory instead of copying it."""
-
-    def shared(self) -> "Document":
-        """Return the document in memory that rows share; itself if not possible."""
-
     def dump(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a store keeps; `Backend.load` is the inverse."""
 
@@ -185,7 +174,7 @@ class Backend(Protocol):
         """Return a document without tokens."""
 
     def memory(self, documents: Sequence[Document], capacity: int) -> int:
-        """Return the most bytes that such rows take, without shared documents."""
+        """Return the most bytes that such rows take, with their copies of the documents."""
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.

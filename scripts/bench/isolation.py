@@ -14,7 +14,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
-from dragonrt.backends.sequence import read_alone
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process
@@ -144,6 +143,7 @@ def measured_set(
         answering = IsolatedAnswers(model, question, load_embedder(side.embedder))
         done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
+            model,
             (answering.reading(each.known.question, each.device, each.cloud) for each in found),
             lambda: progress(f"asked {next(done)} of {len(found)} questions"),
         )
@@ -260,10 +260,13 @@ def _pair(
 
         replies = {level: run(ask(level), virtual=False) for level in Disclosure}
     model = answers.model
-    mixed = [
-        read_alone(answers.reading(each.known.question, each.device, each.cloud, ("mixture",)))
-        for each in sample
-    ]
+    mixed = in_shared_forwards(
+        model,
+        (
+            answers.reading(each.known.question, each.device, each.cloud, ("mixture",))
+            for each in sample
+        ),
+    )
     for level, given in replies.items():
         tokens = [
             [token for token in each.tokens if token not in model.answer_stops] for each in given

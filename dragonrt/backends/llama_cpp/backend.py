@@ -79,17 +79,15 @@ class LlamaLogits:
         exponents, sums = self._exponents()
         factors = np.exp(log_weights) / sums
         if len(factors) == 1:
-            mixed: NDArray[np.float32] = exponents[0] * factors[0]
-            return mixed
+            return np.asarray(exponents[0] * factors[0])
         # Not a product of matrices, whose order of summation depends on the library's threads.
-        mixed = (exponents * factors[:, None]).sum(axis=0)
-        return mixed
+        return np.asarray((exponents * factors[:, None]).sum(axis=0))
 
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         _, sums = self._exponents()
         highest = self._logits.max(axis=1)
-        found: NDArray[np.float32] = np.take(self._logits, tokens, axis=1)
-        return found - (highest + np.log(sums))[:, None]
+        found = np.take(self._logits, tokens, axis=1)
+        return np.asarray(found - (highest + np.log(sums))[:, None])
 
     def probability(self, token: int) -> NDArray[np.float64]:
         exponents, sums = self._exponents()

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.backends.backend import Preemption
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.mode import Prediction
@@ -108,7 +107,7 @@ class Liar:
     context: int = 0
 
     def read(
-        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Prediction]:
         """Return the predictions after each prefix of `tokens`, from length `first` on."""
         return [self._after(list(tokens[:length])) for length in range(first, len(tokens) + 1)]
