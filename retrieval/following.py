@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -98,9 +98,9 @@ def _say(**line: Any) -> bool:
     return True
 
 
-def _follow(order: Order) -> None:
+def _follow(order: Order, load: Callable[[str], Embedder]) -> None:
     documents, directory = [Path(path) for path in order.documents], Path(order.directory)
-    update = partial(Index.update, directory, documents, Embedder.load(order.embedder))
+    update = partial(Index.update, directory, documents, load(order.embedder))
     batches = changes(documents, directory) if order.watch else iter([set[Path]()])
     for number, batch in enumerate(batches):
         if number == 0 and order.watch:
@@ -117,7 +117,8 @@ def _follow(order: Order) -> None:
                 _say(error=str(error))
 
 
-def _main() -> None:
+def main(load: Callable[[str], Embedder] = Embedder.load) -> None:
+    """Run the program; `load` makes the embedder of the name that the order has."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
     if hasattr(os, "nice"):
@@ -125,7 +126,7 @@ def _main() -> None:
     order = Order(**json.loads(sys.stdin.readline()))
     Thread(target=_end_with_input, daemon=True).start()
     try:
-        _follow(order)
+        _follow(order, load)
     except RetrievalError as error:
         _say(error=str(error))
     except KeyboardInterrupt:
@@ -143,4 +144,4 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -1,5 +1,7 @@
 """The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,9 +32,10 @@ class Preemption:
 
     def request(self) -> None:
         """Stop the forward with this flag."""
-        self._requested = True
-        if (watcher := self._watcher) is not None:
-            watcher()
+        if not self._requested:
+            self._requested = True
+            if (watcher := self._watcher) is not None:
+                watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
         """Have `watcher` called by the next `request`, in its thread; None: nothing any more."""
@@ -97,17 +100,6 @@ class Document(Protocol):
     @property
     def length(self) -> int:
         """Return the number of tokens."""
-
-    @property
-    def bytes(self) -> int:
-        """Return its memory in bytes."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Return whether rows read this memory instead of copying it."""
-
-    def shared(self) -> "Document":
-        """Return the document in memory that rows share; itself if not possible."""
 
     def dump(self) -> dict[str, NDArray[Any]]:
         """Return the arrays that a store keeps; `Backend.load` is the inverse."""
@@ -182,7 +174,7 @@ class Backend(Protocol):
         """Return a document without tokens."""
 
     def memory(self, documents: Sequence[Document], capacity: int) -> int:
-        """Return the most bytes that such rows take, without shared documents."""
+        """Return the most bytes that such rows take, with their copies of the documents."""
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
@@ -195,3 +187,13 @@ class Backend(Protocol):
 
         Returns for each the logits after every token, or after the last; None if it was preempted.
         """
+
+
+def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
+    """Return the SHA-256 of a kind of vocabulary and the ids of its tokens, in hexadecimal.
+
+    How a text is split into tokens is left out: each side reads its own texts. `kind` is
+    "byte-level", "sentencepiece", or what else tells how tokens become text.
+    """
+    text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,14 +1,12 @@
-"""The bounded memory of one side for its sessions' keys and values, with each document once."""
+"""The bounded memory of one side for its sessions' keys and values."""
 
 import math
 import os
 import threading
 import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dragonrt.backends.backend import Document
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -37,9 +35,7 @@ class Room:
 class KvPool:
     """Reserves the memory of sessions at their start, so that a running one never lacks room.
 
-    A document is in memory once, while any session reads it. Memory is free as soon as nothing
-    refers to it. Thread-safe. The methods raise BusyError if there is no room now, ModelError if
-    there never will be; `beside` are the session's other documents.
+    Memory is free as soon as nothing refers to it. Thread-safe.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
@@ -48,43 +44,24 @@ class KvPool:
         self.used = 0
         # Memory is freed in any thread, at any point.
         self._lock = threading.RLock()
-        self._documents: weakref.WeakValueDictionary[str, Document] = weakref.WeakValueDictionary()
 
-    def document(self, name: str) -> Document | None:
-        """Return the document of that name, if a session reads it now."""
-        return self._documents.get(name)
+    def room(self, size: int) -> Room:
+        """Reserve `size` bytes.
 
-    def keep(self, name: str, document: Document, beside: Sequence[Document] = ()) -> Document:
-        """Return the document that sessions share under that name, while any refers to it.
-
-        If memory cannot be shared, each session's copy is counted.
+        Raises BusyError if there is no room now, ModelError if there never will be.
         """
-        document = document.shared()
         with self._lock:
-            if not document.is_shared or name in self._documents:
-                return self._documents.get(name, document)
-            self._take(document, document.bytes, beside)
-            self._documents[name] = document
-            return document
-
-    def room(self, size: int, beside: Sequence[Document] = ()) -> Room:
-        """Reserve `size` bytes."""
-        room = Room()
-        self._take(room, size, beside)
-        return room
-
-    def _take(self, holder: object, size: int, beside: Sequence[Document]) -> None:
-        needed = size + sum({id(each): each.bytes for each in beside if each.is_shared}.values())
-        with self._lock:
-            if needed > self.limit:
+            if size > self.limit:
                 raise ModelError(
-                    f"the question needs {needed / 1e6:,.1f} MB of KV, and --kv-memory gives "
+                    f"the question needs {size / 1e6:,.1f} MB of KV, and --kv-memory gives "
                     f"{self.limit / 1e6:,.1f} MB: ask for fewer documents or a shorter answer"
                 )
             if self.used + size > self.limit:
                 raise BusyError("too many answers are under way for this side's memory", _RETRY_S)
             self.used += size
-            weakref.finalize(holder, self._give_back, size).atexit = False
+        room = Room()
+        weakref.finalize(room, self._give_back, size).atexit = False
+        return room
 
     def _give_back(self, size: int) -> None:
         with self._lock:

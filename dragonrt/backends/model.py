@@ -1,15 +1,16 @@
-"""A language model: a backend, its prompt format, and sequences to decode with."""
+"""A language model: a backend, its prompt format, and rows to decode with."""
 
 import hashlib
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 
 from dragonrt import bundled
-from dragonrt.backends.backend import Backend, Document, Preemption
+from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.llama_cpp.model_file import MADE
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
-from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
+from dragonrt.backends.row_set import RowSet
+from dragonrt.backends.scheduler import Done, Request
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
@@ -66,7 +67,7 @@ class LanguageModel:
                 raise ModelError(f"{name} has number types of its own: leave out --dtype")
             if device not in ("auto", "cpu"):
                 raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-            backend = load_gguf(path, name=name, threads=threads, adapter=adapter, library=library)
+            backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
         elif path.is_dir() or name.count("/") == 1:
             from dragonrt.backends.transformers_.checkpoint import load_model
 
@@ -111,22 +112,28 @@ class LanguageModel:
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:
-        """Prefill one document, which may be empty. Raises like `Sequence.extend`."""
-        return read_alone(self.reading_document(tokens, Preemption()))
-
-    def reading_document(self, tokens: Tokens[int], preemption: Preemption) -> Reading[Document]:
-        """Like `document_kv`, in forwards that may be shared. Raises Preempted."""
+        """Prefill one document, which may be empty. Raises like `RowSet.extend`."""
         if not tokens:
             return self.backend.empty()
-        rows = self.sequence([self.backend.empty()], len(tokens))
-        yield Extension(rows, tokens, False, preemption, prompt=True)
+        rows = self.rows([self.backend.empty()], len(tokens))
+        rows.extend(tokens, prompt=True, hidden=False)
         return rows.kv.document(0, rows.length)
 
-    def sequence(
+    def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
+        """Return the request of one document, in forwards that may be shared."""
+        length = len(tokens)
+        rows = self.rows([self.backend.empty()], length)
+
+        def read(logits: list[RowLogits] | Exception) -> None:
+            done(logits if isinstance(logits, Exception) else rows.kv.document(0, length))
+
+        return Request(rows, tokens, read, preemption, prompt=length, every=length)
+
+    def rows(
         self, documents: Tokens[Document], capacity: int = 256, pool: KvPool | None = None
-    ) -> Sequence:
-        """Open a row per document, with room for `capacity` shared tokens; see `Sequence`."""
-        return Sequence(self.backend, documents, capacity, pool)
+    ) -> RowSet:
+        """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
+        return RowSet(self.backend, documents, capacity, pool)
 
 
 def _path(name: str) -> Path:

@@ -284,7 +284,7 @@ class Coordinator(Mode):
         if size > longest_upload(self._codec):
             raise ModeError(f"an upload of {size} bytes takes too long to read")
 
-        def head(_: Sequence[Prediction]) -> Received:
+        def postprocess(_: Sequence[Prediction]) -> Received:
             distributions = [decode_distribution(self._codec, payload) for payload in payloads]
             verify_s = message.verify_us / 1e6
             return Received(number, distributions, message.relevance, verify_s)
@@ -292,7 +292,7 @@ class Coordinator(Mode):
         count, drafted = len(payloads), len(self._drafted)
         if number == self._round and count != drafted + 1:
             raise ModeError(f"an upload has {count} distributions for a block of {drafted} tokens")
-        worker.reading = Work(head, peer=worker.name)
+        worker.reading = Work(postprocess, peer=worker.name)
         self._queue.append(worker.reading)
 
     def _judge(self, received: Sequence[Worker]) -> None:
@@ -312,12 +312,12 @@ class Coordinator(Mode):
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
-        def head(_: Sequence[Prediction]) -> tuple[VerifyResult, Mapping[str, float], float]:
+        def postprocess(_: Sequence[Prediction]) -> tuple[VerifyResult, Mapping[str, float], float]:
             each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
             p = [self._rule.shape(mix(each, shares).to_dense()) for each in each_step]
             return self._rule.verify(decided, drafted, q, p), by_name, verify_s
 
-        self._judging = Work(head)
+        self._judging = Work(postprocess)
         self._queue.append(self._judging)
 
     def _decide(

@@ -4,7 +4,7 @@ Rule 1: everything that affects an answer's text lives in its mode; nothing else
 Rule 2: a mode sees no socket, task, thread or clock. Time comes in as `now`, the next time that
 something is due comes out of `deadline`.
 Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
-runs beside the event loop: a head is a pure function of the predictions.
+runs beside the event loop: postprocessing is a pure function of the predictions.
 
 `handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
 `wanted` is called until it returns None. The driver is `dragonrt.node.answer`; the same modes run
@@ -64,10 +64,10 @@ class Prediction(Rows, Protocol):
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The input of the output layer, [hidden], the rows weighed like their distributions."""
+        """The input of the output layer [hidden], rows weighed alike. Only if the Span wants it."""
 
 
-Head = Callable[[Sequence[Prediction]], Any]
+Postprocess = Callable[[Sequence[Prediction]], Any]
 """A pure function of the predictions that a Work asks for."""
 
 
@@ -75,17 +75,19 @@ Head = Callable[[Sequence[Prediction]], Any]
 class Span:
     """The prefixes of a text of length `first` … `len(tokens)`.
 
-    `hashes` are those of all prefixes, one more than `tokens`. Both are copies.
+    `hashes` are those of all prefixes, one more than `tokens`. Both are copies. `hidden`: whether
+    `Prediction.hidden` is wanted.
     """
 
     tokens: list[int]
     hashes: list[int]
     first: int
+    hidden: bool = False
 
     @classmethod
-    def of(cls, text: TokenPrefix, first: int, last: int) -> "Span":
+    def of(cls, text: TokenPrefix, first: int, last: int, *, hidden: bool = False) -> "Span":
         """Return the prefixes of a text from length `first` to `last`."""
-        return cls(text.tokens[:last], text.hashes[: last + 1], first)
+        return cls(text.tokens[:last], text.hashes[: last + 1], first, hidden)
 
     @property
     def count(self) -> int:
@@ -95,17 +97,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A computation that a mode wants: `head` of the predictions along `span`, then `guess`.
+    """A computation that a mode wants: `postprocess` of the predictions along `span`, then `guess`.
 
     Attributes:
-        span: None for a head that reads no predictions and does not wait for the model.
+        span: None if it reads no predictions and does not wait for the model.
         guess: tokens read behind the span in the same forward.
         peer: the side whose input is computed on: a DragonError then ends its session.
-        following: given the head's result, the Work wanted next unless an input comes in between.
+        following: given the result, the Work wanted next unless an input comes in between.
             Pure, as it is called beside the loop.
     """
 
-    head: Head
+    postprocess: Postprocess
     span: Span | None = None
     guess: Sequence[int] = ()
     peer: str | None = None
@@ -189,7 +191,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The head of `work` returned `result`; its forward took so many seconds."""
+    """Postprocessing `work` gave `result`; its forward took so many seconds."""
 
     work: Work
     result: Any
@@ -198,7 +200,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The forward of `work` was stopped after so many seconds, or its head could not run."""
+    """The forward of `work` was stopped after so many seconds, or it could not be postprocessed."""
 
     work: Work
     seconds: float

@@ -1,7 +1,7 @@
 """An answer is a fold over its mode's inputs: these are recorded, and folded again.
 
-No model, document or network is needed: the inputs hold what heads computed. They hold no text of
-documents, of which a mode only makes guesses that a head has read by then.
+No model, document or network is needed: the inputs hold what was computed. They hold no text of
+documents, of which a mode only makes guesses that are read by then.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class Begun:
     resources: Resources
 
     def machine(self) -> Mode:
-        """Return a machine in its first state, which may run no heads."""
+        """Return a machine in its first state, which may compute nothing."""
         entry, resources = mode_entry(self.mode), self.resources
         if self.settings.verifies_with is not None:
             resources = replace(resources, verifier=_NoVerifier())

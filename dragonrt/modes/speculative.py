@@ -25,7 +25,7 @@ from dragonrt.modes.blocks.values import (
 )
 from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
 from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
-from dragonrt.modes.mode import Head, ModeError, Prediction, Prepared, Work
+from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SpeculativeSettings
@@ -37,7 +37,7 @@ from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """What a head makes: the next `token` of the block, or a `guess` behind it.
+    """What a draft is made of: the next `token` of the block, or a `guess` behind it.
 
     `payload` is the block's if it ends here: with the token, or without one that does not fit.
     `block` is a new one: still empty as a controller has just planned it, or looked up.
@@ -67,6 +67,7 @@ class SpeculativeDrafting(Drafting):
         self._settings = settings
         self._controller = resources.controller
         self._verifier = resources.verifier
+        self.hidden = self._verifier is not None
         self._rule, self._codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
@@ -82,7 +83,7 @@ class SpeculativeDrafting(Drafting):
             return False
         return self._block is not None or self.finish_at(len(self.prefix)) is None
 
-    def head(self, rate: float) -> Head:
+    def postprocess(self, rate: float) -> Postprocess:
         block, step = self._block, len(self.prefix)
         if block is None and self.sent and self.sent[-1].end == step:
             return lambda predictions: _Drafted(
@@ -162,7 +163,7 @@ class SpeculativeDrafting(Drafting):
                 return
             yield block.count, block.count, self.prefix.tokens[block.end]
 
-    def head_alone(self) -> Head:
+    def postprocess_alone(self) -> Postprocess:
         step, rule = self.decided, self._rule
         return lambda predictions: rule.draft(
             step, Distribution.from_dense(rule.shape(predictions[0].p))

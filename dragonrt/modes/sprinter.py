@@ -23,7 +23,7 @@ from dragonrt.modes.blocks.values import (
     rule_and_codec,
 )
 from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
-from dragonrt.modes.mode import Head, ModeError, Prediction
+from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SprinterSettings
@@ -49,6 +49,8 @@ class SprinterDrafting(Drafting):
     cloud reads them all and decides that one. At the end of the answer nothing is sent.
     """
 
+    hidden = True
+
     def __init__(
         self, question: Question, settings: SprinterSettings, resources: Resources
     ) -> None:
@@ -71,10 +73,10 @@ class SprinterDrafting(Drafting):
     def ready(self) -> bool:
         return not self.sent
 
-    def head(self, rate: float) -> Head:
+    def postprocess(self, rate: float) -> Postprocess:
         step, last_of_run = len(self.prefix), self._run + 1 >= self._run_length
 
-        def head(predictions: Sequence[Prediction]) -> _Drafted:
+        def postprocess(predictions: Sequence[Prediction]) -> _Drafted:
             (prediction,) = predictions
             token = self._drafted(step, prediction)
             likely = self._verifier.probability(prediction.hidden, prediction.p, token.token)
@@ -83,7 +85,7 @@ class SprinterDrafting(Drafting):
             payload = encode_block(self._codec, [token.token], [token.quantized])
             return _Drafted(token, payload)
 
-        return head
+        return postprocess
 
     def _drafted(self, step: int, prediction: Prediction) -> DraftedToken:
         quantized = self._codec.quantize(self._rule.shape(prediction.p), Step(step))
@@ -111,7 +113,7 @@ class SprinterDrafting(Drafting):
         self._run = 0
         return Advance((Decided(token, matches),))
 
-    def head_alone(self) -> Head:
+    def postprocess_alone(self) -> Postprocess:
         step = len(self.prefix)
         return lambda predictions: self._drafted(step, predictions[0]).token
 

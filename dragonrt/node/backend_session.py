@@ -23,13 +23,13 @@ class ForwardResult:
     preempted: bool = False
 
 
-Done = Callable[[ForwardResult], None]
+OnResult = Callable[[ForwardResult], None]
 
 
 class BackendSession(Protocol):
     """One answer's session at a model, which has read its documents and its question."""
 
-    def start(self, work: Work, done: Done) -> None:
+    def start(self, work: Work, done: OnResult) -> None:
         """Do the work, one with a span at a time; `done` is called on the loop, never at once."""
 
     def preempt(self) -> None:

@@ -30,7 +30,7 @@ def measure(
     lengths: list[int] = []
     delays_s: list[float] = []
     for run in range(runs):
-        sequence = model.sequence([document] * rows, capacity=room)
+        sequence = model.rows([document] * rows, capacity=room)
         for step in range(room):
             start_s = time.perf_counter()
             sequence.extend([2 + step % 200])

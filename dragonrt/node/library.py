@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.node.engine import Engine
+from dragonrt.node.worker import Worker
 from retrieval import (
     Chunk,
     Embedder,
@@ -145,7 +145,7 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 
 
 @asynccontextmanager
-async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable[[], None]]:
+async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable[[], None]]:
     """Compute the KV that chunks lack whenever no answer is open, until the context ends.
 
     A question stops the current chunk between two layers; it restarts later. Yields a function to
@@ -161,7 +161,7 @@ async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable
             if changed.is_set():
                 return
             tokens = library.tokens(chunk)
-            made = await engine.read_idle(partial(library.model.reading_document, tokens))
+            made = await worker.read_spare(partial(library.model.prefill, tokens))
             await asyncio.to_thread(missing.store, chunk, made)
 
     async def run() -> None:

@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.backend import Document
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import LateReader, Reader, Relevances, Weighing
-from dragonrt.backends.sequence import Reading
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
@@ -20,14 +20,15 @@ from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
-from dragonrt.node.engine import Engine, ModelSession
+from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library
+from dragonrt.node.model_session import ModelSession
 from dragonrt.node.reindexing import Following
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.worker import Worker
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
-from retrieval import Chunk, Embedder, Hit, RetrievalError
+from retrieval import Embedder, Hit, RetrievalError
 from retrieval.questions import in_context
 
 PINNED = 64
@@ -49,15 +50,15 @@ class LongQuestionError(DragonError):
 class LocalSide:
     """Implements Prefiller on a real model and a real index.
 
-    `engine` runs the model, `librarian` the retrieval. A side without a `library` answers without
+    `worker` runs the model, `librarian` the retrieval. A side without a `library` answers without
     documents. `pool` limits the KV of answers. `following` is the state of the indexing process, if
     any.
     """
 
     side: Side
     model: LanguageModel
-    engine: Engine
-    librarian: WorkerThread
+    worker: Worker
+    librarian: JobThread
     library: Library | None
     recorder: Recorder
     profile: DecodeProfile | None = None
@@ -83,23 +84,25 @@ class LocalSide:
         self, question: Question, *, verifies: bool, late: bool = False
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
-        start_s, exact, preemption = clock(), self.model.exact_blocks, Preemption()
-        # Verifying pays only in one forward, even if a block's last bits differ.
-        in_blocks = verifies or exact
-        with self.engine.wanted():
-            try:
-                hits = await self.librarian.run(lambda: self._find(question))
-                documents = await self._documents(hits, preemption)
-                longest = max(document.length for document in documents)
-                prompt = await self.librarian.run(lambda: self._prompt(question, longest))
-                loaded_s = clock()
-                prefill = partial(self._prefill, question, prompt, documents, hits, in_blocks)
-                reader: Reader | LateReader = LateReader(prefill)
-                if not late:
-                    reader = await self.engine.read(lambda: prefill(preemption))
-            except asyncio.CancelledError:
-                preemption.request()  # the answer was cancelled: free the model for others
-                raise
+        start_s, exact = clock(), self.model.exact_blocks
+        with self.worker.wanted():
+            hits = await self.librarian.call(lambda: self._find(question))
+            documents = await self._documents(hits)
+            longest = max(document.length for document in documents)
+            prompt = await self.librarian.call(lambda: self._prompt(question, longest))
+            loaded_s = clock()
+            capacity = len(prompt) + question.max_tokens
+            embedder = None if self.library is None else self.library.embedder
+            cache = PrefixCache(
+                partial(self.model.rows, documents, capacity, self.pool),
+                prompt,
+                start_hash(question.seed),
+                weighing(self.model, question, hits, embedder),
+                # Verifying pays only in one forward, even if a block's last bits differ.
+                in_blocks=verifies or exact,
+            )
+            if not late:
+                await self.worker.read(cache.prefill)
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
             files = [names.index(chunk.source) for chunk in chunks]
@@ -108,7 +111,7 @@ class LocalSide:
                 Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )
             return PrefillResult(
-                context=ModelSession(self.engine, reader),
+                context=ModelSession(self.worker, cache),
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
                 passages=tuple(passages),
                 prompt_tokens=len(prompt),
@@ -135,55 +138,24 @@ class LocalSide:
         self.pinned[asked] = hits
         return hits
 
-    async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[Document]:
-        """Return the KV of the chunks, each once in memory; compute those not stored."""
-        library, model, pool = self.library, self.model, self.pool
+    async def _documents(self, hits: Sequence[Hit]) -> Sequence[Document]:
+        """Return the KV of the chunks; compute those not stored."""
+        library, model = self.library, self.model
         if library is None or not hits:
             return [model.document_kv(())]
-        kept: list[Document] = []
-
-        def keep(chunk: Chunk, kv: Document) -> Document:
-            kept.append(pool.keep(chunk.digest, kv, kept))
-            return kept[-1]
-
-        def stored(chunk: Chunk) -> Document | None:
-            if (found := pool.document(chunk.digest)) is not None:
-                kept.append(found)
-                return found
-            kv = library.stored_kv(chunk)
-            return None if kv is None else keep(chunk, kv)
-
-        async def computed(chunk: Chunk) -> Document:
-            tokens = library.tokens(chunk)
-            made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
-            return keep(chunk, await self.librarian.run(lambda: library.store_kv(chunk, made)))
-
-        chunks = [hit.chunk for hit in hits]
-        loaded = await self.librarian.run(lambda: list(map(stored, chunks)))
-        pairs = zip(chunks, loaded, strict=True)
-        return [await computed(chunk) if kv is None else kv for chunk, kv in pairs]
+        documents = []
+        for chunk in [hit.chunk for hit in hits]:
+            kv = await self.librarian.call(partial(library.stored_kv, chunk))
+            if kv is None:
+                made = await self.worker.read(partial(model.prefill, library.tokens(chunk)))
+                kv = await self.librarian.call(partial(library.store_kv, chunk, made))
+            documents.append(kv)
+        return documents
 
     def _prompt(self, asked: Question, longest: int) -> list[int]:
         """Return the tokens of the question that fit behind the longest document."""
         room = self.model.context_length - longest - asked.max_tokens
         return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
-
-    def _prefill(
-        self,
-        asked: Question,
-        prompt: Sequence[int],
-        documents: Sequence[Document],
-        hits: Sequence[Hit],
-        in_blocks: bool,
-        preemption: Preemption,
-    ) -> Reading[Reader]:
-        """Read the question after all documents at once."""
-        rows = self.model.sequence(documents, len(prompt) + asked.max_tokens, self.pool)
-        embedder = None if self.library is None else self.library.embedder
-        weights, start = weighing(self.model, asked, hits, embedder), start_hash(asked.seed)
-        return Reader.reading_prompt(
-            rows, prompt, start, weights, in_blocks=in_blocks, preemption=preemption
-        )
 
 
 def weighing(

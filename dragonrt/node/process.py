@@ -11,29 +11,22 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
-from dragonrt.node.engine import Engine
 from dragonrt.node.host_profile import load_profile
+from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library, prefill, prefilling
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import (
-    Embedder,
-    Index,
-    KvStore,
-    Progress,
-    Report,
-    RetrievalError,
-    Retriever,
-)
+from retrieval import Index, KvStore, Progress, Report, RetrievalError, Retriever
 from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
@@ -91,7 +84,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder),
+            _embedder(settings.embedder, settings.threads),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -112,7 +105,7 @@ def open_library(
     name = model.document_fingerprint.replace(":", "-")
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder)
+        embedder = _embedder(settings.embedder, settings.threads)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
@@ -139,7 +132,7 @@ def complete_library(
     return library
 
 
-_embedder = functools.cache(Embedder.load)
+_embedder = functools.cache(load_embedder)
 """Loaded once, for indexing and for questions."""
 
 
@@ -154,9 +147,9 @@ async def local_side(
     """Run the side of this process until the context ends; `listeners` get every event."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
-        heads = await stack.enter_async_context(WorkerThread("heads"))
-        engine = await stack.enter_async_context(Engine(heads))
-        librarian = await stack.enter_async_context(WorkerThread("librarian"))
+        postprocessing = await stack.enter_async_context(JobThread("postprocessing"))
+        worker = await stack.enter_async_context(Worker(model.backend, postprocessing))
+        librarian = await stack.enter_async_context(JobThread("librarian"))
         if traced := settings.trace is not None:
             trace = TraceFile(settings.trace)
             stack.callback(trace.close)
@@ -169,7 +162,7 @@ async def local_side(
         side = LocalSide(
             side=settings.side,
             model=model,
-            engine=engine,
+            worker=worker,
             librarian=librarian,
             library=library,
             recorder=recorder,
@@ -187,8 +180,8 @@ async def local_side(
 
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice
-            await librarian.run(lambda: library.find(WARM_UP.prompt, 1))
-            changed = await stack.enter_async_context(prefilling(library, engine))
+            await librarian.call(lambda: library.find(WARM_UP.prompt, 1))
+            changed = await stack.enter_async_context(prefilling(library, worker))
 
             def reported(report: Report | DragonError) -> None:
                 changed()

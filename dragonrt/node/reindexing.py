@@ -1,6 +1,6 @@
 """Indexes documents while a side answers: the remaining ones, and changes (`--watch`).
 
-`retrieval.following` updates the index in its own process; the side retrieves from each new
+`dragonrt.node.following` updates the index in its own process; the side retrieves from each new
 snapshot.
 """
 
@@ -91,7 +91,7 @@ async def _kept_up(
 @asynccontextmanager
 async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
     """Start the process; yield its output once it notices changes; end it with the context."""
-    pipe, program = asyncio.subprocess.PIPE, (sys.executable, "-P", "-m", "retrieval.following")
+    pipe, program = asyncio.subprocess.PIPE, (sys.executable, "-P", "-m", "dragonrt.node.following")
     try:
         process = await asyncio.create_subprocess_exec(
             *program, stdin=pipe, stdout=pipe, limit=_LONGEST

@@ -56,7 +56,9 @@ class SideSettings:
     store: str | None = setting(
         None, "PostgreSQL URL: keep the index there, for many machines.", limit=4096
     )
-    embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
+    embedder: str = setting(
+        "default", "Embedding model: default, GGUF file, directory, hub id.", limit=4096
+    )
     chunk_words: int = setting(128, "Words per chunk.", low=1)
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."

@@ -1,73 +1,123 @@
-"""A thread that runs one job after another, next to the event loop."""
+"""The thread of a model: it runs the forwards of all answers, next to the event loop."""
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import TypeVar
 
-from dragonrt.errors import DragonError
+from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
+from dragonrt.backends.scheduler import ALONE, PIECE, Batch, Done, Request, Scheduler
+from dragonrt.node.job_thread import JobThread, settle
 
 T = TypeVar("T")
 
+Make = Callable[[Done[T], Preemption], Request]
+"""Makes a request in the model's thread. May raise."""
 
-class WorkerThread:
-    """Runs jobs in the order of their arrival, off the loop."""
 
-    def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+class Worker(JobThread):
+    """Runs the forwards that a scheduler plans, between the jobs that add requests.
 
-    async def __aenter__(self) -> Self:
-        self._thread.start()
-        return self
+    `postprocessing` runs what computes on no forward. `answers` counts the open answers, `batches`
+    the forwards by the number of requests that shared them.
+    """
 
-    async def __aexit__(self, *_: object) -> None:
-        self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+    def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
+        super().__init__("model")
+        self.postprocessing = postprocessing
+        self.scheduler = Scheduler(backend.info)
+        self.answers = 0
+        self.batches: Counter[int] = Counter()
+        self._backend = backend
+        self._questions = 0  # that are being prepared
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._spare: set[Preemption] = set()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run `job` in the thread. Call from any thread; `job` must not raise."""
-        self._jobs.put(job)
+    # On the loop.
 
-    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Run `callback` on the loop. Call from any thread."""
-        self._loop.call_soon_threadsafe(callback, *arguments)
+    def opened(self, answers: int, questions: int = 0) -> None:
+        """Count open answers and questions; if there are any, preempt spare requests."""
+        self.answers += answers
+        self._questions += questions
+        if not (self.answers or self._questions):
+            self._quiet.set()
+            return
+        self._quiet.clear()
+        for preemption in self._spare:
+            preemption.request()
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Return the result of `job()`, run in the thread; raise its exception."""
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Preempt spare requests, and run none, until the context ends."""
+        self.opened(0, 1)
+        try:
+            yield
+        finally:
+            self.opened(0, -1)
+
+    async def read(self, make: Make[T]) -> T:
+        """Return the result of a request, or raise its exception. A cancellation preempts it."""
+        with self.wanted():
+            return await self._read(make, Preemption())
+
+    async def read_spare(self, make: Make[T]) -> T:
+        """Read while no answer is open and none is `wanted`; begin anew after each."""
+        while True:
+            while self.answers or self._questions:
+                await self._quiet.wait()
+            self._spare.add(preemption := Preemption())
+            try:
+                return await self._read(make, preemption)
+            except Preempted:
+                continue
+            finally:
+                self._spare.remove(preemption)
+
+    async def _read(self, make: Make[T], preemption: Preemption) -> T:
         done: asyncio.Future[T] = self._loop.create_future()
-        self.submit(partial(self._run, job, done))
+        self.submit(partial(self.begin, make, partial(self.post, settle, done), preemption))
         try:
             return await done
         finally:
-            del done  # breaks a cycle: future, exception, this frame
+            preemption.request()
+            del done  # as in `call`
 
-    def _run(self, job: Callable[[], T], done: "asyncio.Future[T]") -> None:
-        if done.cancelled():
-            return
+    # In the model's thread.
+
+    def begin(self, make: Make[T], done: Done[T], preemption: Preemption) -> None:
+        """Add a request; `done` gets what making it raises, too."""
         try:
-            result = job()
-        except DragonError as error:
-            self.post(settle, done, error.with_traceback(None))  # whose frames may hold much
-        except BaseException as error:  # raised to the caller that awaits the job
-            self.post(settle, done, error)
-        else:
-            self.post(settle, done, result)
+            self.scheduler.add(make(done, preemption))
+        except Exception as error:  # raised to the caller that waits; its frames would keep the KV
+            done(error.with_traceback(None))
+
+    def run(self, batch: Batch) -> Sequence[Sequence[RowLogits] | None]:
+        """Return the logits of one forward."""
+        self.batches[len(batch.requests)] += 1
+        return self._backend.forward(batch.feeds)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            del job  # free what it holds before the next job
+        while True:
+            # Only the jobs already queued: later ones must not delay the forward.
+            for _ in range(max(self._jobs.qsize(), not self.scheduler.requests)):
+                job = self._jobs.get()
+                if job is None:
+                    return
+                job()
+                del job  # free what it holds before the next job
+            others = self.answers + bool(self._questions) > 1
+            batch = self.scheduler.schedule(PIECE if others else ALONE)
+            if batch.requests:
+                self._step(batch)
+            del batch
 
-
-def settle(done: "asyncio.Future[T]", result: T | BaseException) -> None:
-    """Resolve the future if it is still pending. Call on the event loop."""
-    if done.done():
-        return
-    if isinstance(result, BaseException):
-        done.set_exception(result)
-    else:
-        done.set_result(result)
+    def _step(self, batch: Batch) -> None:
+        try:
+            found = self.run(batch)
+        except Exception as error:  # raised to all that share the forward
+            self.scheduler.update(batch, error.with_traceback(None))
+        else:
+            self.scheduler.update(batch, found)

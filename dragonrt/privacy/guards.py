@@ -22,7 +22,7 @@ STEERED: Final = (
     "the cloud steered the answer to your documents alone: it receives no more of this answer"
 )
 SURE: Final = 1e-6
-"""The least probability that a document is a witness (`backends.reader.SUREST`)."""
+"""The least probability that a document is a witness (`backends.mixture.SUREST`)."""
 DIGITS: Final = 1e-4
 """Scores that differ by no more have the same name in `Opened.evidence`."""
 

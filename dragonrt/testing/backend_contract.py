@@ -12,13 +12,15 @@ from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from functools import cache, partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Backend, Document, Preempted, Preemption, RowLogits
-from dragonrt.backends.reader import RowWeights
-from dragonrt.backends.sequence import LARGEST_BLOCK, Batch, Extended, Extension, Sequence, once
+from dragonrt.backends.mixture import RowWeights
+from dragonrt.backends.row_set import LARGEST, RowSet
+from dragonrt.backends.scheduler import Request, Scheduler
 from dragonrt.errors import ModelError
 
 TOLERANCE, LEAST = 2e-2, -1e3
@@ -53,9 +55,9 @@ class Subject:
         chance = random.Random(seed)
         return [chance.randrange(2, self.info.vocabulary) for _ in range(length)]
 
-    def opened(self, lengths: Tokens[int] = LENGTHS, capacity: int = 64) -> Sequence:
+    def opened(self, lengths: Tokens[int] = LENGTHS, capacity: int = 64) -> RowSet:
         """Return rows behind documents of these lengths."""
-        return Sequence(self.backend, [self.document(length) for length in lengths], capacity)
+        return RowSet(self.backend, [self.document(length) for length in lengths], capacity)
 
     def same(
         self, found: NDArray[np.float32], wanted: NDArray[np.float32], *, always: bool = False
@@ -70,9 +72,10 @@ class Subject:
         """Return a prefilled document of random tokens."""
         if not length:
             return self.backend.empty()
-        rows = Sequence(self.backend, [self.backend.empty()], length)
+        rows = RowSet(self.backend, [self.backend.empty()], length)
         rows.extend(self.text(length, length), prompt=True)
-        return rows.kv.document(0, length)
+        document: Document = rows.kv.document(0, length)
+        return document
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
@@ -82,14 +85,33 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
     return np.stack([np.append(p, rows.hidden(), 1) for p, rows in zip(log_p, found, strict=True)])
 
 
+class Extension(NamedTuple):
+    """Tokens to append to rows; of a `prompt` only the end is predicted."""
+
+    rows: RowSet
+    tokens: Tokens[int]
+    preemption: Preemption | None = None
+    prompt: bool = False
+
+
+Extended = list[RowLogits] | Exception
+
+
 def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Return the results of extensions of several sequences that share forwards."""
+    """Return the results of extensions of several rows that share forwards."""
     found: dict[int, Extended] = {}
-    batch = Batch()
-    for number, each in enumerate(extensions):
-        batch.add(once(each), partial(found.__setitem__, number))
-    while len(batch):
-        batch.step(LARGEST_BLOCK)
+    backend = extensions[0].rows.backend
+    scheduler = Scheduler(backend.info)
+    for number, (rows, tokens, preemption, prompt) in enumerate(extensions):
+        done, silent = partial(found.__setitem__, number), len(tokens) if prompt else 0
+        stop = preemption or Preemption()
+        try:
+            scheduler.add(Request(rows, tokens, done, stop, silent, silent, hidden=True))
+        except ModelError as error:
+            done(error)
+    while scheduler.requests:
+        batch = scheduler.schedule(LARGEST)
+        scheduler.update(batch, backend.forward(batch.feeds))
     return [found[number] for number in range(len(extensions))]
 
 
@@ -127,7 +149,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
 
 
 def rolled_back_equals_recomputed(on: Subject) -> None:
-    """A sequence that was cut back goes on as one that never held the tokens."""
+    """Rows that were cut back go on as ones that never held the tokens."""
     start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
     rows = on.opened()
     rows.extend(start)
@@ -165,7 +187,7 @@ def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
             rows = on.opened(lengths, 16)
             rows.extend(on.text(3 + number, number))
             sessions.append(Extension(rows, on.text(tokens, 10 + number)))
-        question = Extension(on.opened((5,)), on.text(30, 9), False, prompt=True)
+        question = Extension(on.opened((5,)), on.text(30, 9), prompt=True)
         return [*sessions, question, Extension(on.opened(LENGTHS, 8), line)]
 
     separate = [extend_together([each])[0] for each in extensions()]
@@ -189,7 +211,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
         preemption = CountedPreemption(checks)
         dying, going, wrong = extend_together(
             [
-                Extension(rows, dead, preemption=preemption),
+                Extension(rows, dead, preemption),
                 Extension(other, right),
                 Extension(on.opened((0,)), [on.info.vocabulary]),
             ]
@@ -198,7 +220,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
         on.same(numbers(_given(going)), wanted, always=True)
         if isinstance(dying, Preempted):
             stopped += 1
-            assert rows.length == len(start)
+            rows.truncate(len(start))
             on.same(numbers(rows.extend_all(right)), wanted, always=True)
     assert stopped, "no forward looks at its preemption"
 
@@ -206,12 +228,10 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 def stored_documents_keep_every_bit(on: Subject) -> None:
     """`load(dump())` gives the same predictions; other arrays fail."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
-    wanted = numbers(Sequence(on.backend, made, 64).extend_all(line))
+    wanted = numbers(RowSet(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]
     assert [each.length for each in stored] == list(LENGTHS)
-    on.same(numbers(Sequence(on.backend, stored, 64).extend_all(line)), wanted, always=True)
-    shared = [each.shared() for each in made]
-    on.same(numbers(Sequence(on.backend, shared, 64).extend_all(line)), wanted, always=True)
+    on.same(numbers(RowSet(on.backend, stored, 64).extend_all(line)), wanted, always=True)
     for each in ({}, dict(list(made[0].dump().items())[1:])):
         _refuses(on.backend.load, each)
 
@@ -228,7 +248,7 @@ def what_does_not_fit_is_refused(on: Subject) -> None:
     for length in (-1, info.context_length):
         _refuses(rows.truncate, length)
     _refuses(rows.extend, [3])
-    _refuses(Sequence, on.backend, [], 8)
+    _refuses(RowSet, on.backend, [], 8)
     _refuses(on.document, info.context_length + 1)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.backend_session import Done, ForwardResult
+from dragonrt.node.backend_session import ForwardResult, OnResult
 from dragonrt.side import Side
 
 
@@ -128,8 +128,8 @@ class SimulatedContext:
     """Implements BackendSession on the loop's clock; `delay_s` gives the seconds of each forward.
 
     A forward over several positions takes as long as one over a single position (SPEC 1.7); what
-    follows the prompt was read with it, and takes none; heads take no time. `seconds` may give the
-    time of a forward by its prefixes.
+    follows the prompt was read with it, and takes none; postprocessing takes no time. `seconds` may
+    give the time of a forward by its prefixes.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SimulatedContext:
         self._stop: Callable[[], None] | None = None
         self._closed = False
 
-    def start(self, work: Work, done: Done) -> None:
+    def start(self, work: Work, done: OnResult) -> None:
         span = work.span
         if span is None:
             self._loop.call_soon(self._hand_over, lambda: self._computed(work, 0.0), done)
@@ -184,7 +184,7 @@ class SimulatedContext:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _hand_over(self, outcome: Callable[[], ForwardResult], done: Done) -> None:
+    def _hand_over(self, outcome: Callable[[], ForwardResult], done: OnResult) -> None:
         if not self._closed:
             done(outcome())
 
@@ -195,4 +195,4 @@ class SimulatedContext:
             return ForwardResult(work, seconds, error=error)
 
     def _value(self, work: Work) -> Any:
-        return work.head(said_of(self._model, work))
+        return work.postprocess(said_of(self._model, work))

@@ -119,7 +119,7 @@ def _dragonrt(model: LanguageModel) -> Program:
     every = np.arange(model.vocabulary)
 
     def start(prompt: list[int], rows: int) -> tuple[int, Step]:
-        sequence = model.sequence([model.document_kv(())] * rows, 2 * len(prompt))
+        sequence = model.rows([model.document_kv(())] * rows, 2 * len(prompt))
         first = sequence.extend(prompt, prompt=True)
 
         def step(tokens: Sequence[int]) -> int:

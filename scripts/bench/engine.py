@@ -1,4 +1,4 @@
-"""What answers gain by sharing forwards: many at once in one engine, against one after another.
+"""What answers gain by sharing forwards: many at once in one worker, against one after another.
 
 Each session has documents of its own and drafts as in mode dragon: a forward, then quantizing and
 sampling. The same sessions also draft one after another in the same engine, and all together while
@@ -8,7 +8,7 @@ it reads a long question.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Annotated, Any
@@ -17,9 +17,9 @@ import numpy as np
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Document
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.sequence import Reading
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.threads import usual_threads
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
@@ -27,16 +27,17 @@ from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
-from dragonrt.node.engine import Engine, ModelSession
+from dragonrt.node.model_session import ModelSession
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.worker import Worker
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Precision
 from scripts.bench.harness import benchmark, series
 from scripts.papers.intervals import Row
-from scripts.papers.model_sides import engine as engine_of
+from scripts.papers.model_sides import worker as worker_of
 
 DOCUMENT_TOKENS, PROMPT_TOKENS, LONG_PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 400, 4
 
@@ -44,16 +45,16 @@ DOCUMENT_TOKENS, PROMPT_TOKENS, LONG_PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 400
 class DraftingSession:
     """One answer that drafts by itself, each token by a forward, and the times of its tokens."""
 
-    def __init__(self, reader: Reader, vocabulary: int, seed: int) -> None:
+    def __init__(self, reader: PrefixCache, vocabulary: int, seed: int) -> None:
         self.tokens: list[int] = []
         self.times_s: list[tuple[float, float]] = []  # of the clock, and of the process's CPU
         self._reader = reader
         self._codec = codec(DragonSettings().codec, vocabulary)
         self._rule = Coupled(Noise(seed), Sampler(0.8))
 
-    async def draft(self, engine: Engine, count: int) -> None:
+    async def draft(self, worker: Worker, count: int) -> None:
         """Draft so many tokens."""
-        context = ModelSession(engine, self._reader)
+        context = ModelSession(worker, self._reader)
         span = Span([], [start_hash(0)], 0)
         for _ in range(count):
             done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
@@ -69,12 +70,12 @@ class DraftingSession:
     def _work(self, span: Span) -> Work:
         step = len(span.tokens)
 
-        def head(said: Sequence[Prediction]) -> int:
+        def postprocess(said: Sequence[Prediction]) -> int:
             quantized = self._codec.quantize(self._rule.shape(said[-1].p), Step(step))
             encode_distribution(self._codec, quantized)
             return self._rule.draft("device", step, quantized.distribution)
 
-        return Work(head, span, following=lambda token: self._work(_after(span, token)))
+        return Work(postprocess, span, following=lambda token: self._work(_after(span, token)))
 
 
 def _after(span: Span, token: int) -> Span:
@@ -125,8 +126,9 @@ def engine(
             for _, together in product(range(repeats), runs):
                 runs[together].append(asyncio.run(draft(each, together=together)))
             shared, single = map(_summed, runs.values())
-            rows = loaded.sequence([loaded.document_kv(())] * documents, LONG_PROMPT_TOKENS)
-            long = partial(Reader.reading_prompt, rows, [5] * LONG_PROMPT_TOKENS, start_hash(0))
+            nothing = [loaded.document_kv(())] * documents
+            open_rows = partial(loaded.rows, nothing, LONG_PROMPT_TOKENS)
+            long = PrefixCache(open_rows, [5] * LONG_PROMPT_TOKENS, start_hash(0))
             beside = asyncio.run(draft(each, together=True, question=long))
             usual = np.median([run["gaps_ms"][:, 1] for run in runs[True]])
             delays = np.percentile(beside["gaps_ms"][:, 1], (50, 99, 100)) / usual - 1
@@ -147,7 +149,7 @@ def engine(
 
 def _readers(
     model: LanguageModel, count: int, documents: int, tokens: int, seed: int
-) -> list[Reader]:
+) -> list[PrefixCache]:
     """Return so many sessions that have read their documents and a question each."""
     chance = np.random.default_rng(seed)
 
@@ -157,28 +159,28 @@ def _readers(
     stored: list[Document] = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
     weighing = Weighing(chance.normal(size=documents))
     capacity = PROMPT_TOKENS + max(tokens, FEWEST_TOKENS) + 1
-    rows = (model.sequence(stored, capacity) for _ in range(count))
-    return [Reader.behind(row, text(PROMPT_TOKENS), start_hash(0), weighing) for row in rows]
+    rows = (model.rows(stored, capacity) for _ in range(count))
+    return [PrefixCache.behind(row, text(PROMPT_TOKENS), start_hash(0), weighing) for row in rows]
 
 
 async def _draft(
     model: LanguageModel,
-    readers: Sequence[Reader],
+    readers: Sequence[PrefixCache],
     tokens: int,
     *,
     together: bool,
-    question: Callable[[], Reading[Reader]] | None = None,
+    question: PrefixCache | None = None,
 ) -> Row:
     """Draft, all `together` or one after another; perhaps while a long question is read."""
     sessions = [DraftingSession(each, model.vocabulary, n) for n, each in enumerate(readers)]
     until_s = math.inf
-    async with engine_of() as running:
+    async with worker_of(model.backend) as running:
         start_s, cpu_s = time.perf_counter(), time.process_time()
         if together:
             drafts = [asyncio.create_task(session.draft(running, tokens)) for session in sessions]
             if question is not None:
                 await asyncio.sleep(0)  # the sessions are open
-                await running.read(question)
+                await running.read(question.prefill)
                 until_s = time.perf_counter()
             await asyncio.gather(*drafts)
         else:

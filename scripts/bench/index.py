@@ -16,7 +16,8 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval import Embedder, Index, Search
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from retrieval import Index, Search
 from scripts.bench.harness import benchmark, series
 from scripts.papers.intervals import Row
 
@@ -30,7 +31,7 @@ PER_FILE, WORDS, SEARCHES, UPDATES = 10, 64, 60, 5
 )
 def index(*, chunks: int = 50_000, seed: int = 2026) -> Iterator[Row]:
     """Yield the times of an index of so many chunks."""
-    embedder, rng = Embedder.load(), np.random.default_rng(seed)
+    embedder, rng = load_embedder(), np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     words = np.array(sorted({"".join(rng.choice(letters, 7)) for _ in range(20_000)}))
     dimension = embedder.encode_question("a").size

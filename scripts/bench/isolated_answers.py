@@ -4,15 +4,16 @@ Many questions share the forwards of one model in one process. No message travel
 processes would decide is the same text (SPEC 0), and a test compares the two.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader
-from dragonrt.backends.sequence import Batch, Reading
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -45,6 +46,8 @@ _SIDES = {
 }
 
 T = TypeVar("T")
+Reading = Generator[Callable[[Done[Any], Preemption], Request], Any, T]
+"""Yields what makes its next request, and receives the request's result."""
 _MARK = "\u241e"
 
 
@@ -64,12 +67,12 @@ class IsolatedAnswers:
         """Answer a question from what each side found: tokens by way, without the stop token."""
         usual = replace(self.asked, prompt=prompt)
         found = {"device": device, "cloud": cloud}
-        readers: dict[tuple[str, Question], Reader] = {}
+        readers: dict[tuple[str, Question], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
         for way in ways:
             if way == JOINED:
                 tokens = self.joined([*device, *cloud])
-                document = yield from self.model.reading_document(tokens, Preemption())
+                document = yield partial(self.model.prefill, tokens)
                 alone = yield from self._behind(usual, [document], [])
                 answers[way] = yield from self._decided(usual, [alone])
                 continue
@@ -90,12 +93,12 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[Reader]:
+    def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
                 tokens = _document_tokens(self.model, hit.chunk.text, hit.chunk.title)
-                made = yield from self.model.reading_document(tokens, Preemption())
+                made = yield partial(self.model.prefill, tokens)
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
         reader = yield from self._behind(question, documents, hits)
@@ -103,18 +106,18 @@ class IsolatedAnswers:
 
     def _behind(
         self, question: Question, documents: Sequence[Document], hits: Sequence[Hit]
-    ) -> Reading[Reader]:
+    ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
         tokens = model.encode(model.prompt.question_text((), question.prompt))
-        rows = model.sequence(
-            documents or [model.document_kv(())], len(tokens) + question.max_tokens
-        )
+        capacity = len(tokens) + question.max_tokens
+        rows = partial(model.rows, documents or [model.document_kv(())], capacity)
         weights = weighing(model, question, hits, self.embedder)
-        reader = yield from Reader.reading_prompt(rows, tokens, start_hash(question.seed), weights)
+        reader = PrefixCache(rows, tokens, start_hash(question.seed), weights)
+        yield reader.prefill
         return reader
 
-    def _decided(self, question: Question, sides: Sequence[Reader]) -> Reading[list[int]]:
+    def _decided(self, question: Question, sides: Sequence[PrefixCache]) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
         rule = Coupled(Noise(question.seed), question.sampler)
@@ -123,7 +126,7 @@ class IsolatedAnswers:
         while len(line) < question.max_tokens:
             step, said = len(line), []
             for reader in sides:
-                said += yield from reader.reading(line.tokens, line.hashes, step, Preemption())
+                said += yield partial(reader.request, line.tokens, line.hashes, step)
             if len(sides) == 1:
                 token = int(said[0].p.argmax())
             else:
@@ -138,36 +141,34 @@ class IsolatedAnswers:
 
 
 def in_shared_forwards(
-    readings: Iterable[Reading[T]], each: Callable[[], None] = lambda: None
+    model: LanguageModel, readings: Iterable[Reading[T]], each: Callable[[], None] = lambda: None
 ) -> list[T]:
     """Return what the readings come to, in their order; `each` is called after every one.
 
-    Raises what one of them raises.
+    Raises what one of their requests raises.
     """
-    batch, results, failed = Batch(), dict[int, T](), list[BaseException]()
+    scheduler, backend = Scheduler(model.backend.info), model.backend
+    results: dict[int, T] = {}
+
+    def go_on(number: int, reading: Reading[T], found: Any) -> None:
+        if isinstance(found, Exception):
+            raise found
+        try:
+            make = reading.send(found)
+        except StopIteration as stop:
+            results[number] = stop.value
+            each()
+        else:
+            scheduler.add(make(partial(go_on, number, reading), Preemption()))
+
     waiting = enumerate(readings)
-
-    def add(number: int, reading: Reading[T]) -> None:
-        def done(result: T | BaseException) -> None:
-            if isinstance(result, BaseException):
-                failed.append(result)
-            else:
-                results[number] = result
-                each()
-
-        batch.add(reading, done)
-
     while True:
-        taken = list(islice(waiting, AT_ONCE - len(batch)))
-        for number, reading in taken:
-            add(number, reading)
-        if failed:
-            raise failed[0]
-        if len(batch):
-            batch.step(PIECE)
-        elif not taken:
-            break
-    return [results[number] for number in sorted(results)]
+        for number, reading in islice(waiting, AT_ONCE - len(scheduler.requests)):
+            go_on(number, reading, None)
+        if not scheduler.requests:
+            return [results[number] for number in sorted(results)]
+        batch = scheduler.schedule(PIECE)
+        scheduler.update(batch, backend.forward(batch.feeds))
 
 
 def _document_tokens(model: LanguageModel, text: str, title: str) -> list[int]:

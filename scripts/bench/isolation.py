@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dragonrt.backends.sequence import read_alone
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process
@@ -22,7 +22,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
-from retrieval import Embedder, Hit, Index, Retriever
+from retrieval import Hit, Index, Retriever
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, in_shared_forwards
 from scripts.bench.question_sets import (
@@ -140,9 +140,10 @@ def measured_set(
             list(_found(world, share, folder / "index", side, question)) for world in several
         ]
         found = [each for world in by_world for each in world]
-        answering = IsolatedAnswers(model, question, Embedder.load(side.embedder))
+        answering = IsolatedAnswers(model, question, load_embedder(side.embedder))
         done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
+            model,
             (answering.reading(each.known.question, each.device, each.cloud) for each in found),
             lambda: progress(f"asked {next(done)} of {len(found)} questions"),
         )
@@ -160,7 +161,7 @@ def _found(
     world: World, share: float, index: Path, side: SideSettings, question: Question
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
-    embedder, retrievers = Embedder.load(side.embedder), []
+    embedder, retrievers = load_embedder(side.embedder), []
     for name, documents in (("device", world.device), ("cloud", world.cloud)):
         Index.update(index / name, documents, embedder, words=side.chunk_words)
         retrievers.append(Retriever(Index.open(index / name), embedder, search=side.search))
@@ -259,10 +260,13 @@ def _pair(
 
         replies = {level: run(ask(level), virtual=False) for level in Disclosure}
     model = answers.model
-    mixed = [
-        read_alone(answers.reading(each.known.question, each.device, each.cloud, ("mixture",)))
-        for each in sample
-    ]
+    mixed = in_shared_forwards(
+        model,
+        (
+            answers.reading(each.known.question, each.device, each.cloud, ("mixture",))
+            for each in sample
+        ),
+    )
     for level, given in replies.items():
         tokens = [
             [token for token in each.tokens if token not in model.answer_stops] for each in given

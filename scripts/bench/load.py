@@ -8,22 +8,24 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.sequence import Reading
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import ClientSession
-from dragonrt.node.engine import Engine, ModelSession
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.worker import Worker
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -31,7 +33,7 @@ from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.harness import benchmark
 from scripts.papers.arena import Arena, Given
 from scripts.papers.intervals import Row
-from scripts.papers.model_sides import engine
+from scripts.papers.model_sides import worker
 from scripts.papers.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
@@ -64,15 +66,15 @@ async def texts_under_load(
         for number, model in enumerate(models):
             own: dict[str, Any] = {
                 "model": model,
-                "engine": await stack.enter_async_context(engine()),
-                "pool": (pool := KvPool()),
+                "worker": await stack.enter_async_context(worker(model.backend)),
+                "pool": KvPool(),
                 "documents_kv": [
-                    pool.keep(str(n), model.document_kv(_drawn(model, DOCUMENT_TOKENS + n, number)))
+                    model.document_kv(_drawn(model, DOCUMENT_TOKENS + n, number))
                     for n in range(documents)
                 ],
             }
             sides.append(
-                EngineSide(side="cloud" if number else "device", script=lambda _: script, **own)
+                WorkerSide(side="cloud" if number else "device", script=lambda _: script, **own)
             )
         arena = await stack.enter_async_context(linked(sides[0], sides[1:]))
         for lot in range(lots):
@@ -113,24 +115,26 @@ async def _text(arena: Arena, question: Question, end: int) -> list[int]:
 
 
 @dataclass(slots=True, kw_only=True)
-class EngineSide(SimulatedSide):
-    """A side that reads as many tokens as the question says in its engine, behind documents."""
+class WorkerSide(SimulatedSide):
+    """A side that reads as many tokens as the question says in its worker, behind documents."""
 
     model: LanguageModel
-    engine: Engine
+    worker: Worker
     documents_kv: Sequence[Document]
     pool: KvPool
 
     async def prepare(self, question: Question, **how: bool) -> PrefillResult:
-        reading = self.engine.read(lambda: self._reading(question))
-        context = ModelSession(self.engine, await reading)
+        cache = self._cache(question)
+        await self.worker.read(cache.prefill)
+        context = ModelSession(self.worker, cache)
         return PrefillResult(context, Prepared(self.model.exact_blocks), (), 0, 0.0, 0.0)
 
-    def _reading(self, question: Question) -> Reading[Reader]:
+    def _cache(self, question: Question) -> PrefixCache:
         model, stored = self.model, self.documents_kv or [self.model.document_kv(())]
         prompt = _drawn(model, int(question.prompt), question.seed)
-        rows = model.sequence(stored, len(prompt) + question.max_tokens, self.pool)
+        capacity = len(prompt) + question.max_tokens
+        rows = partial(model.rows, stored, capacity, self.pool)
         weighing = Weighing(np.linspace(0.0, 1.0, len(stored)))
-        return Reader.reading_prompt(
+        return PrefixCache(
             rows, prompt, start_hash(question.seed), weighing, in_blocks=model.exact_blocks
         )

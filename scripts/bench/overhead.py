@@ -14,7 +14,6 @@ from itertools import product
 from pathlib import Path
 
 from dragonrt import bundled
-from dragonrt.backends.backend import Preemption
 from dragonrt.experiments.comparison import LEADERLESS, Given, costs
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import GREEDY, Question
@@ -121,5 +120,5 @@ def _decode_here(side: LoadedSide, question: Question, tokens: list[int]) -> tup
     text = TokenPrefix(start_hash(question.seed), tokens)
     start_s, cpu_s = time.perf_counter(), time.process_time()
     for length in range(1, len(tokens)):
-        reader.read(text.tokens[:length], text.hashes[: length + 1], length, Preemption())
+        reader.read(text.tokens[:length], text.hashes[: length + 1], length)
     return 1000 * (time.perf_counter() - start_s), 1000 * (time.process_time() - cpu_s)

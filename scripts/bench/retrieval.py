@@ -12,7 +12,8 @@ from typing import get_args
 
 import numpy as np
 
-from retrieval import Embedder, Index, Retriever, Search
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from retrieval import Index, Retriever, Search
 from retrieval.questions import in_context
 from scripts.bench.articles import Article, Kind, articles
 from scripts.bench.harness import benchmark, series
@@ -34,7 +35,7 @@ def retrieval(
     *, count: int = 2000, questions: int = 100, follow_ups: int = 40, seed: int = 2026
 ) -> Iterator[Row]:
     """Yield the recall of questions of each kind and of follow-ups over `count` articles."""
-    made, embedder = articles(seed, count), Embedder.load()
+    made, embedder = articles(seed, count), load_embedder()
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as folder:
         documents, where = Path(folder) / "articles", Path(folder) / "index"
         documents.mkdir()

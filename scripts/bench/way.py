@@ -1,21 +1,37 @@
-"""`way`: the calls and files of the program from a message's arrival to the token it decides.
+"""`way`: the calls and files of both halves of a token: its decision, and the making of a draft.
 
-Both sides run in this process and in virtual time, on scripted models. A way begins where the
-device's connection receives bytes, and ends where the device records a decided token. Calls are
-those of Python functions in `dragonrt`; `dragonrt.testing`, which stands for the machine, is left
-out.
+The first half runs from a message's arrival to the token it decides, on both sides in this process
+and in virtual time, on scripted models. It begins where the device's connection receives bytes, and
+ends where the device records a decided token. The second half runs on a real model, from a Work
+that a session is given to its result, in all threads; the mode's own handling is left out.
+Calls are those of Python functions in `dragonrt`; `dragonrt.testing`, which stands for the machine,
+is left out.
 """
 
 import asyncio
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import FrameType
 
+import numpy as np
+
 import dragonrt
+from dragonrt.backends.mixture import Weighing
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.modes.dragon.decision import Decision
+from dragonrt.modes.dragon.drafts import Drafts
+from dragonrt.modes.dragon.planner import Planner
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import Prepared
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -23,6 +39,10 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.node.backend_session import ForwardResult
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.process import load_model
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing import loop
 from dragonrt.testing.scripted import PrefixVerifier, Script
@@ -30,9 +50,13 @@ from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.connection import Connection
 from scripts.bench.harness import benchmark
 from scripts.papers.intervals import Row
+from scripts.papers.model_sides import worker
 from scripts.papers.virtual_arena import Pace, linked, scripted
 
-NOTE = "Medians over the tokens of one answer that a message decides, at temperature 0.8."
+NOTE = (
+    "Medians over the tokens of one answer that a message decides, at temperature 0.8. Means over "
+    "the drafts of one answer of mode dragon, with two documents."
+)
 PACKAGE = str(Path(dragonrt.__file__).parent)
 TESTING = str(Path(PACKAGE, "testing"))
 FLOWS: dict[str, Settings] = {
@@ -61,7 +85,7 @@ class Way:
             of_device = frame.f_locals["self"].peer.role == "cloud"
             self._now = [] if of_device else None
         if self._now is not None and not code.co_filename.startswith(TESTING):
-            self._now.append(f"{code.co_filename[len(PACKAGE) + 1 :]}:{code.co_qualname}")
+            self._now.append(_name(frame))
 
     def record(self, record: Record) -> None:
         """Implements Sink of the device: a decided token ends the way."""
@@ -91,9 +115,66 @@ def ways(settings: Settings, *, seed: int = 1, tokens: int = 60) -> list[list[st
     return way.found
 
 
-@benchmark({"mode": "{mode}", "calls": "{calls:.0f}", "files": "{files:.0f}"}, note=NOTE)
-def way(*, seed: int = 1) -> Iterator[Row]:
-    """Count calls and files of each mode's way from a message to its token."""
+async def drafting(model: str, *, seed: int = 1, count: int = 40) -> Counter[str]:
+    """Return how often each function was called in making so many drafts, after some others."""
+    called, counts, here = Counter[str](), False, threading.get_ident()
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            called[_name(frame)] += counts or threading.get_ident() != here
+
+    loaded = load_model(SideSettings("device", model, "cpu"))
+    documents = [loaded.document_kv(loaded.encode(text)) for text in ("Ink is blue.", "It rains.")]
+    start, question = start_hash(seed), Question(seed=seed, sampler=Sampler(0.8), max_tokens=99)
+    terms = Terms(
+        "device", question, DragonSettings(run_ahead=99), Resources(vocabulary=loaded.vocabulary)
+    )
+    planner = Planner(terms, Drafts(start, [], 99), Decision(terms))
+    planner.prepared(Prepared(files=(0, 1)))
+    cache = PrefixCache(
+        partial(loaded.rows, documents, 150),
+        loaded.encode("What is blue?"),
+        start,
+        Weighing(np.array([2.0, 1.0])),
+    )
+    drafts, before = 0, count // 2
+    threading.setprofile(profile)
+    async with worker(loaded.backend) as running:
+        await running.read(cache.prefill)
+        session = ModelSession(running, cache)
+        sys.setprofile(profile)
+        while drafts < before + count and (work := planner.wanted()) is not None:
+            if drafts == before:
+                called.clear()
+            done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+            counts = True
+            session.start(work, done.set_result)
+            found = await done
+            counts = False
+            if work.span is not None:
+                drafts += len(planner.computed(work.span, found.value, found.seconds))
+        sys.setprofile(None)
+        session.close()
+    threading.setprofile(None)
+    return called
+
+
+def _name(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename[len(PACKAGE) + 1 :]}:{frame.f_code.co_qualname}"
+
+
+@benchmark(
+    {"mode": "{mode}", "calls": "{calls:.0f}", "files": "{files:.0f}"},
+    {
+        "a draft of": "{model}",
+        "calls": "{draft_calls:.0f}",
+        "of the backend": "{backend_calls:.0f}",
+        "files": "{draft_files}",
+    },
+    note=NOTE,
+)
+def way(*, seed: int = 1, model: str = "dragon-draft") -> Iterator[Row]:
+    """Count calls and files of each mode's way from a message to its token, and of a draft."""
     for mode, settings in FLOWS.items():
         found = ways(settings, seed=seed)
         files = [len({name.partition(":")[0] for name in each}) for each in found]
@@ -103,3 +184,13 @@ def way(*, seed: int = 1) -> Iterator[Row]:
             "files": median(files),
             "tokens": len(found),
         }
+    count = 40
+    called = asyncio.run(drafting(model, seed=seed, count=count))
+    often = {name.partition(":")[0] for name, calls in called.items() if 2 * calls >= count}
+    backend = (n for name, n in called.items() if name.startswith("backends/") and "_/" in name)
+    yield {
+        "model": model,
+        "draft_calls": called.total() / count,
+        "backend_calls": sum(backend) / count,
+        "draft_files": len(often),
+    }

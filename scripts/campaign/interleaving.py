@@ -168,7 +168,7 @@ class Interleaving:
         if work in machine.preempted and chance.random() < 0.5:
             effects = mode.handle(Preempted(work, STEP_S), self._now)
         else:
-            result = work.head(said_of(machine.model, work))
+            result = work.postprocess(said_of(machine.model, work))
             effects = mode.handle(Computed(work, result, STEP_S), self._now)
         self._carry_out(machine, effects)
 

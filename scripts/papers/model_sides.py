@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from dragonrt.backends.backend import Preemption
+from dragonrt.backends.backend import Backend
+from dragonrt.backends.mixture import Mixture, Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader, Weighing
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
@@ -23,8 +24,9 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.node import main as programs
 from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
-from dragonrt.node.engine import Engine, ModelSession
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.job_thread import JobThread
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.worker import Worker
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
@@ -43,7 +45,7 @@ from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.controllers.prompt import Prompt
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Reader)
+R = TypeVar("R", bound=PrefixCache)
 
 
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
@@ -57,29 +59,29 @@ class PacedWorker:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    async def run(self, job: Callable[[], T]) -> T:
+    async def call(self, job: Callable[[], T]) -> T:
         """Return the result of `job()`, once its time has passed."""
         await asyncio.sleep(self._seconds)
         return job()
 
 
 @asynccontextmanager
-async def engine() -> AsyncIterator[Engine]:
-    """Yield a model's own engine, for a side in real time."""
-    async with WorkerThread("heads") as heads, Engine(heads) as running:
+async def worker(backend: Backend) -> AsyncIterator[Worker]:
+    """Yield a model's own worker, for a side in real time."""
+    async with JobThread("postprocessing") as beside, Worker(backend, beside) as running:
         yield running
 
 
 class PacedContext(SimulatedContext):
     """Implements BackendSession: what `reader` says, each forward in that virtual time."""
 
-    def __init__(self, reader: Reader, forward_s: float) -> None:
+    def __init__(self, reader: PrefixCache, forward_s: float) -> None:
         super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)
         self._reader = reader
 
     def _computed(self, work: Work, seconds: float) -> ForwardResult:
         try:
-            return ForwardResult(work, seconds, work.head(self._said(work)))
+            return ForwardResult(work, seconds, work.postprocess(self._said(work)))
         except Exception as error:  # it belongs to who wants the work done
             return ForwardResult(work, seconds, error=error)
 
@@ -87,32 +89,32 @@ class PacedContext(SimulatedContext):
         if (span := work.span) is None:
             return ()
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-        return self._reader.read(tokens, hashes, span.first, Preemption())
+        return self._reader.read(tokens, hashes, span.first, hidden=span.hidden)
 
 
 @dataclass(slots=True, kw_only=True)
 class ReadingSide(SimulatedSide):
     """A side in this process that answers a question with the reader that `read` makes for it.
 
-    A forward takes `decode_s` of virtual time, or with an `engine` what it takes in real time.
+    A forward takes `decode_s` of virtual time, or with a `worker` what it takes in real time.
     """
 
-    read: Callable[[Question], Reader]
-    engine: Engine | None = None
+    read: Callable[[Question], PrefixCache]
+    worker: Worker | None = None
 
     async def prepare(self, question: Question, **how: bool) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
         context: BackendSession = PacedContext(reader, self.decode_s)
-        if self.engine is not None:
-            context = ModelSession(self.engine, reader)
+        if self.worker is not None:
+            context = ModelSession(self.worker, reader)
         return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 
 def reading_side(
     side: Side,
     model: LanguageModel,
-    read: Callable[[Question], Reader],
+    read: Callable[[Question], PrefixCache],
     forward_s: float = 0.0,
     prepare_s: float = 0.0,
 ) -> ReadingSide:
@@ -123,16 +125,16 @@ def reading_side(
     )
 
 
-def document_reader(side: LoadedSide, question: Question) -> Reader:
+def document_reader(side: LoadedSide, question: Question) -> PrefixCache:
     """Return a reader of the side's answers to a question without history."""
     model, library = side.model, side.library
     hits = library.find(question.prompt, question.documents)
     prompt = model.encode(model.prompt.question_text((), question.prompt))
     stored = [library.document_kv(hit.chunk) for hit in hits]
-    rows = model.sequence(stored, len(prompt) + question.max_tokens)
+    rows = model.rows(stored, len(prompt) + question.max_tokens)
     relevances = np.array([hit.score for hit in hits]) / question.relevance_temperature
     weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
-    return Reader.behind(rows, prompt, start_hash(question.seed), weighing)
+    return PrefixCache.behind(rows, prompt, start_hash(question.seed), weighing)
 
 
 def document_side(loaded: LoadedSide, forward_s: float) -> ReadingSide:
@@ -143,7 +145,7 @@ def document_side(loaded: LoadedSide, forward_s: float) -> ReadingSide:
 
 def text_reader(model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[R]) -> R:
     """Return a reader of answers of that seed that go on from a prompt, without documents."""
-    rows = model.sequence([model.document_kv(())], 2 * len(prompt))
+    rows = model.rows([model.document_kv(())], 2 * len(prompt))
     return kind.behind(rows, prompt, start_hash(seed))
 
 
@@ -153,27 +155,27 @@ def text_side(
     prompt: Sequence[int],
     seed: int,
     forward_s: float,
-    kind: type[Reader] = Reader,
+    kind: type[PrefixCache] = PrefixCache,
 ) -> ReadingSide:
     """Return a side in virtual time that goes on from a prompt, in answers of that seed."""
     reader = text_reader(model, prompt, seed, kind)
     return reading_side(side, model, lambda _: reader, forward_s)
 
 
-class RecallingReader(Reader):
-    """A Reader that computes each prediction once."""
+class RecallingReader(PrefixCache):
+    """A PrefixCache that computes each prediction once."""
 
     def __init__(self, *parts: Any, in_blocks: bool) -> None:
         super().__init__(*parts, in_blocks=in_blocks)
         self._said: dict[int, Mixture] = {}
 
     def read(
-        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
         said = self._said
         wanted = hashes[first : len(tokens) + 1]
         if not all(prefix in said for prefix in wanted):
-            readings = super().read(tokens, hashes, first, preemption)
+            readings = super().read(tokens, hashes, first, hidden=True)
             said.update(zip(wanted, readings, strict=True))
         return [said[prefix] for prefix in wanted]
 

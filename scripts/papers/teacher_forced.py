@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.backends.backend import Preemption
 from dragonrt.distributions import Codec, Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -89,8 +88,7 @@ class BothSides:
             line = TokenPrefix(start_hash(0))
             while len(line) < tokens and set(stops).isdisjoint(line.tokens):
                 device, cloud = (
-                    reader.read(line.tokens, line.hashes, len(line), Preemption())[0]
-                    for reader in readers
+                    reader.read(line.tokens, line.hashes, len(line))[0] for reader in readers
                 )
                 weights = side_weights(device.relevance, cloud.relevance)
                 yield AnswerPosition(number, len(line), device.p, cloud.p, weights)

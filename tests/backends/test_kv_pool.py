@@ -1,4 +1,4 @@
-"""Documents are in memory once, sessions cost what they write, and what is given back is free."""
+"""Sessions reserve the memory that they may write, and what they give back is free."""
 
 import gc
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from dragonrt.errors import ModelError
 from dragonrt.testing.backend_contract import numbers
 from dragonrt.wire.reasons import BusyError, Reason
 
-NAMES = ("printer", "ink")
 TEXTS = ("The printer beeps twice when its ink is low. " * 9, "Spare ink is in the drawer. " * 4)
 TOKENS = list(range(300, 330))
 
@@ -32,40 +31,35 @@ def _only_by_counting_references() -> Iterator[None]:
     gc.enable()
 
 
-def test_sessions_that_share_documents_say_what_each_says_alone(
+def test_what_is_used_is_counted_and_given_back(
     model: LanguageModel, stored: list[Document]
 ) -> None:
     pool = KvPool()
-    shared = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
-    texts = [TOKENS, TOKENS[::-1], TOKENS[7:] + TOKENS[:7]]
-    alone = [model.sequence(stored, 40).extend_all(text) for text in texts]
-    sessions = [model.sequence(shared, 8, pool) for _ in texts]  # they have to grow, too
-    for turn in zip(*texts, strict=True):
-        for session, token in zip(sessions, turn, strict=True):
-            session.extend([token])
-    if model.exact_blocks:
-        for session, expected in zip(sessions, alone, strict=True):
-            session.truncate(len(TOKENS) - 1)
-            last = session.extend([texts[sessions.index(session)][-1]])
-            assert np.array_equal(numbers([last]), numbers(expected[-1:]))
+    first = model.rows(stored, 100, pool)
+    one = pool.used
+    second = model.rows(stored, 100, pool)
+    assert pool.used == 2 * one > 0
+    del first
+    assert pool.used == one
+    del second
+    assert pool.used == 0
 
 
 def test_beyond_the_bound_a_side_is_busy(model: LanguageModel, stored: list[Document]) -> None:
     needed = KvPool()
-    one = model.sequence(stored, 100, needed)
+    one = model.rows(stored, 100, needed)
     pool = KvPool(2.5 * needed.used)
-    first, second = (model.sequence(stored, 100, pool) for _ in range(2))
+    first, second = (model.rows(stored, 100, pool) for _ in range(2))
     for _ in range(3):
         with pytest.raises(BusyError) as busy:
-            model.sequence(stored, 100, pool)
+            model.rows(stored, 100, pool)
         assert busy.value.reason is Reason.BUSY
     expected = numbers([one.extend(TOKENS)])
     assert np.array_equal(numbers([second.extend(TOKENS)]), expected)  # nobody is pushed out
     del first
-    after = model.sequence(stored, 100, pool).extend(TOKENS)
-    assert np.array_equal(numbers([after]), expected)
+    assert np.array_equal(numbers([model.rows(stored, 100, pool).extend(TOKENS)]), expected)
     with pytest.raises(ModelError):
-        model.sequence(stored, 800, pool)
+        model.rows(stored, 100, KvPool(needed.used - 1))
 
 
 def test_the_usual_bound_is_a_part_of_the_memory(

@@ -66,7 +66,7 @@ def test_the_fingerprint_names_the_checkpoint_not_the_precision(
     assert half.fingerprint == llama.fingerprint
     assert half.document_fingerprint != llama.document_fingerprint
     with pytest.raises(ModelError):
-        llama.sequence([half.document_kv([5, 6])])
+        llama.rows([half.document_kv([5, 6])])
     other = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
     other.model.layers[0].mlp.up_proj.weight.data[0, 0] += 0.5
     other.save_pretrained(path)

@@ -4,14 +4,15 @@ from dragonrt.modes.settings import DragonSettings
 from scripts.bench.harness import measured
 from scripts.bench.way import way, ways
 
-CALLS, FILES = 90, 22
+CALLS, FILES, DRAFT_CALLS = 90, 22, 105
 
 
 def test_a_draft_becomes_a_token_in_few_calls_and_files() -> None:
-    (row,) = [row for row in measured(way) if row["mode"] == "dragon"]
+    row, drafted = [row for row in measured(way) if row.get("mode", "dragon") == "dragon"]
     assert row["tokens"] > 30
     assert row["calls"] <= CALLS
     assert row["files"] <= FILES
+    assert drafted["draft_calls"] - drafted["backend_calls"] <= DRAFT_CALLS
 
 
 def test_what_is_on_is_on_the_way() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dragonrt.backends.mixture import RowWeights
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import RowWeights
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.emulation import EmulatedStream
@@ -80,7 +80,7 @@ class Alone:
         nothing_known = model.document_kv(())
         room = model.context_length - nothing_known.length - question.max_tokens
         prompt = fitting_prompt(model, question.prompt, question.history, room)
-        self._sequence = model.sequence([nothing_known], len(prompt) + question.max_tokens)
+        self._sequence = model.rows([nothing_known], len(prompt) + question.max_tokens)
         self._rows = self._sequence.extend(prompt, prompt=True)
 
     @property

@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import listening_process
-from retrieval import Embedder, Index
+from retrieval import Index
 
 WORDS = ("zibeline", "quarrion", "vellichor", "ombrosa")
 """In a document, in its title, in a question and in what is uploaded."""
@@ -79,7 +80,7 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
 ) -> None:
     (tmp_path / "a.txt").write_text("The ferry leaves at nine.")
     where = tmp_path / "made" / "index"
-    Index.update(where, tmp_path / "a.txt", Embedder.load())
+    Index.update(where, tmp_path / "a.txt", load_embedder())
     assert wide(tmp_path / "made") == []
     assert caplog.messages == []
     (where / "kv" / "model").mkdir(parents=True)
@@ -91,7 +92,7 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
     assert wide(where) == []
     del opened
     caplog.clear()
-    Index.update(where, tmp_path / "a.txt", Embedder.load())
+    Index.update(where, tmp_path / "a.txt", load_embedder())
     assert caplog.messages == []
 
 

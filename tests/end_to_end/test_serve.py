@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from openai import APIStatusError, OpenAI
 
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess, listening_process
 from dragonrt.node.library import Library
-from retrieval import Embedder
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_embeddings_are_those_of_the_index(service: tuple[OpenAI, CloudProcess])
     texts = ["Tom repairs the fence.", "The ferry leaves at nine."]
     packed = client.embeddings.create(model=name, input=texts)  # base64, as this client asks
     plain = client.embeddings.create(model=name, input=texts[1], encoding_format="float")
-    expected = Embedder.load().encode(texts)
+    expected = load_embedder().encode(texts)
     assert np.array([each.embedding for each in packed.data], np.float32).tolist() == (
         expected.tolist()
     )

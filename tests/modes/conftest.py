@@ -1,4 +1,4 @@
-"""Modes without a driver: their work is done at once, by calling its head."""
+"""Modes without a driver: their work is done at once, by postprocessing it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -33,7 +33,7 @@ def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     """All that the mode wants, one after the other, and all that it led to."""
     everything = Effects()
     while (work := mode.wanted()) is not None:
-        effects = mode.handle(Computed(work, work.head(_said(model, work)), 0.01), now)
+        effects = mode.handle(Computed(work, work.postprocess(_said(model, work)), 0.01), now)
         everything.events += effects.events
         everything.send += effects.send
         everything.leave += effects.leave

@@ -57,7 +57,7 @@ def read(mode: BlockDrafter, work: Work, now: float = 0.0) -> Effects:
     """What a forward of 10 ms gives."""
     assert work.span is not None
     said = [MODEL.said(len(work.span.tokens), work.span.hashes[-1])]
-    return mode.handle(Computed(work, work.head(said), 0.01), now)
+    return mode.handle(Computed(work, work.postprocess(said), 0.01), now)
 
 
 def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[wire.Block]:
@@ -176,9 +176,9 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
             super().__init__(QUESTION, WAITING, RESOURCES)
             self.rates: list[float] = []
 
-        def head(self, rate: float) -> Any:
+        def postprocess(self, rate: float) -> Any:
             self.rates.append(rate)
-            return super().head(rate)
+            return super().postprocess(rate)
 
     measured, known = Rates(), Rates()
     resources = replace(RESOURCES, controller=Static(Action(2, 1)))

@@ -56,7 +56,7 @@ def draft(one: SpeculativeDrafting, rate: float = math.inf) -> Block:
     """Draft until a block is complete."""
     while True:
         assert one.ready
-        advance = one.take_draft(one.head(rate)(after(one.prefix)))
+        advance = one.take_draft(one.postprocess(rate)(after(one.prefix)))
         assert advance.decided == ()
         if advance.block is not None:
             return advance.block
@@ -105,7 +105,7 @@ def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
     flat = said(np.full(5000, 1 / 5000, np.float32))
     block = None
     while block is None:
-        block = big.take_draft(big.head(math.inf)(flat)).block
+        block = big.take_draft(big.postprocess(math.inf)(flat)).block
     assert 2**14 < len(block.payload) <= 2**15
     judging = SpeculativeJudging(
         long, SpeculativeSettings(codec="qs:10000"), Resources(vocabulary=5000)
@@ -120,7 +120,7 @@ def test_a_block_of_large_distributions_fits_into_its_message() -> None:
     flat = said(np.full(2**17, 2.0**-17, np.float32))
     block = None
     while block is None:
-        block = big.take_draft(big.head(math.inf)(flat)).block
+        block = big.take_draft(big.postprocess(math.inf)(flat)).block
     assert block.count == 3
     assert len(block.payload) <= MAX_PAYLOAD
 
@@ -207,7 +207,9 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     draft(one)
-    one.take_draft(one.head(math.inf)(after(one.prefix)))  # the token behind the second block
+    one.take_draft(
+        one.postprocess(math.inf)(after(one.prefix))
+    )  # the token behind the second block
     line = list(one.prefix.tokens)
     for token in line[:known]:
         target(one, token)
@@ -225,7 +227,7 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
 
 def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
     one = drafting(block_tokens=3, stopping="adaedl")
-    one.head(math.inf)  # a block is begun
+    one.postprocess(math.inf)  # a block is begun
     assert target(one, 5).cut
     assert one.prefix.tokens == [5]
     assert draft(one).step == 1
@@ -270,7 +272,7 @@ def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
     moved: list[tuple[int, float, float]] = []
     for accepted in (4, 0, 2, 4, 3):
         while one.ready:
-            one.take_draft(one.head(math.inf)(after(one.prefix)))
+            one.take_draft(one.postprocess(math.inf)(after(one.prefix)))
         if lost:
             one.rewind()
             assert len(one.prefix) == one.decided

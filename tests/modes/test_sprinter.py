@@ -57,7 +57,7 @@ def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[Sim
 
 
 def draft(one: SprinterDrafting) -> Any:
-    return one.take_draft(one.head(math.inf)(said(P, Q)))
+    return one.take_draft(one.postprocess(math.inf)(said(P, Q)))
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_theorems_2_and_3_by_simulation(eta_tp: float, eta_fp: float) -> None:
         forwards = 0
         while one.ready:
             p, q = (Q, Q) if forwards < r else (unacceptable, only_first)
-            one.take_draft(one.head(math.inf)(said(p, q)))
+            one.take_draft(one.postprocess(math.inf)(said(p, q)))
             forwards += 1
         lengths.append(one.decided)
         assert forwards == one.decided + 1
@@ -141,7 +141,7 @@ def test_who_comes_back_begins_with_all_that_is_decided() -> None:
         draft(one)
     one.rewind()
     assert len(one.prefix) == one.decided == 2
-    one.decide_alone(one.head_alone()(said(P, Q)))
+    one.decide_alone(one.postprocess_alone()(said(P, Q)))
     one.rewind()
     block = draft(one).block
     assert (block.step, block.decided) == (3, ())

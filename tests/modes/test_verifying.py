@@ -91,13 +91,13 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     assert reading is not None
     assert (reading.span, reading.peer) == (None, "device")
     assert mode.wanted() is None
-    mode.handle(Computed(reading, reading.head(()), 0.0), 1.5)
+    mode.handle(Computed(reading, reading.postprocess(()), 0.0), 1.5)
     verifies = mode.wanted()
     assert verifies is not None
     assert verifies.span is not None
     assert (verifies.span.tokens, verifies.span.count) == ([5, 7], 3)
     said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
-    effects = mode.handle(Computed(verifies, verifies.head(said), 0.02), 2.0)
+    effects = mode.handle(Computed(verifies, verifies.postprocess(said), 0.02), 2.0)
     (verdict,) = verdicts(effects)
     assert (verdict.session, verdict.round, verdict.verify_us) == (4, 1, 20000)
     assert [*[5, 7][: verdict.accepted], verdict.token] == mode.decided
@@ -134,7 +134,7 @@ def test_a_payload_that_cannot_be_read_is_the_devices_fault(
     assert reading is not None
     assert reading.peer == "device"
     with pytest.raises(DragonError):
-        reading.head(())
+        reading.postprocess(())
 
 
 def test_more_blocks_than_may_be_under_way_are_refused() -> None:
@@ -226,7 +226,7 @@ def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
     """One forward that it wants, done."""
     work = mode.wanted()
     assert work is not None
-    return work, mode.handle(Computed(work, work.head(said_of(MODEL, work)), 0.02), 1.0)
+    return work, mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.02), 1.0)
 
 
 def targets(count: int) -> list[int]:
@@ -318,7 +318,7 @@ def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
         effects = mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
         assert effects == Effects()
         effects = mode.handle(
-            Computed(decoding, decoding.head(said_of(MODEL, decoding)), 0.02), 1.0
+            Computed(decoding, decoding.postprocess(said_of(MODEL, decoding)), 0.02), 1.0
         )
         assert isinstance(effects.send[0][1], wire.Target)
         work, effects = worked(mode)
@@ -340,7 +340,7 @@ def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> N
     assert (verdict.accepted, verdict.token, verdict.verify_us) == (2, right[3], 0)
     assert list(mode.decided) == right
     assert decoding is not None
-    mode.handle(Computed(decoding, decoding.head(said_of(MODEL, decoding)), 0.02), 1.0)
+    mode.handle(Computed(decoding, decoding.postprocess(said_of(MODEL, decoding)), 0.02), 1.0)
     assert len(mode.decided) == 5
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import SUREST
 from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.modes.mode import Prediction, Work
@@ -108,7 +108,7 @@ class Speaking:
 
         def finish() -> None:
             if not self._closed:
-                done(ForwardResult(work, self.seconds, work.head(said)))
+                done(ForwardResult(work, self.seconds, work.postprocess(said)))
 
         asyncio.get_running_loop().call_later(self.seconds, finish)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Span, Work
@@ -96,21 +95,18 @@ def written(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], Awaitab
     return wait
 
 
-async def answer_of(side: LocalSide) -> tuple[str, list[bytes]]:
-    """What a question rests on: the chunks with their scores, and the very bits of their KV."""
-    assert side.library is not None
-    prepared = await side.prepare(QUESTION, verifies=False)
-    hits = side.library.find(QUESTION.prompt, QUESTION.documents)
-    kept = [side.pool.document(hit.chunk.digest) for hit in hits]
-    found = [document_bits(each) for each in kept if each is not None]
-    assert len(found) == len(NOTES)
-    del kept
+async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]:
+    """What a question rests on: the chunks with their scores, and what the model predicts first."""
+    prepared = await side.prepare(QUESTION, verifies=True, late=late)
+    work = Work(lambda found: found[0].p.tobytes(), Span([], [start_hash(QUESTION.seed)], 0))
+    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+    prepared.context.start(work, done.set_result)
+    found = (await done).value
     prepared.context.close()
+    texts = [side.model.decode(each) for each in prepared.prepared.texts]
+    assert sorted(texts) == sorted(NOTES.values())
+    assert QUESTION.prompt in side.model.decode(prepared.prepared.question)
     return prepared.evidence, found
-
-
-def document_bits(document: Document) -> bytes:
-    return b"".join(array.tobytes() for array in document.dump().values())
 
 
 async def test_kv_has_the_same_bits_however_it_came_about(
@@ -188,19 +184,13 @@ async def test_a_late_side_reads_the_question_with_its_first_forward(
 ) -> None:
     library = library_of(settings, model)
     prefill(library)
-    start = start_hash(QUESTION.seed)
-    first, found = Work(lambda predictions: predictions[0].p, Span([], [start], 0)), []
     async with local_side(settings, model, library, Heard()) as side:
-        for late in (False, True):
-            before = side.engine.batches.total()
-            prepared = await side.prepare(QUESTION, verifies=True, late=late)
-            assert (side.engine.batches.total() == before) is late
-            done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-            prepared.context.start(first, done.set_result)
-            found.append((await done).value)
-            assert side.engine.batches.total() > before
-            texts = [model.decode(each) for each in prepared.prepared.texts]
-            assert sorted(texts) == sorted(NOTES.values())
-            assert QUESTION.prompt in model.decode(prepared.prepared.question)
-            prepared.context.close()
-    assert np.array_equal(*found)
+        batches = side.worker.batches
+        before = batches.total()
+        prompt_first = await answer_of(side)
+        assert batches.total() == before + 1
+        prepared = await side.prepare(QUESTION, verifies=True, late=True)
+        assert batches.total() == before + 1
+        prepared.context.close()
+        assert await answer_of(side, late=True) == prompt_first
+        assert batches.total() == before + 2

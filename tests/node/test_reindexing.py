@@ -93,7 +93,7 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
 async def _files(side: LocalSide) -> dict[str, str]:
     library = side.library
     assert library is not None
-    return await side.librarian.run(lambda: library.retriever.index.files())
+    return await side.librarian.call(lambda: library.retriever.index.files())
 
 
 async def test_what_cannot_be_watched_is_said_at_once(tmp_path: Path) -> None:

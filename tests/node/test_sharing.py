@@ -1,36 +1,35 @@
-"""Many answers on one engine: nobody waits for others' length, and nothing is left behind."""
+"""Many answers on one worker: nobody waits for others' length, and nothing is left behind."""
 
 import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from dragonrt.backends import sequence as batches
-from dragonrt.backends.backend import Document, Feed
-from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader
-from dragonrt.backends.sequence import PIECE, Reading, Task, advance
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.backends.scheduler import ALONE, PER_ROW, PIECE, Batch
 from dragonrt.backends.transformers_.backend import TransformersBackend
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.backend_session import ForwardResult, PrefillResult
-from dragonrt.node.engine import ALONE, Engine, ModelSession
+from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
-from retrieval import Chunk, Embedder, Hit
+from retrieval import Chunk, Hit
 from tests.tiny_models import tiny, tokenizer
 
 LONG = 3500
@@ -44,174 +43,160 @@ def model() -> LanguageModel:
     )
 
 
-@dataclass
-class Forwards:
-    """What every forward computed, as it begins: rows times tokens of each part."""
+class CountedWorker(Worker):
+    """Counts what each forward computes, and how many begin while a job or a request waits."""
 
-    parts: list[list[int]] = field(default_factory=list)
-
-    def advance(self, feeds: dict[Task, Feed]) -> None:
-        self.parts.append([task.part for task in feeds])
-        advance(feeds)
-
-
-@pytest.fixture
-def forwards(monkeypatch: pytest.MonkeyPatch) -> Forwards:
-    counted = Forwards()
-    monkeypatch.setattr(batches, "advance", counted.advance)
-    return counted
-
-
-class CountedEngine(Engine):
-    """Counts how many forwards begin while a job waits for the thread, and within a reading."""
-
-    def __init__(self, heads: WorkerThread, forwards: Forwards) -> None:
-        super().__init__(heads)
+    def __init__(self, *parts: Any) -> None:
+        self.forwards: list[list[int]] = []  # rows times tokens of each request
         self.before: list[int] = []
         self.within: list[int] = []
-        self._forwards = forwards.parts
+        self.held = threading.Event()
+        self.held.set()
+        self.began = threading.Event()
+        super().__init__(*parts)
 
     def submit(self, job: Callable[[], None]) -> None:
         since: list[int] = []
 
         def counted() -> None:
-            self.before.append(len(self._forwards) - since[0] if since else 0)
+            self.before.append(len(self.forwards) - since[0] if since else 0)
             job()
 
         super().submit(counted)
-        since.append(len(self._forwards))
+        since.append(len(self.forwards))
 
-    def add(self, reading: Reading[Any], done: Callable[[Any], None]) -> None:
-        began = len(self._forwards)
+    def begin(self, make: Any, done: Callable[[Any], None], preemption: Preemption) -> None:
+        began = len(self.forwards)
 
         def end(result: object) -> None:
-            self.within.append(len(self._forwards) - began)
+            self.within.append(len(self.forwards) - began)
             done(result)
 
-        super().add(reading, end)
+        super().begin(make, end, preemption)
+
+    def run(self, batch: Batch) -> Any:
+        self.began.set()
+        assert self.held.wait(60)
+        pairs = zip(batch.requests, batch.feeds, strict=True)
+        self.forwards.append([request.rows.count * len(feed.tokens) for request, feed in pairs])
+        return super().run(batch)
+
+    @property
+    def largest(self) -> int:
+        """The largest part of a forward."""
+        return max(map(max, self.forwards))
 
 
 @asynccontextmanager
-async def running(forwards: Forwards | None = None) -> AsyncIterator[CountedEngine]:
-    async with (
-        WorkerThread("heads") as heads,
-        CountedEngine(heads, forwards or Forwards()) as engine,
-    ):
-        yield engine
+async def running(model: LanguageModel) -> AsyncIterator[CountedWorker]:
+    async with JobThread("beside") as beside, CountedWorker(model.backend, beside) as worker:
+        yield worker
 
 
 def nothing(said: Sequence[Prediction]) -> None:
-    """A head that computes nothing."""
+    """Postprocessing that computes nothing."""
 
 
-async def asked(context: ModelSession, work: Work) -> ForwardResult:
+async def asked(session: Any, tokens: Sequence[int], first: int) -> ForwardResult:
+    """The result of reading what follows the prefixes of these tokens from that length on."""
     done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-    context.start(work, done.set_result)
-    return await done
+    line = TokenPrefix(start_hash(1), tokens)
+    session.start(Work(nothing, Span.of(line, first, len(tokens))), done.set_result)
+    result = await done
+    assert result.error is None
+    return result
 
 
-async def prepared(engine: Engine, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
-    rows = model.sequence([model.document_kv(())] * 2, len(tokens) + 64)
-    reader = await engine.read(lambda: Reader.reading_prompt(rows, tokens, start_hash(1)))
-    return ModelSession(engine, reader)
+async def prepared(worker: Worker, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
+    documents = [model.document_kv(())] * 2
+    cache = PrefixCache(partial(model.rows, documents, len(tokens) + 64), tokens, start_hash(1))
+    await worker.read(cache.prefill)
+    return ModelSession(worker, cache)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [40, LONG])
 async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards(
-    model: LanguageModel, forwards: Forwards, length: int
+    model: LanguageModel, length: int
 ) -> None:
     """A token waits for the forward under way at most; the next one is its own."""
-    async with running(forwards) as engine:
-        answers = [await prepared(engine, model, [5, 6, number]) for number in range(7, 11)]
-        forwards.parts.clear()
-        engine.before.clear()
-        engine.within.clear()
-        question = asyncio.ensure_future(prepared(engine, model, [9] * length))
-        waiting: list[tuple[int, int, int]] = []
+    async with running(model) as worker:
+        answers = [await prepared(worker, model, [5, 6, number]) for number in range(7, 11)]
+        for counts in (worker.forwards, worker.before, worker.within):
+            counts.clear()
+        question = asyncio.ensure_future(prepared(worker, model, [9] * length))
+        waiting: list[tuple[int, int]] = []
 
-        async def answer(context: ModelSession) -> None:
-            line = TokenPrefix(start_hash(1), [])
-            while not question.done() or len(line) < 3:
-                work = Work(nothing, Span.of(line, len(line), len(line)))
-                assert (await asked(context, work)).error is None
-                queued = engine._jobs.qsize() + len(engine._batch)
-                waiting.append((queued, engine.answers, engine._preparing))
-                line.append(7 + len(line))
-                if len(line) > 50:
-                    line.cut(1)
+        async def answer(session: ModelSession) -> None:
+            tokens: list[int] = []
+            while not question.done() or len(tokens) < 3:
+                await asked(session, tokens, len(tokens))
+                waiting.append((len(worker.scheduler.requests), worker.answers))
+                tokens.append(7 + len(tokens))
+                del tokens[1 if len(tokens) > 50 else 50 :]
 
         await asyncio.gather(*map(answer, answers))
-        for context in (*answers, await question):
-            context.close()
-    *tokens, of_the_question = sorted(engine.within)
-    assert -(-2 * length // (4 * 8)) <= of_the_question <= -(-2 * length // PIECE)
+        for session in (*answers, await question):
+            session.close()
+    *tokens, of_the_question = sorted(worker.within)
+    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // PIECE)
     assert len(tokens) > 10
     assert max(tokens) == 1
-    assert max(engine.before) <= 1
-    assert all(max(each) <= max(PIECE, 4 * (sum(each) - max(each))) for each in forwards.parts)
-    assert all(queued <= 2 * answers + preparing for queued, answers, preparing in waiting)
+    assert max(worker.before) <= 1
+    for each in worker.forwards:
+        assert max(each) <= max(PIECE, PER_ROW * (sum(each) - max(each)))
+    assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
 
 async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
-    model: LanguageModel, forwards: Forwards
+    model: LanguageModel,
 ) -> None:
-    async with running(forwards) as engine:
-        first = await prepared(engine, model, [9] * 300)
-        assert list(map(max, forwards.parts)) == [ALONE, ALONE, 600 - 2 * ALONE]
-        forwards.parts.clear()
-        second = await prepared(engine, model, [9] * 30)  # the first may want a token any time
-        assert max(map(max, forwards.parts)) == PIECE
+    async with running(model) as worker:
+        first = await prepared(worker, model, [9] * 300)
+        assert list(map(max, worker.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
+        worker.forwards.clear()
+        second = await prepared(worker, model, [9] * 30)  # the first may want a token any time
+        assert worker.largest == PIECE
         first.close()
         first.close()
-        assert engine.answers == 1
-        forwards.parts.clear()
-        line = TokenPrefix(start_hash(1), [5] * 60)
-        assert (await asked(second, Work(nothing, Span.of(line, 0, 60)))).error is None
-        assert max(map(max, forwards.parts)) > PIECE  # its own block, and nobody else's
+        assert worker.answers == 1
+        worker.forwards.clear()
+        await asked(second, [5] * 60, 0)
+        assert worker.largest > PIECE  # its own block, and nobody else's
         second.close()
-        assert engine.answers == 0
+        assert worker.answers == 0
 
 
-async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
-    model: LanguageModel, forwards: Forwards, monkeypatch: pytest.MonkeyPatch
+async def test_spare_requests_make_way_and_are_read_when_no_answer_is_open(
+    model: LanguageModel,
 ) -> None:
-    """A question stops it within its forward, and it has none as long as the answer is open."""
-    began, go_on = threading.Event(), threading.Event()
-
-    def held(feeds: dict[Task, Feed]) -> None:
-        began.set()
-        assert go_on.wait(60)
-        forwards.advance(feeds)
-
-    monkeypatch.setattr(batches, "advance", held)
+    """A question stops one within its forward, and none begins while the answer is open."""
     tokens = [9] * 300
-    async with running(forwards) as engine:
-        reading = partial(model.reading_document, tokens)
-        idle = asyncio.ensure_future(engine.read_idle(reading))
-        await asyncio.to_thread(began.wait, 60)
-        question = asyncio.ensure_future(prepared(engine, model, [5, 6, 7]))
+    prefill = partial(model.prefill, tokens)
+    async with running(model) as worker:
+        worker.held.clear()
+        idle = asyncio.ensure_future(worker.read_spare(prefill))
+        await asyncio.to_thread(worker.began.wait, 60)
+        question = asyncio.ensure_future(prepared(worker, model, [5, 6, 7]))
         await asyncio.sleep(0)  # it has been asked for
-        go_on.set()
-        context = await question
-        assert forwards.parts == [[ALONE], [6]], "what was under way stopped; the question is next"
+        worker.held.set()
+        session = await question
+        assert worker.forwards == [[ALONE], [6]], "what was under way stopped; the question is next"
         for length in range(1, 4):
-            line = TokenPrefix(start_hash(1), [7] * length)
-            work = Work(nothing, Span.of(line, length, length))
-            assert (await asked(context, work)).error is None
-        await settled(engine)
-        assert max(map(max, forwards.parts[1:])) < PIECE
+            await asked(session, [7] * length, length)
+        await settled(worker)
+        assert max(map(max, worker.forwards[1:])) < PIECE
         assert not idle.done()
-        forwards.parts.clear()
-        context.close()
+        worker.forwards.clear()
+        session.close()
         made = await idle
-        assert forwards.parts == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
-        with engine.wanted():
-            ended = asyncio.ensure_future(engine.read_idle(reading))
-            await settled(engine)
+        assert worker.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
+        with worker.wanted():
+            ended = asyncio.ensure_future(worker.read_spare(prefill))
+            await settled(worker)
             ended.cancel()
-            await settled(engine)
-        assert len(forwards.parts) == 2, "nothing begins where a question is about to come"
+            await settled(worker)
+        assert len(worker.forwards) == 2, "nothing begins where a question is about to come"
     expected = model.document_kv(tokens).dump()
     assert all(np.array_equal(array, expected[name]) for name, array in made.dump().items())
 
@@ -226,7 +211,7 @@ class Shelf:
             for number in range(2)
         ]
         self.stored: dict[str, Document] = {}
-        self.embedder = Embedder.load()
+        self.embedder = load_embedder()
         self.loads = 0
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
@@ -244,16 +229,16 @@ class Shelf:
         return made
 
 
-def side_of(
-    model: LanguageModel, engine: Engine, librarian: WorkerThread, pool: KvPool
-) -> LocalSide:
-    clock = asyncio.get_running_loop().time
-    shelf = cast(Library, Shelf(model))
-    return LocalSide("cloud", model, engine, librarian, shelf, Recorder(clock, "cloud"), pool=pool)
+@asynccontextmanager
+async def side_of(model: LanguageModel) -> AsyncIterator[LocalSide]:
+    async with running(model) as worker, JobThread("librarian") as librarian:
+        recorder = Recorder(asyncio.get_running_loop().time, "cloud")
+        shelf = cast(Library, Shelf(model))
+        yield LocalSide("cloud", model, worker, librarian, shelf, recorder)
 
 
 @pytest.fixture
-def by_references() -> Iterator[None]:
+def _by_references() -> Iterator[None]:
     """Memory is given back at once: nothing waits for the collector of cycles."""
     gc.collect()
     gc.disable()
@@ -261,86 +246,77 @@ def by_references() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.usefixtures("by_references")
-async def test_answers_share_their_documents_and_give_back_what_they_took(
-    model: LanguageModel, forwards: Forwards
-) -> None:
-    question, pool = Question(prompt="Where is the ink?", max_tokens=50), KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
-        side = side_of(model, engine, librarian, pool)
-        first = await side.prepare(question, verifies=False)
-        shelf = cast(Any, side.library)
-        assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
-        assert max(map(max, forwards.parts)) <= ALONE
-        kept = [pool.document(name) for name in shelf.stored]
-        one, documents = pool.used, sum(each.bytes for each in kept if each is not None)
-        del kept
-        second = await side.prepare(question, verifies=False)
-        assert shelf.loads == 2
-        assert pool.used == 2 * one - documents
-        end(first)
-        assert pool.used == one
-        end(second)
-        await settled(engine)
-        assert pool.used == 0
-        third = await side.prepare(question, verifies=False)
-        assert (shelf.loads, pool.used) == (4, one)  # read from the disk
-        end(third)
-
-
 def end(answer: PrefillResult) -> None:
     answer.context.close()
 
 
-async def settled(engine: Engine) -> None:
+async def settled(worker: Worker) -> None:
     """What the threads have been given is done."""
     for _ in range(3):
-        passed = asyncio.Event()
-        engine.submit(partial(engine.post, passed.set))
-        await passed.wait()
-        await engine.heads.run(lambda: None)
+        await worker.call(lambda: None)
+        await worker.postprocessing.call(lambda: None)
 
 
-@pytest.mark.usefixtures("by_references")
+@pytest.mark.usefixtures("_by_references")
+async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
+    question = Question(prompt="Where is the ink?", max_tokens=50)
+    async with side_of(model) as side:
+        first = await side.prepare(question, verifies=False)
+        shelf, worker = cast(Any, side.library), cast(CountedWorker, side.worker)
+        assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
+        assert worker.largest <= ALONE
+        one = side.pool.used
+        assert one > 0
+        forwards = len(worker.forwards)
+        second = await side.prepare(question, verifies=False)
+        assert max(map(max, worker.forwards[forwards:])) <= PIECE
+        assert (shelf.loads, side.pool.used) == (4, 2 * one)
+        end(first)
+        assert side.pool.used == one
+        end(second)
+        await settled(side.worker)
+        assert side.pool.used == 0
+
+
+@pytest.mark.usefixtures("_by_references")
 async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushed_out(
     model: LanguageModel,
 ) -> None:
-    question, pool = Question(prompt="Where is the ink?", max_tokens=50), KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
-        side = side_of(model, engine, librarian, pool)
+    question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
+    async with side_of(model) as side:
         first = await side.prepare(question, verifies=False)
-        taken = pool.used
-        pool.limit = taken + 10
+        taken = side.pool.used
+        side.pool.limit = taken + 10
         for _ in range(3):
-            with pytest.raises(BusyError, match="too many answers are under way"):
+            with pytest.raises(BusyError):
                 await side.prepare(question, verifies=False)
-        assert pool.used == taken
-        line = TokenPrefix(start_hash(question.seed), [5, 6])
-        outcome = await asked(first.context, Work(nothing, Span.of(line, 2, 2)))  # type: ignore[arg-type]
-        assert outcome.error is None
+        assert side.pool.used == taken
+        await asked(first.context, [5, 6], 2)
+        late = await side.prepare(question, verifies=False, late=True)
+        done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+        late.context.start(Work(nothing, Span([], [start_hash(1)], 0)), done.set_result)
+        assert isinstance((await done).error, BusyError), "it opens its rows with the first forward"
+        del done
+        end(late)
         end(first)
-        await settled(engine)
+        await settled(side.worker)
         end(await side.prepare(question, verifies=False))
 
 
-@pytest.mark.usefixtures("by_references")
+@pytest.mark.usefixtures("_by_references")
 async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
     model: LanguageModel,
 ) -> None:
-    pool = KvPool()
-    async with running() as engine, WorkerThread("librarian") as librarian:
-        side = side_of(model, engine, librarian, pool)
-        question = Question(prompt="Where is the ink? " * 150, max_tokens=50)
+    question = Question(prompt="Where is the ink? " * 150, max_tokens=50)
+    async with side_of(model) as side:
         for turns in (1, 5, 30):
             preparing = asyncio.ensure_future(side.prepare(question, verifies=False))
             for _ in range(turns):
-                await librarian.run(lambda: None)
+                await side.librarian.call(lambda: None)
             preparing.cancel()
             await asyncio.gather(preparing, return_exceptions=True)
             del preparing
-            await librarian.run(lambda: None)
-            await settled(engine)
             for _ in range(100):  # what was cancelled ends where its thread is
-                if pool.used:
-                    await librarian.run(lambda: None)
-            assert (pool.used, engine._preparing) == (0, 0)
+                await side.librarian.call(lambda: None)
+                await settled(side.worker)
+            assert (side.pool.used, side.worker.scheduler.requests) == (0, [])

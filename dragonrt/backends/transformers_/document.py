@@ -27,18 +27,10 @@ class DocumentKV:
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
-    is_shared = False
 
     @property
     def length(self) -> int:
         return int(self.keys[0].shape[1])
-
-    @property
-    def bytes(self) -> int:
-        return sum(part.numel() * part.element_size() for part in self.keys + self.values)
-
-    def shared(self) -> "DocumentKV":
-        return self
 
     def dump(self) -> dict[str, NDArray[Any]]:
         """Return the same numbers as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...

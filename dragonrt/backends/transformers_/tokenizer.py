@@ -1,12 +1,11 @@
 """Tokenizers of the package transformers, with the interface of the contract."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
 
+from dragonrt.backends.backend import vocabulary_fingerprint
 from dragonrt.errors import ModelError
 
 
@@ -28,12 +27,10 @@ class TransformersTokenizer:
     @property
     def fingerprint(self) -> str:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        decoder = None if backend is None else json.loads(backend.decoder.__getstate__())
-        if decoder is not None and decoder["type"] == "ByteLevel":
-            decoder = {"type": "ByteLevel"}  # its options are for encoding
-        essentials = [sorted(self._tokenizer.get_vocab().items()), decoder]
-        text = json.dumps(essentials, ensure_ascii=False)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        kind = "slow" if backend is None else backend.decoder.__getstate__().decode()
+        for mark, name in (("ByteFallback", "sentencepiece"), ("ByteLevel", "byte-level")):
+            kind = name if mark in kind else kind
+        return vocabulary_fingerprint(kind, self._tokenizer.get_vocab())
 
     def encode(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)

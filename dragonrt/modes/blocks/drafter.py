@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragonrt.modes.blocks.values import Advance, Block, Decided
-from dragonrt.modes.mode import Finish, Head, ModeError, Prepared, Span, Work, finish_of
+from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -26,12 +26,14 @@ from dragonrt.wire import messages as wire
 class Drafting(ABC):
     """What one mode does on the device. `prefix` holds the decided tokens, then the drafted ones.
 
-    `sent` are the blocks that await their verdicts. A head computes on the prediction after the
+    `sent` are the blocks that await their verdicts. Postprocessing reads the prediction after the
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
     """
 
     late = False
     """Whether the question is read when a prediction is first wanted."""
+    hidden = False
+    """Whether drafting reads hidden states."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -50,15 +52,16 @@ class Drafting(ABC):
 
     def work(self, rate: float) -> Work:
         """Return what to compute next; `rate` is the uplink's in bit/s."""
-        return self.reading(self.head(rate))
+        return self.reading(self.postprocess(rate))
 
-    def reading(self, head: Head) -> Work:
-        """Return a head with the prediction after the prefix."""
-        return Work(head, Span.of(self.prefix, len(self.prefix), len(self.prefix)))
+    def reading(self, postprocess: Postprocess) -> Work:
+        """Return the postprocessing of the prediction after the prefix."""
+        length = len(self.prefix)
+        return Work(postprocess, Span.of(self.prefix, length, length, hidden=self.hidden))
 
     @abstractmethod
-    def head(self, rate: float) -> Head:
-        """Return the head of the model's next draft; `rate` is the uplink's in bit/s."""
+    def postprocess(self, rate: float) -> Postprocess:
+        """Return the postprocessing of the model's next draft; `rate` is the uplink's in bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
@@ -73,7 +76,7 @@ class Drafting(ABC):
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
-    def head_alone(self) -> Head:
+    def postprocess_alone(self) -> Postprocess:
         """Return what to compute to decide the next token without the cloud."""
 
     def decide_alone(self, result: int) -> Advance:
@@ -189,7 +192,7 @@ class BlockDrafter(PeerTracking):
             return None
         drafting = self._drafting
         if self._alone:
-            self._reading = drafting.reading(drafting.head_alone())
+            self._reading = drafting.reading(drafting.postprocess_alone())
         elif self._peer is not None and drafting.ready:
             rate = self._bits_per_s if self._rate is None else self._rate(self._now)
             self._reading = drafting.work(rate)

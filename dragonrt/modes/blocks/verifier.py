@@ -45,7 +45,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """How a mode reads blocks of `codec`, and what it answers: pure heads, run beside the loop."""
+    """How a mode reads blocks of `codec`, and what it answers: pure, run beside the loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
@@ -91,7 +91,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A head's answer, and for each token the evidence in bits of the own files.
+    """An answer, and for each token the evidence in bits of the own files.
 
     Without a block it has the next token, and those behind it as far as the guess came true.
     """
@@ -242,7 +242,7 @@ class BlockVerifier(Mode):
         span = Span.of(prefix, block.step, len(prefix))
         judging, files = self._judging, self._files
 
-        def head(predictions: Sequence[Prediction]) -> _Found:
+        def postprocess(predictions: Sequence[Prediction]) -> _Found:
             answer, tokens = judging.answer(block, predictions), block.tokens
             if not isinstance(answer, Uploads):  # as drafted there: nothing is decided yet
                 kept = answer.accepted if judging.adds_token else 0
@@ -250,7 +250,7 @@ class BlockVerifier(Mode):
             pairs = zip(predictions, tokens, strict=False)
             return _Found(answer, [files_alone(each, files, token) for each, token in pairs])
 
-        return Work(head, span, peer=self._peer)
+        return Work(postprocess, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
         """The next tokens without a block, unless the answer is complete."""
@@ -267,7 +267,7 @@ class BlockVerifier(Mode):
             room = question.max_tokens - step - 1
             guess = self._lookup.guess(prefix.tokens, room, question.stop_tokens)
 
-        def head(predictions: Sequence[Prediction]) -> _Found:
+        def postprocess(predictions: Sequence[Prediction]) -> _Found:
             found = _Found([], [])
             for each in predictions:
                 count = len(found.files)
@@ -278,7 +278,7 @@ class BlockVerifier(Mode):
                 found.files.append(files_alone(each, files, token))
             return found
 
-        return Work(head, Span.of(prefix, step, step), guess, peer=self._peer)
+        return Work(postprocess, Span.of(prefix, step, step), guess, peer=self._peer)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.

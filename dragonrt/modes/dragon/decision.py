@@ -1,4 +1,4 @@
-"""Turn two drafts of a step into its target: at once if that is quick, in a head if it is not.
+"""Turn two drafts of a step into its target: at once if that is quick, as a Work if it is not.
 
 Most codecs transmit the whole quantized distribution, so any two drafts of a step decide it. The
 race codec transmits candidates only (`race`).
@@ -26,7 +26,7 @@ from dragonrt.traces.events import Cause, TokenDecided
 LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed at once."""
 MIXED_AT_ONCE = 2**18
-"""Mixtures that one input may lead to, times the vocabulary: a head makes the others."""
+"""Mixtures that one input may lead to, times the vocabulary: others are a Work."""
 Listing = Callable[[int, NDArray[np.floating[Any]]], Step]
 """Gives what the codec has to know of a step and the distribution there."""
 REMEMBERED = 512
@@ -90,7 +90,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a head found of a step, and the drafts that it decoded.
+    """What postprocessing found of a step, and the drafts that it decoded.
 
     If a race has no proved winner, `missing` are the tokens whose probabilities would prove one.
     """
@@ -156,7 +156,7 @@ class Decision:
         return replace(draft, distribution=self._light.decode(draft.payload))
 
     def listing(self) -> Listing:
-        """Return what gives the codec's Step of a draft; pure, for heads."""
+        """Return what gives the codec's Step of a draft; pure, for postprocessing."""
         return lambda step, p: Step(step)
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
@@ -176,7 +176,7 @@ class Decision:
         light = self._light is not None and self.done < self._most
         if light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES:
             return None
-        return Work(lambda predictions: self._in_head(own, theirs), peer=peer)
+        return Work(lambda predictions: self._postprocess(own, theirs), peer=peer)
 
     def settle(self, found: Found) -> Mixed | None:
         """Return the mixture that such a Work found."""
@@ -207,12 +207,12 @@ class Decision:
             if sample is not None and expected is self._expects:
                 rates[side] = (1 - SMOOTHING) * rates[side] + SMOOTHING * sample
 
-    def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
+    def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
         theirs = decoded(self._terms.codec, theirs)
         return Found(own, theirs, self._mixed(own, theirs))
 
     def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        """Mix two decoded drafts of a step. Pure: for heads, too."""
+        """Mix two decoded drafts of a step. Pure: for postprocessing, too."""
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
         p, q = device.distribution, cloud.distribution
         if p is None or q is None:

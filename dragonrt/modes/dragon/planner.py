@@ -25,7 +25,7 @@ BLOCK = 8
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Implements Head: drafts after the prefixes of `span`, then along `guess`.
+    """Implements Postprocess: drafts after the prefixes of `span`, then along `guess`.
 
     Row n of the model reads a document of the own file `files[n]`.
     """
@@ -154,9 +154,9 @@ class Planner:
 
     def _work(self, span: Span) -> Work:
         guess, listing = self._guess(span.tokens), self._decision.listing()
-        head = Draft(self._terms, span, guess, listing, self._prepared.files)
+        postprocess = Draft(self._terms, span, guess, listing, self._prepared.files)
         following = self._following(span) if self._ahead else None
-        return Work(head, span, guess, following=following)
+        return Work(postprocess, span, guess, following=following)
 
     def _following(self, span: Span) -> Callable[[list[SideDraft]], Work | None]:
         """Return what gives the forward after one over `span` that goes as drafted."""

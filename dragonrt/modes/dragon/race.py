@@ -42,7 +42,7 @@ FALL = 0.5
 """What a request multiplies the threshold by."""
 LEAST_TAU = 1e-4
 RACED_AT_ONCE = 32
-"""Races that one input may lead to: a head makes the others."""
+"""Races that one input may lead to: postprocessing makes the others."""
 
 
 def lowered(tau: float) -> float:
@@ -104,14 +104,14 @@ class Race(Decision, Plug):
             self._port.send(self._asked)
         return found.mixed
 
-    def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
+    def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
         return self._raced(own, decoded(self._race, theirs))
 
     def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
         return self._raced(own, theirs).mixed
 
     def _raced(self, own: SideDraft, theirs: SideDraft) -> Found:
-        """Race two decoded drafts. Pure: for heads, too."""
+        """Race two decoded drafts. Pure: for postprocessing, too."""
         mine, other = own.distribution, theirs.distribution
         if not (isinstance(mine, OwnRace) and isinstance(other, RaceEntries)):
             raise ValueError("the drafts are not decoded yet")

@@ -286,7 +286,7 @@ async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide)
     found: list[dict[str, Any]] = []
     for first in range(0, len(texts), AT_ONCE):
         part = texts[first : first + AT_ONCE]
-        for vector in await side.librarian.run(partial(embedder.encode, part)):
+        for vector in await side.librarian.call(partial(embedder.encode, part)):
             if dimensions not in (None, vector.size):
                 raise unsupported("dimensions", f"this embedder has {vector.size}", str(dimensions))
             packed = b64encode(vector.astype("<f4").tobytes()).decode()

@@ -25,10 +25,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dragonrt.errors import DragonError
-from dragonrt.node.engine import Engine
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.main import Cloud, Device
+from dragonrt.node.worker import Worker
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.http_settings import StatusSettings
@@ -142,9 +142,11 @@ class Metrics(Collector):
         yield from self._read()
         if (side := self._side) is None:
             return
-        yield gauge("engine_answers", "Answers that are open on the model.", side.engine.answers)
-        yield gauge("engine_queue", "Readings that share the next forward.", side.engine.queued)
-        yield _batches(side.engine)
+        worker = side.worker
+        queued = len(worker.scheduler.requests)
+        yield gauge("engine_answers", "Answers that are open on the model.", worker.answers)
+        yield gauge("engine_queue", "Requests for forwards.", queued)
+        yield _batches(worker)
         if side.library is not None:
             yield from self._of_index(side.library)
         following = side.following
@@ -314,8 +316,8 @@ def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
     yield counter("busy", text, gatekeeper.sent_away)
 
 
-def _batches(engine: Engine) -> Metric:
-    sizes = dict(engine.batches)
+def _batches(worker: Worker) -> Metric:
+    sizes = dict(worker.batches)
     of_bucket = [
         sum(count for size, count in sizes.items() if low < size <= high)
         for low, high in zip((0, *BATCHES), (*BATCHES, float("inf")), strict=True)
@@ -323,7 +325,7 @@ def _batches(engine: Engine) -> Metric:
     names = [*map(str, BATCHES), "+Inf"]
     buckets = [*zip(names, map(float, accumulate(of_bucket)), strict=True)]
     total = sum(size * count for size, count in sizes.items())
-    text = "Readings that shared a forward."
+    text = "Requests that shared a forward."
     return HistogramMetricFamily(f"{PREFIX}batch_size", text, buckets=buckets, sum_value=total)
 
 

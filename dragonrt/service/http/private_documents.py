@@ -144,4 +144,4 @@ async def _contents(side: LocalSide) -> dict[str, str]:
     library = side.library
     if library is None:
         return {}
-    return await side.librarian.run(lambda: library.retriever.index.files())
+    return await side.librarian.call(lambda: library.retriever.index.files())

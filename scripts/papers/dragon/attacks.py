@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.backends.backend import Preemption
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.settings import DragonSettings
@@ -107,7 +107,7 @@ class Liar:
     context: int = 0
 
     def read(
-        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Prediction]:
         """Return the predictions after each prefix of `tokens`, from length `first` on."""
         return [self._after(list(tokens[:length])) for length in range(first, len(tokens) + 1)]
@@ -127,7 +127,7 @@ class Attacks:
     scene: Scene
     size: Size
     seed: int
-    embedder: Embedder = field(default_factory=Embedder.load)
+    embedder: Embedder = field(default_factory=load_embedder)
 
     def naming(self) -> Iterator[Row]:
         """Yield whether each classifier names the question, by framing."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.backend import Document
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Weighing
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
@@ -179,7 +179,7 @@ class Scene:
     ) -> RecallingReader:
         """Return a reader of answers from these texts, of these relevances, else all the same."""
         prompt, documents = self.prompt(question), [self.document(text) for text in texts or ("",)]
-        rows = self.model.sequence(documents, len(prompt) + 3 * TOKENS)
+        rows = self.model.rows(documents, len(prompt) + 3 * TOKENS)
         relevances = np.array(scores or [0.0] * len(documents)) / question.relevance_temperature
         return RecallingReader.behind(rows, prompt, start_hash(question.seed), Weighing(relevances))
 
@@ -215,7 +215,7 @@ class Scene:
         """
         text, marker = heard.text(), set(self.model.encode(MARKER))
         hashes = extended([start_hash(heard.given.answer.question.seed)], text)
-        said = reader.read(text, hashes, 0, Preemption())
+        said = reader.read(text, hashes, 0)
         found: Any = 0.0
         for step, pairs in heard.clues(self.model.vocabulary).items():
             known = {token: p for token, p in pairs.items() if token not in marker}

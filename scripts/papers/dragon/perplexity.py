@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
-from retrieval import Embedder
 from retrieval.chunking import chunk
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import RELEVANCE_TEMPERATURE, fitting
@@ -73,7 +73,7 @@ def _windows(
     ]
     if settings.quick and len(chunks) > QUICK_CHUNKS:
         chunks = [chunks[index] for index in random.permutation(len(chunks))[:QUICK_CHUNKS]]
-    embedder = Embedder.load()
+    embedder = load_embedder()
     vectors = embedder.encode(chunks)
     lines = corpus.evaluated.splitlines(keepends=True)
     tokens = [token for line in lines for token in model.encode(line)]
@@ -128,7 +128,7 @@ def log_likelihoods(
     parts = []
     for first in range(0, len(documents), ROWS):
         stored = [model.document_kv(each) for each in documents[first : first + ROWS]]
-        after = model.sequence(stored, len(tokens)).extend_all(tokens[:-1])[QUERY - 1 :]
+        after = model.rows(stored, len(tokens)).extend_all(tokens[:-1])[QUERY - 1 :]
         each = [rows.at(np.array([token])) for rows, token in zip(after, scored, strict=True)]
         parts.append(np.concatenate(each, axis=1).astype(np.float64))
     return np.concatenate(parts)

@@ -13,9 +13,9 @@ from itertools import takewhile
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.backends.backend import Preemption
+from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.verifier import Verifier
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
@@ -24,7 +24,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.papers.arena import Given
-from scripts.papers.model_sides import RecallingReader, engine, reading_side, text_reader
+from scripts.papers.model_sides import RecallingReader, reading_side, text_reader, worker
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked
 from scripts.train.controllers.model_pair import ModelPair
@@ -61,19 +61,19 @@ METHODS: dict[str, Settings] = PAPERS | {
 cloud that decodes while no block waits; and without that."""
 
 
-class CountingReader(Reader):
+class CountingReader(PrefixCache):
     """Counts the tokens that its model is fed, if it recalls nothing."""
 
     fed = 0
     held: Sequence[int] = ()
 
     def read(
-        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
         same = sum(takewhile(bool, (a == b for a, b in zip(self.held, hashes, strict=False))))
         self.fed += len(tokens) - max(0, min(same, first) - 1)
         self.held = hashes
-        return super().read(tokens, hashes, first, preemption)
+        return super().read(tokens, hashes, first, hidden=hidden)
 
 
 class RecallingCountingReader(CountingReader, RecallingReader):
@@ -141,7 +141,8 @@ class SprinterLineup:
                 if forward_s is not None:
                     side.decode_s = forward_s[side.side]
                 else:
-                    side.engine = await stack.enter_async_context(engine())
+                    backend = readers[side.side].rows.backend
+                    side.worker = await stack.enter_async_context(worker(backend))
             arena = await stack.enter_async_context(linked(device, [cloud], link, question.seed))
             given = await arena.ask(question, settings, **trained)
         return given, {side: reader.fed for side, reader in readers.items()}
@@ -154,5 +155,5 @@ class SprinterLineup:
         return text, time.perf_counter() - start_s
 
 
-def _given(reader: Reader, question: Question) -> Reader:
+def _given(reader: PrefixCache, question: Question) -> PrefixCache:
     return reader

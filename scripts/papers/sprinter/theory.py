@@ -109,7 +109,7 @@ class Lockstep:
 
     def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""
-        drafted = self.drafting.head(math.inf)([SimulatedSaid(q, 0.0, p)])
+        drafted = self.drafting.postprocess(math.inf)([SimulatedSaid(q, 0.0, p)])
         advance = self.drafting.take_draft(drafted)
         block = advance.block
         if block is not None:
@@ -212,7 +212,7 @@ def _runs(case: SprinterCase) -> dict[int, float]:
         drafting = SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
             q, p = (Q, Q) if drafting.decided < ACCEPTABLE else (certain, doubted)
-            drafting.take_draft(drafting.head(float("inf"))([SimulatedSaid(q, 0.0, p)]))
+            drafting.take_draft(drafting.postprocess(float("inf"))([SimulatedSaid(q, 0.0, p)]))
         passed += drafting.decided
     return {2: passed / RUNS, 3: DRAFT_S * (1 + passed / RUNS)}
 

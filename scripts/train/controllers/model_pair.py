@@ -7,10 +7,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.backend import Preemption
 from dragonrt.backends.llama_cpp.model_file import base_file
+from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.bundled import SMOLLM2
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
@@ -48,13 +48,13 @@ class AnswerReader:
 
     def __init__(self, model: LanguageModel, prompt: Sequence[int], max_tokens: int) -> None:
         """`max_tokens` is the number of an answer's tokens to make room for at first."""
-        rows = model.sequence([model.document_kv([])], len(prompt) + max_tokens)
-        self._reader = Reader.behind(rows, prompt, _START)
+        rows = model.rows([model.document_kv([])], len(prompt) + max_tokens)
+        self._reader = PrefixCache.behind(rows, prompt, _START)
 
     def after(self, answer: Sequence[int], first: int) -> list[Mixture]:
         """The predictions after the prefixes of an answer, from length `first` on."""
         text = TokenPrefix(_START, answer)
-        return self._reader.read(text.tokens, text.hashes, first, Preemption())
+        return self._reader.read(text.tokens, text.hashes, first, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)

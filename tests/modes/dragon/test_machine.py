@@ -67,7 +67,7 @@ def said_to(side: Side, work: Work) -> list[Prediction]:
 
 
 def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
-    return mode.handle(Computed(work, work.head(said_to(mode.side, work)), 0.01), now)
+    return mode.handle(Computed(work, work.postprocess(said_to(mode.side, work)), 0.01), now)
 
 
 def machine(
@@ -173,7 +173,7 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
     limit: str,
     disclose: Disclosure,
 ) -> None:
-    """Whether a head mixes nothing, everything, or what more than one input may lead to.
+    """Whether postprocessing mixes nothing, everything, or what more than one input may lead to.
 
     What the device keeps to itself changes no token, until a guard ends the session.
     """
@@ -290,7 +290,7 @@ def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
 def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     mode = joined()
     work = wanted(mode)
-    result = work.head(said_to("device", work))
+    result = work.postprocess(said_to("device", work))
     assert work.following is not None
     following = work.following(result)
     assert following is not None
@@ -302,7 +302,7 @@ def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     last = joined(question=replace(QUESTION, accepted=(5,) * 19))
     work = wanted(last)
     assert work.following is not None
-    assert work.following(work.head(said_to("device", work))) is None
+    assert work.following(work.postprocess(said_to("device", work))) is None
 
 
 def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
@@ -355,7 +355,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     effects = do(mode, work, 1.0)
     assert [event.token for event in of(effects, events.TokenDecided)] == list(mode.decided)
     assert len(mode.decided) == 1
-    # A heavy payload is not decoded before: what is wrong with it, the head says, of that peer.
+    # A heavy payload is not decoded before: postprocessing says what is wrong with it.
     broken = joined(settings=HEAVY)
     do(broken, wanted(broken))
     message = their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
@@ -363,7 +363,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     work = wanted(broken)
     assert work.peer == "cloud"
     with pytest.raises(CodecError):
-        work.head(())
+        work.postprocess(())
 
 
 def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:

@@ -114,7 +114,7 @@ def sure_of(token: int) -> SimulatedSaid:
     return SimulatedSaid(p, 0.0, np.zeros(1, np.float32))
 
 
-def head(span: Span, guess: list[int]) -> Draft:
+def postprocess(span: Span, guess: list[int]) -> Draft:
     terms = Terms("device", Question(seed=1), DragonSettings(), Resources(vocabulary=V))
     return Draft(terms, span, guess, lambda step, p: Step(step), ())
 
@@ -124,7 +124,7 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
     prefix = TokenPrefix(7, [1, 2])
     guess = [3, 4, 5]
     for said, right in (([2, 3, 4, 5, 6], 3), ([2, 3, 6, 5, 6], 1), ([2, 6, 4, 5, 6], 0)):
-        made = head(Span.of(prefix, 1, 2), guess)([sure_of(token) for token in said])
+        made = postprocess(Span.of(prefix, 1, 2), guess)([sure_of(token) for token in said])
         kept = [(draft.step, draft.prefix_hash, draft.token) for draft in made]
         hashes = extended(prefix.hashes, guess)
         assert kept == [(n, hashes[n], said[n - 1]) for n in range(1, 3 + right)]
@@ -148,6 +148,6 @@ def test_what_is_looked_up_is_guessed_while_it_comes_true(token: int, guesses: l
         assert work is not None
         assert work.span is not None
         assert len(work.guess) == expected
-        plans.computed(work.span, work.head([sure_of(token)]), 0.1)
+        plans.computed(work.span, work.postprocess([sure_of(token)]), 0.1)
         drafts.own.clear()
         drafts.prefix.replace_from(1, [])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonrt.backends.mixture import RowWeights
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import RowWeights
 from dragonrt.errors import DragonError
 from scripts.papers.dragon import perplexity
 from scripts.papers.dragon.baselines.reading import fitting
@@ -44,7 +44,7 @@ def test_likelihoods_are_those_of_decoding_token_by_token(model: LanguageModel) 
     tokens = model.encode(TEXT)[:40]
     documents = [[], model.encode("Document: The ferry is late.\n\n")]
     scored = perplexity.log_likelihoods(model, documents, tokens)
-    sequence = model.sequence([model.document_kv(each) for each in documents])
+    sequence = model.rows([model.document_kv(each) for each in documents])
     after = sequence.extend(tokens[: perplexity.QUERY])
     found = perplexity.mixed(scored, np.array([0.0, 1.0]))
     for log_p, token in zip(found, tokens[perplexity.QUERY :], strict=True):

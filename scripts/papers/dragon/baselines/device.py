@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, field
 import numpy as np
 from safetensors.numpy import load
 
-from dragonrt.backends.reader import Reader
+from dragonrt.backends.prefix_cache import PrefixCache
 from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import (
     Asked,
@@ -128,7 +128,7 @@ class BaselineDevice:
         for token in own if own_score >= theirs_score else theirs:
             show(token)
 
-    async def _decode(self, reader: Reader, asked: Asked, show: Show) -> None:
+    async def _decode(self, reader: PrefixCache, asked: Asked, show: Show) -> None:
         async for token, _ in self.side.decode(reader, asked):
             show(token)
 

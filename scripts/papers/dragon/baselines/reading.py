@@ -13,9 +13,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.backend import Document
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.local_side import fitting_prompt
@@ -43,7 +44,7 @@ SMALLEST = 1e-30
 class Runner(Protocol):
     """Runs a job off the loop, or charges virtual time for it."""
 
-    async def run(self, job: Callable[[], T]) -> T:
+    async def call(self, job: Callable[[], T]) -> T:
         """Return the result of `job()`."""
         ...
 
@@ -79,7 +80,7 @@ class BaselineSide:
 
     async def find(self, asked: Asked) -> list[Hit]:
         """Return the most relevant documents of this side, the best first."""
-        return await self.librarian.run(lambda: self.library.find(asked.question, asked.documents))
+        return await self.librarian.call(lambda: self.library.find(asked.question, asked.documents))
 
     async def texts(self, asked: Asked) -> list[RetrievedText]:
         """Return their texts and scores."""
@@ -88,14 +89,14 @@ class BaselineSide:
 
     async def kv(self, hits: Sequence[Hit]) -> list[Document]:
         """Return the stored KV of each document."""
-        return await self.librarian.run(
+        return await self.librarian.call(
             lambda: [self.library.document_kv(hit.chunk) for hit in hits]
         )
 
-    async def read_context(self, found: Sequence[RetrievedText], asked: Asked) -> Reader:
+    async def read_context(self, found: Sequence[RetrievedText], asked: Asked) -> PrefixCache:
         """Prefill all documents and the question as one text, with room for the answer."""
 
-        def read() -> Reader:
+        def read() -> PrefixCache:
             model = self.model
             room = model.context_length - asked.tokens
             prompt = fitting_prompt(model, asked.question, (), room)
@@ -104,29 +105,29 @@ class BaselineSide:
                 for title, text, _ in sorted(found, key=lambda each: -each[2])
             ]
             text = [*fitting(documents, room - len(prompt))[0], *prompt]
-            sequence = model.sequence([model.document_kv(())], len(text) + asked.tokens)
-            return Reader.behind(sequence, text, START)
+            sequence = model.rows([model.document_kv(())], len(text) + asked.tokens)
+            return PrefixCache.behind(sequence, text, START)
 
-        return await self.worker.run(read)
+        return await self.worker.call(read)
 
     async def read_rows(
         self, stored: Sequence[Document], scores: Sequence[float], asked: Asked
-    ) -> Reader:
+    ) -> PrefixCache:
         """Prefill the question once behind each document's KV, with room for its answer."""
 
-        def read() -> Reader:
+        def read() -> PrefixCache:
             model = self.model
             longest = max(document.length for document in stored)
             room = model.context_length - longest - asked.tokens
             prompt = fitting_prompt(model, asked.question, (), room)
-            sequence = model.sequence(stored, len(prompt) + asked.tokens)
+            sequence = model.rows(stored, len(prompt) + asked.tokens)
             weighing = Weighing(np.array(scores) / RELEVANCE_TEMPERATURE)
-            return Reader.behind(sequence, prompt, START, weighing)
+            return PrefixCache.behind(sequence, prompt, START, weighing)
 
-        return await self.worker.run(read)
+        return await self.worker.call(read)
 
     async def decode(
-        self, reader: Reader, asked: Asked
+        self, reader: PrefixCache, asked: Asked
     ) -> AsyncIterator[tuple[int, Probabilities]]:
         """Yield the answer's tokens, each with the distribution [V] it was drawn from.
 
@@ -138,24 +139,26 @@ class BaselineSide:
 
         def draw() -> tuple[int, Probabilities]:
             step = len(prefix)
-            p = reader.read(prefix.tokens, prefix.hashes, step, Preemption())[0].p
+            p = reader.read(prefix.tokens, prefix.hashes, step)[0].p
             token = rule.draft(self.side, step, Distribution.from_dense(rule.shape(p)))
             prefix.append(token)
             return token, p
 
         yield draw()  # what follows the question is known
         for _ in range(1, asked.tokens):
-            yield await self.worker.run(draw)
+            yield await self.worker.call(draw)
 
-    async def distributions(self, reader: Reader, tokens: Sequence[int]) -> list[Probabilities]:
+    async def distributions(
+        self, reader: PrefixCache, tokens: Sequence[int]
+    ) -> list[Probabilities]:
         """Return the distribution [V] before each of these tokens, in one forward."""
 
         def run() -> list[Probabilities]:
             prefix = TokenPrefix(START, tokens)
-            after = reader.read(prefix.tokens, prefix.hashes, 0, Preemption())
+            after = reader.read(prefix.tokens, prefix.hashes, 0)
             return [each.p for each in after[: len(tokens)]]
 
-        return await self.worker.run(run)
+        return await self.worker.call(run)
 
 
 def log_probability(tokens: Sequence[int], p: Sequence[Probabilities]) -> float:

@@ -1,16 +1,19 @@
-"""What a model says along a text: what is read again, how rows are mixed, and when."""
+"""What a model predicts along a text: what is read again, how rows are mixed, and when."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from dragonrt.backends import reader, sequence
-from dragonrt.backends.backend import Feed, Preempted, Preemption
+from dragonrt.backends import prefix_cache
+from dragonrt.backends.backend import Feed, Preemption
+from dragonrt.backends.mixture import SUREST, Mixture, Relevances, RowWeights, Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
-from dragonrt.backends.sequence import Task, advance
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.transformers_.backend import TorchLogits
 
 START = 5
@@ -24,10 +27,9 @@ def model() -> LanguageModel:
     return LanguageModel.load("dragon-small")
 
 
-def fresh(model: LanguageModel, weighing: Weighing | None = None) -> Reader:
+def fresh(model: LanguageModel, weighing: Weighing | None = None) -> PrefixCache:
     documents = [model.document_kv(model.encode(text)) for text in DOCUMENTS]
-    rows = model.sequence(documents, capacity=64)
-    return Reader.behind(rows, model.encode(PROMPT), START, weighing)
+    return PrefixCache.behind(model.rows(documents, 64), model.encode(PROMPT), START, weighing)
 
 
 def named(tokens: list[int]) -> list[int]:
@@ -35,19 +37,20 @@ def named(tokens: list[int]) -> list[int]:
     return list(accumulate(tokens, lambda name, token: hash((name, token)), initial=START))
 
 
-def read(reader: Reader, tokens: list[int], first: int) -> list[Mixture]:
-    return reader.read(tokens, named(tokens), first, Preemption())
+def read(cache: PrefixCache, tokens: list[int], first: int) -> list[Mixture]:
+    return cache.read(tokens, named(tokens), first, hidden=True)
 
 
-def fed_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fed_blocks(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens each forward is given, from now on."""
-    fed: list[int] = []
+    fed, kind = list[int](), type(model.backend)
+    forward = kind.forward
 
-    def counted(feeds: dict[Task, Feed]) -> None:
-        fed.extend(len(feed.tokens) for feed in feeds.values())
-        advance(feeds)
+    def counted(backend: Any, feeds: list[Feed]) -> Any:
+        fed.extend(len(feed.tokens) for feed in feeds)
+        return forward(backend, feeds)
 
-    monkeypatch.setattr(sequence, "advance", counted)
+    monkeypatch.setattr(kind, "forward", counted)
     return fed
 
 
@@ -56,7 +59,7 @@ def test_only_what_changed_is_fed_and_the_bits_stay(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = fresh(model)
-    fed = fed_blocks(monkeypatch)
+    fed = fed_blocks(model, monkeypatch)
     for text, first, news in (
         ([5, 6, 7], 3, 3),
         ([5, 6, 7, 8, 9], 5, 2),
@@ -81,9 +84,9 @@ def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
     first = len(tokens) - 2
     together = read(fresh(model), tokens, first)
 
-    monkeypatch.setattr(reader, "LONGEST_RUN", 4)
+    monkeypatch.setattr(prefix_cache, "LONGEST_RUN", 4)
     resumed = fresh(model)
-    fed = fed_blocks(monkeypatch)
+    fed = fed_blocks(model, monkeypatch)
     apart = read(resumed, tokens, first)
     assert fed == [first - 1, 3]
     assert len(apart) == len(together) == 3
@@ -99,12 +102,25 @@ def test_a_text_that_begins_again_has_the_same_bits(model: LanguageModel) -> Non
     expected = [each.p.tobytes() for each in read(fresh(model), tokens, 0)]
     one = fresh(model)
     read(one, tokens, 1)
-    stopped = Preemption()
-    stopped.request()
-    with pytest.raises(Preempted):
-        one.read(tokens, named(tokens), 0, stopped)
+    stopped = one.request(tokens, named(tokens), 0, lambda _: None, Preemption())
+    assert stopped.tokens == [model.encode(PROMPT)[-1], *tokens], "nothing of it is read"
     for first in (1, 0, 2, 0):
         assert [each.p.tobytes() for each in read(one, tokens, first)] == expected[first:]
+
+
+def test_a_text_that_begins_again_reads_whole_pieces_of_the_prompt(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = model.encode(PROMPT)
+    rows = model.rows([model.document_kv(())], 64)
+    rows.info = replace(rows.info, prompt_piece=2)
+    one = PrefixCache(lambda: rows, prompt, START)
+    fed = fed_blocks(model, monkeypatch)
+    for first, hidden, tokens in ((0, False, len(prompt)), (0, False, 0), (0, True, None)):
+        before = sum(fed)
+        one.read([], [START], first, hidden=hidden)
+        again = len(prompt) - (len(prompt) - 1) // 2 * 2
+        assert sum(fed) - before == (again if tokens is None else tokens)
 
 
 def test_rows_are_mixed_by_relevance() -> None:
@@ -126,7 +142,7 @@ def test_relevances_are_taken_again_for_a_prefix_once_and_when_asked_for(
 ) -> None:
     asked: list[list[int]] = []
 
-    def again(tokens: list[int]) -> reader.Relevances:
+    def again(tokens: list[int]) -> Relevances:
         asked.append(tokens)
         return np.array([len(tokens), 0.0])
 
@@ -151,7 +167,7 @@ def test_who_does_not_know_counts_less_for_the_whole_answer(model: LanguageModel
     said = {}
     for doubt in (0.0, 0.2, 3.0):
         weighing = Weighing(np.array([1.0, 1.5]), refusal=model.refusal, doubt=doubt)
-        one = Reader.behind(model.sequence(rows, 64), asked, START, weighing)
+        one = PrefixCache(partial(model.rows, rows, 64), asked, START, weighing)
         said[doubt] = read(one, model.encode(" B12"), 0)
     even = np.exp([1.0, 1.5]) / np.exp([1.0, 1.5]).sum()
     assert all(each.weights == pytest.approx(even) for each in said[0.0])
@@ -169,4 +185,4 @@ def test_who_does_not_know_counts_less_for_the_whole_answer(model: LanguageModel
 def test_no_row_is_lost_however_sure_it_is_of_not_knowing() -> None:
     sure = TorchLogits(torch.log(torch.tensor([[1.0, 1e-30], [0.5, 0.5]])), torch.eye(2))
     doubts = Weighing(np.zeros(2), refusal=0, doubt=0.2).doubts(sure)
-    assert doubts == pytest.approx([0.2 * np.log(1 - reader.SUREST), 0.2 * np.log(0.5)])
+    assert doubts == pytest.approx([0.2 * np.log(1 - SUREST), 0.2 * np.log(0.5)])

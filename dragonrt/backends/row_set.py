@@ -1,0 +1,88 @@
+"""Rows, one per document, that share their newest tokens (SPEC section 1)."""
+
+from collections.abc import Sequence
+
+from dragonrt.backends.backend import Backend, Document, Feed, Preemption, RowLogits
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.errors import ModelError
+
+LARGEST = 1024
+"""Rows times tokens of one forward: bounds its memory."""
+
+
+class RowSet:
+    """`[document][shared tokens]`, one row per document."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        documents: Sequence[Document],
+        capacity: int,
+        pool: KvPool | None = None,
+    ) -> None:
+        """`capacity` is the number of shared tokens to make room for at first, in `pool`.
+
+        Raises ModelError for no document, or one that is another model's or too long; see KvPool.
+        """
+        if not documents:
+            raise ModelError("rows need at least one document, though it may be empty")
+        self.backend, self.info = backend, backend.info
+        self.longest_document = max(document.length for document in documents)
+        self.length = 0
+        self.count = len(documents)
+        self._check_context(0)
+        capacity = max(1, min(capacity, self.info.context_length - self.longest_document))
+        if pool is not None:
+            self._room = pool.room(backend.memory(documents, capacity))
+        self.kv = backend.open(documents, capacity)
+
+    def extend(
+        self, tokens: Sequence[int], *, prompt: bool = False, hidden: bool = True
+    ) -> RowLogits:
+        """Append tokens; return the logits after the last. Raises ModelError: see `reserve`."""
+        return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
+
+    def extend_all(self, tokens: Sequence[int]) -> list[RowLogits]:
+        """Append tokens; return the logits after each of them."""
+        return self._extend(tokens, every=True)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` shared tokens. Raises ModelError if there are fewer."""
+        if not 0 <= length <= self.length:
+            raise ModelError(f"cannot cut rows of {self.length} tokens to {length}")
+        self.length = length
+
+    def reserve(self, tokens: Sequence[int]) -> None:
+        """Make room for tokens behind those stored.
+
+        Raises ModelError for no tokens, an unknown one, or more than the context holds.
+        """
+        vocabulary = self.info.vocabulary
+        if not tokens:
+            raise ModelError("no tokens to extend the rows with")
+        if min(tokens) < 0 or max(tokens) >= vocabulary:
+            raise ModelError(f"tokens must lie between 0 and {vocabulary - 1}")
+        self._check_context(self.length + len(tokens))
+        self.kv.reserve(self.length + len(tokens))
+
+    def _extend(
+        self, tokens: Sequence[int], *, every: bool, prompt: bool = False, hidden: bool = True
+    ) -> list[RowLogits]:
+        self.reserve(tokens)
+        piece = self.info.prompt_piece if prompt else 1
+        most = max(piece, LARGEST // self.count // piece * piece)
+        found: list[RowLogits] = []
+        for start in range(0, len(tokens), most):
+            part = tokens[start : start + most]
+            feed = Feed(self.kv, part, self.length, every, Preemption(), prompt, hidden)
+            found += self.backend.forward([feed])[0] or ()
+            self.length += len(part)
+        return found
+
+    def _check_context(self, shared: int) -> None:
+        tokens, limit = self.longest_document + shared, self.info.context_length
+        if tokens > limit:
+            raise ModelError(
+                f"document and text of {tokens} tokens exceed the model's context of {limit}: "
+                "use shorter documents or a shorter answer"
+            )

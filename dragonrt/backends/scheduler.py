@@ -1,0 +1,170 @@
+"""Which requests share the next forward of a model, and how much of each it reads.
+
+Requests join and leave between two forwards. A preemption removes one of them.
+A scheduler belongs to the thread of its model.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from dragonrt.backends.backend import Feed, ModelInfo, Preempted, Preemption, RowLogits
+from dragonrt.backends.row_set import LARGEST, RowSet
+
+PIECE = 12
+"""Rows times tokens of prompts in a forward while another answer is open.
+
+They take at most as long as two forwards of one row (torch).
+"""
+ALONE = 256
+"""The same while no other answer is open."""
+PER_ROW = 4
+"""Rows times tokens of prompts beside one of an answer, if more: each costs a third of it (torch).
+"""
+
+T = TypeVar("T")
+
+Done = Callable[[T | Exception], None]
+"""Receives a result or an exception. It must not raise."""
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """Tokens to append to rows, of which the first `prompt` are a prompt.
+
+    Attributes:
+        done: gets the logits after the prompt, if there is one, and after each token from number
+            `every` on. Preempted or an error: the tokens of earlier forwards stay in the rows.
+        in_blocks: whether a forward may carry several tokens from `every` on.
+        hidden: whether hidden states are wanted, too.
+        read: how many tokens are in the rows.
+    """
+
+    rows: RowSet
+    tokens: Sequence[int]
+    done: Done[list[RowLogits]]
+    preemption: Preemption
+    prompt: int = 0
+    every: int = 0
+    in_blocks: bool = True
+    hidden: bool = False
+    read: int = 0
+    logits: list[RowLogits] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Batch:
+    """One forward: the requests that share it, and a feed of each. `size`: rows times tokens."""
+
+    requests: list[Request] = field(default_factory=list)
+    feeds: list[Feed] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, request: Request, tokens: int) -> None:
+        """Let the forward read the next tokens of a request."""
+        rows, start = request.rows, request.read
+        self.requests.append(request)
+        self.feeds.append(
+            Feed(
+                rows.kv,
+                request.tokens[start : start + tokens],
+                rows.length,
+                start >= request.every,
+                request.preemption,
+                start < request.prompt,
+                request.hidden,
+            )
+        )
+        self.size += rows.count * tokens
+
+
+class Scheduler:
+    """The requests of one model, the longest waiting first."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self.requests: list[Request] = []
+        self._exact = LARGEST if info.exact_tokens is None else info.exact_tokens
+        self._prompt_piece = info.prompt_piece
+
+    def add(self, request: Request) -> None:
+        """Queue a request. One without tokens is done at once. Raises like `RowSet.reserve`."""
+        if request.tokens:
+            request.rows.reserve(request.tokens)
+            self.requests.append(request)
+        else:
+            request.done([])
+
+    def schedule(self, piece: int = ALONE) -> Batch:
+        """Return the next forward: the tokens of answers, then prompts in what is left.
+
+        Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
+        times tokens, or more beside many answers. If the answers leave no room for a prompt, it is
+        read alone when it is first. Preempted requests leave.
+        """
+        for request in tuple(self.requests):
+            if request.preemption.requested:
+                self.requests.remove(request)
+                request.done(Preempted())
+        batch, silent = Batch(), list[Request]()
+        for request in self.requests:
+            room, rows = self._exact - batch.size, request.rows.count
+            if request.read < request.every:
+                silent.append(request)
+            elif room >= rows or not batch.requests:
+                left = len(request.tokens) - request.read
+                batch.add(request, min(left, max(1, room // rows)) if request.in_blocks else 1)
+        left = piece = max(piece, PER_ROW * batch.size)
+        for request in silent:
+            room = self._exact - batch.size
+            tokens = self._piece(request, min(left, room) if batch.requests else left)
+            size = tokens * request.rows.count
+            if left > 0 and (size <= room or not batch.requests):
+                batch.add(request, tokens)
+                left -= size
+        if self.requests and self.requests[0] not in batch.requests:
+            batch = Batch()
+            batch.add(self.requests[0], self._piece(self.requests[0], piece))
+        return batch
+
+    def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
+        """Take the logits of a forward, or its error. Requests that are done leave."""
+        for request in batch.requests:
+            self.requests.remove(request)
+        if isinstance(found, Exception):
+            for request in batch.requests:
+                request.done(found)
+            return
+        for request, feed, logits in zip(batch.requests, batch.feeds, found, strict=True):
+            if logits is None:
+                request.done(Preempted())
+                continue
+            request.rows.length += len(feed.tokens)
+            request.read += len(feed.tokens)
+            if feed.every or request.read == request.prompt:
+                request.logits += logits
+            if request.read < len(request.tokens):
+                self.requests.append(request)
+            else:
+                request.done(request.logits)
+
+    def _piece(self, request: Request, size: int) -> int:
+        """Return the tokens of a request's next piece: about `size` of all rows, at least one."""
+        rows = request.rows.count
+        if request.read < request.prompt:  # of which forwards may carry any number, in whole pieces
+            piece = self._prompt_piece
+            return min(max(piece, size // rows // piece * piece), request.prompt - request.read)
+        return min(max(1, min(size, self._exact) // rows), request.every - request.read)
+
+
+def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
+    """Return the result of a request, in forwards of its own. Raises its exception."""
+    found: list[T | Exception] = []
+    request = make(found.append, Preemption())
+    scheduler = Scheduler(request.rows.info)
+    scheduler.add(request)
+    while not found:
+        batch = scheduler.schedule()
+        scheduler.update(batch, request.rows.backend.forward(batch.feeds))
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
