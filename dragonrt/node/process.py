@@ -26,7 +26,7 @@ from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import Index, KvStore, Progress, Report, RetrievalError, Retriever
+from retrieval import Embedder, Index, KvStore, Progress, Report, RetrievalError, Retriever
 from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
@@ -84,7 +84,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder, settings.threads),
+            _embedder(settings),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -105,7 +105,7 @@ def open_library(
     name = model.document_fingerprint.replace(":", "-")
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder, settings.threads)
+        embedder = _embedder(settings)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
@@ -132,7 +132,11 @@ def complete_library(
     return library
 
 
-_embedder = functools.cache(load_embedder)
+def _embedder(settings: SideSettings) -> Embedder:
+    return _loaded(settings.embedder, settings.threads, settings.llama_library)
+
+
+_loaded = functools.cache(load_embedder)
 """Loaded once, for indexing and for questions."""
 
 
@@ -195,7 +199,9 @@ async def local_side(
                     settings.watch,
                     _options(settings),
                 )
-                watching = reindexing(order, library, reported, side.following)
+                watching = reindexing(
+                    order, library, reported, side.following, settings.llama_library
+                )
                 await stack.enter_async_context(watching)
         yield side
 

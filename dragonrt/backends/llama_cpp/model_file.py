@@ -10,12 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-from filelock import FileLock
-
 from dragonrt import bundled
+from dragonrt.backends.llama_cpp.cache import cached, models_directory
 from dragonrt.errors import ModelError
-from retrieval.files import create, make_directory
 
 if TYPE_CHECKING:
     from dragonrt.backends.llama_cpp.gguf_file import OnProgress
@@ -104,11 +101,6 @@ def fingerprint(path: Path) -> str:
         raise ModelError(f"{path} cannot be read: {error}") from error
 
 
-def models_directory() -> Path:
-    """Return the directory of the files that were made here."""
-    return Path(platformdirs.user_data_dir("dragonrt")) / "models"
-
-
 def _sampled(path: Path) -> str:
     """Return a hash of a file's size and of pieces of it, in 1 ms where all would take 100."""
     size = path.stat().st_size
@@ -121,23 +113,10 @@ def _sampled(path: Path) -> str:
 
 
 def _made(name: str, first: Path, second: Path, write: Callable[[Path], None]) -> Path:
-    """Return the file made of two others. A second process waits while a first one makes it."""
+    """Return the file made of two others."""
+    known = first.parent == models_directory()
     try:
-        known = first.parent == models_directory()
         key = f"{_RECIPE} {fingerprint(first) if known else _sampled(first)} {_sampled(second)}"
-        path = models_directory() / f"{name}-{hashlib.sha256(key.encode()).hexdigest()}.gguf"
-        if path.exists():
-            return path
-        make_directory(path.parent)
-        part = path.with_suffix(".part")
-        with FileLock(path.with_suffix(".lock"), mode=0o600):
-            if not path.exists():
-                try:
-                    create(part).close()
-                    write(part)
-                    part.replace(path)
-                finally:
-                    part.unlink(missing_ok=True)
-        return path
-    except (OSError, ValueError, LookupError) as error:
+    except OSError as error:
         raise ModelError(f"{name} of {first} and {second} cannot be made: {error}") from error
+    return cached(name, key, write)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dragonrt.backends.llama_cpp.cache import models_directory
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Floats
 from dragonrt.backends.llama_cpp.model import LlamaModel
-from dragonrt.backends.llama_cpp.model_file import models_directory
 from dragonrt.backends.llama_cpp.states import State
 from retrieval.files import create, make_directory
 

@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from dragonrt import bundled
+from dragonrt.backends.llama_cpp.cache import models_directory
 from dragonrt.backends.llama_cpp.library import Batch, load_library
-from dragonrt.backends.llama_cpp.model_file import (
-    fingerprint,
-    merged,
-    models_directory,
-    reader_file,
-    with_layers,
-)
+from dragonrt.backends.llama_cpp.model_file import fingerprint, merged, reader_file, with_layers
 from dragonrt.errors import ModelError
 from scripts.bench.reference import transformers_model
 from scripts.train.models.files import adapter_file, toy_file
