@@ -30,7 +30,7 @@ from dragonrt.traces.file import read_trace
 
 from .conftest import Alone
 
-MODELS = ("dragon-small", "dragon-opt", "dragon-small", "dragon-opt")
+MODELS = ("dragon-small", "dragon-draft", "dragon-small", "dragon-draft")
 WEIGHTS = (4.0, 3.0, 2.0, 1.0)
 ASKED = Question(prompt="Why do ships have bells?", seed=4, sampler=Sampler(1.3), max_tokens=32)
 PATIENT = FederatedSettings(block_tokens=4)

@@ -3,9 +3,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
-from dragonrt.bundled import model_path
+from dragonrt.backends.model import LanguageModel
 from retrieval import RetrievalError
 from retrieval.chunking import chunk, header
 
@@ -59,8 +58,8 @@ def test_text_without_spaces_is_cut_too() -> None:
     ],
 )
 def test_what_takes_many_tokens_is_cut_into_shorter_chunks(text: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(model_path("dragon-small"))
-    lengths = [len(tokenizer.encode(text[a:b])) for a, b in chunk(text, 64)]
+    model = LanguageModel.load("dragon-small")
+    lengths = [len(model.encode(text[a:b])) for a, b in chunk(text, 64)]
     assert len(text.split()) / len(lengths) < 60
     assert max(lengths) < 512
 

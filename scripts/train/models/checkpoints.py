@@ -25,7 +25,7 @@ _LONGEST_ANSWER = 64  # tokens, the default of the saved generation settings
 
 
 def configuration(name: str, tokenizer: PreTrainedTokenizerFast) -> PretrainedConfig:
-    """Return the configuration of `small`, `draft` or `opt`, for the tokenizer's vocabulary."""
+    """Return the configuration of `small` or `draft`, for the tokenizer's vocabulary."""
     ids: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "bos_token_id": tokenizer.bos_token_id,

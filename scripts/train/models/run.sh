@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole recipe: tokenizer, the three models, their scores. About 140 minutes on two CPU cores.
+# The whole recipe: tokenizer, the two models, their scores. About two hours on two CPU cores.
 #   scripts/train/models/run.sh CORPUS OUT
 set -eu
 corpus=$(realpath "$1")
@@ -13,5 +13,4 @@ export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 "$train" model small --corpus "$corpus" --out "$out" --minutes 62
 "$train" model draft --corpus "$corpus" --out "$out" --minutes 55 --rate 0.0012 \
     --begin "$out/dragon-small" --teacher "$out/dragon-small" --teacher-share 0.8
-"$train" model opt --corpus "$corpus" --out "$out" --minutes 17 --rate 0.0025 --warmup 200
 "$train" evaluate "$corpus" "$out" | tee "$out/scores.json"

@@ -56,7 +56,7 @@ class Settings:
     compiled: Annotated[bool, option("Compile the model.", default="yes", no=True)] = True
 
 
-def model(name: Literal["small", "draft", "opt"], settings: Settings) -> None:
+def model(name: Literal["small", "draft"], settings: Settings) -> None:
     """Train a model. A stopped run goes on from its saved state."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(settings.out / "tokenizer")
     train(name, settings, configuration(name, tokenizer))

@@ -13,7 +13,7 @@ from scripts.train.verifiers.texts import Passage, answered, questions
 
 @pytest.fixture(scope="module")
 def pair() -> ModelPair:
-    return ModelPair.load("dragon-draft", "dragon-opt")
+    return ModelPair.load("dragon-draft", "dragon-small")
 
 
 def collected(pair: ModelPair, passage: Passage, number: int) -> Samples:
