@@ -1,22 +1,19 @@
 """A language model: a backend, its prompt format, and rows to decode with."""
 
 import hashlib
-from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.llama_cpp.model_file import MADE
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
-
-OnProgress = Callable[[int, int], None]
-"""Called with the part that is done, and the whole."""
 
 
 class LanguageModel:
@@ -45,9 +42,8 @@ class LanguageModel:
         dtype: Precision = "auto",
         threads: int | None = None,
         template: PromptTemplate | None = None,
-        adapter: str | None = None,
+        adapter: Path | None = None,
         library: Path | None = None,
-        on_progress: OnProgress = lambda done, total: None,
     ) -> "LanguageModel":
         """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
@@ -57,16 +53,12 @@ class LanguageModel:
             dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
                 fast, otherwise float32.
             threads: by default a side's share of the cores.
-            adapter: a LoRA: a directory as PEFT writes it, or for a GGUF file a GGUF file; "none":
-                `smollm2` without the bundled one.
+            adapter: the directory of a LoRA.
             library: llama.cpp's library, if not an installed package's.
-            on_progress: called while the file of a bundled model is made, which happens once.
 
         Raises ModelError: see the `load_model` of both backends.
         """
-        name = str(name)
-        path = _path(name, adapter, on_progress)
-        update = None if adapter in (None, "none") else Path(adapter).expanduser()
+        name, path = str(name), _path(str(name))
         backend: Backend
         if path.is_file():
             from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
@@ -75,12 +67,12 @@ class LanguageModel:
                 raise ModelError(f"{name} has number types of its own: leave out --dtype")
             if device not in ("auto", "cpu"):
                 raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-            backend = load_gguf(path, threads=threads, adapter=update, library=library)
+            backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
         elif path.is_dir() or name.count("/") == 1:
             from dragonrt.backends.transformers_.checkpoint import load_model
 
             source = str(path) if path.is_dir() else name
-            backend = load_model(source, device, dtype, threads, update)
+            backend = load_model(source, device, dtype, threads, adapter)
         else:
             raise ModelError(
                 f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
@@ -144,15 +136,8 @@ class LanguageModel:
         return RowSet(self.backend, documents, capacity, pool)
 
 
-def _path(name: str, adapter: str | None, on_progress: OnProgress) -> Path:
-    """Return the place of a bundled or installed model, otherwise the name as a path.
-
-    The bundled reader has its adapter inside; with another one, or none, it is SmolLM2's own file.
-    """
-    from dragonrt.backends.llama_cpp import model_file
-
-    if name == SMOLLM2:
-        return model_file.reader_file(on_progress) if adapter is None else model_file.smollm2()
-    if name == SMOLLM2_DRAFT:
-        return model_file.draft_file(on_progress)
+def _path(name: str) -> Path:
+    """Return the place of a bundled or installed model, otherwise the name as a path."""
+    if name in MADE:
+        return MADE[name]()
     return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

@@ -53,6 +53,7 @@ COMMANDS = {
         "index:profile",
         "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
     ),
+    "model": ("model:model", "Write the default models as files for other programs."),
     "experiment": (
         "experiment:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",

@@ -77,12 +77,16 @@ def load(
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model."""
+    """Load a side's model; make its file before, if it is one of those that are made here."""
+    from dragonrt.backends.llama_cpp.model_file import MADE
     from dragonrt.node import process
 
     settings = replace(settings, model=chosen_model(settings.model))
-    with counting("making the model's file, once") as progress:
-        return process.load_model(settings, progress)
+    if settings.adapter is None and settings.model in MADE:
+        with counting("making the model's file, once") as show:
+            MADE[settings.model](show)
+    with messages.status("loading the model"):
+        return process.load_model(settings)
 
 
 def chosen_model(name: str | None = None) -> str:

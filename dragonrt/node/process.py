@@ -12,7 +12,8 @@ import platformdirs
 from dragonrt import bundled
 from dragonrt.backends.kv_pool import KvPool, usual_limit
 from dragonrt.backends.llama_cpp.embedder import load_embedder
-from dragonrt.backends.model import LanguageModel, OnProgress
+from dragonrt.backends.llama_cpp.model_file import base_file
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_size
@@ -54,19 +55,19 @@ def index_directory(settings: SideSettings) -> Path | None:
     return default_index(settings.documents) if settings.documents else None
 
 
-def load_model(
-    settings: SideSettings, on_progress: OnProgress = lambda done, total: None
-) -> LanguageModel:
-    """Load the model of a side; the first time, the file of a bundled one is made. DragonError."""
+def load_model(settings: SideSettings) -> LanguageModel:
+    """Load the model of a side. Raises DragonError."""
+    name, adapter = bundled.default_model(settings.model), settings.adapter
+    if name == bundled.SMOLLM2 and adapter is not None:
+        name = str(base_file())  # what is bundled has the bundled adapter merged into it
     return LanguageModel.load(
-        bundled.default_model(settings.model),
+        name,
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
-        settings.adapter,
+        None if adapter in (None, "none") else Path(adapter),
         settings.llama_library,
-        on_progress,
     )
 
 
@@ -83,7 +84,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder, settings.threads),
+            _embedder(settings.embedder),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -104,7 +105,7 @@ def open_library(
     name = model.document_fingerprint.replace(":", "-")
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder, settings.threads)
+        embedder = _embedder(settings.embedder)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)

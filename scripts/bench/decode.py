@@ -21,7 +21,7 @@ from scripts.bench.harness import benchmark, series
 from scripts.bench.reference import transformers_model
 from scripts.papers.intervals import Row
 
-MODELS = ("dragon-small", "dragon-opt")
+MODELS = ("dragon-small",)
 BLOCK = 4
 """Tokens of one row that a forward reads, as when drafts are verified."""
 
@@ -105,7 +105,7 @@ def _medians(times: dict[str, list[Times]], part: int) -> Row:
 def _programs(name: str, ours: LanguageModel, rows: int, tokens: int) -> dict[str, Program]:
     """Return what runs this model here, in at most so many rows of so many tokens."""
     programs = {"dragonrt": _dragonrt(ours)}
-    if bundled.adapter_path(name) is not None:
+    if name == bundled.SMOLLM2:
         bare = load_model(SideSettings("device", name, "cpu", threads=1, adapter="none"))
         programs["no adapter"] = _dragonrt(bare)
     programs["transformers"] = _transformers(transformers_model(name))

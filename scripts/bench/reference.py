@@ -8,22 +8,21 @@ from gguf import MODEL_ARCH, GGUFReader, dequantize, get_tensor_name_map
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
-from dragonrt.backends.transformers_.adapter import merge
+from dragonrt.backends.llama_cpp.model_file import MADE, base_file
 
 
 def transformers_model(name: str, *, adapted: bool = True) -> Any:
-    """Load a Llama's GGUF file, a directory or a hub id, in bfloat16, with its bundled adapter."""
-    files = {bundled.SMOLLM2: bundled.smollm2_file(), bundled.SMOLLM2_DRAFT: bundled.DRAFT_FILE}
-    path = files.get(name) or (bundled.model_path(name) if name in bundled.models() else Path(name))
+    """Load a Llama's GGUF file, a directory or a hub id, in bfloat16; smollm2 with its adapter."""
+    if name in MADE:
+        path = MADE[name]() if adapted or name != bundled.SMOLLM2 else base_file()
+    else:
+        path = bundled.model_path(name) if name in bundled.models() else Path(name)
     loaded: Any = (
         _llama(path)
         if path.is_file()
         else AutoModelForCausalLM.from_pretrained(path if path.is_dir() else name)
     )
-    model = loaded.bfloat16().eval()
-    if adapted and (adapter := bundled.adapter_path(name)) is not None:
-        merge(model, adapter)
-    return model
+    return loaded.bfloat16().eval()
 
 
 def _llama(file: Path) -> LlamaForCausalLM:

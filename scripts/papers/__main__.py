@@ -54,7 +54,7 @@ def figure(
         tuple[str, ...],
         option(
             "Of both sides, the target of a draft model, or of each federated worker.",
-            default="smollm2; without its file toys: dragon-small, dragon-opt",
+            default="smollm2; without its file toys: dragon-small, dragon-draft",
         ),
     ] = (),
     draft: Annotated[
@@ -97,7 +97,7 @@ def figure(
         if place is None:
             raise DragonError(f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}")
         address = Address(*place, read_key(key_file) if key_file is not None else None)
-    models = figures.models_of(chosen, model, one=quick or cloud is not None)
+    models = figures.models_of(chosen, model)
     files = framework.files(chosen, results)
     if replot:
         framework.draw_again(chosen, files)

@@ -48,11 +48,11 @@ FEDERATED = ("specfed-uploads", "specfed-throughput")
 OF_SEVERAL = (*BY_MODEL, *FEDERATED, "wire", "sprinter-latency")
 
 
-def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[str, ...]:
+def models_of(chosen: Experiment, asked: Sequence[str]) -> tuple[str, ...]:
     """Return the models of a figure: those asked for, else SmolLM2 if it is installed, or toys.
 
-    With `one` a single toy is enough, unless they are workers. SmolLM2's workers are itself with
-    its adapter and without. Raises DragonError if several are asked for and the figure has one.
+    Workers are two: SmolLM2 with its adapter and without, or both toys. Raises DragonError if
+    several are asked for and the figure has one.
     """
     several, name = chosen.NAME in OF_SEVERAL, chosen.NAME
     if len(asked) > 1 and not several:
@@ -61,7 +61,7 @@ def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[s
         return tuple(asked) if name in FEDERATED else tuple(dict.fromkeys(asked))
     if file := bundled.smollm2_file():
         return (bundled.SMOLLM2, str(file)) if name in FEDERATED else (bundled.SMOLLM2,)
-    return TOYS if several and (not one or name in FEDERATED) else TOYS[:1]
+    return TOYS if name in FEDERATED else TOYS[:1]
 
 
 def draft_of(models: Sequence[str]) -> str:

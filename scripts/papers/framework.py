@@ -31,8 +31,8 @@ Clock = Literal["virtual", "real"]
 Progress = Callable[[int, int], None]
 """Called with the number of finished cases and of all cases."""
 
-TOYS = ("dragon-small", "dragon-opt")
-"""The bundled models of two families, as DRAGON's Qwen2.5 and OPT are."""
+TOYS = ("dragon-small", "dragon-draft")
+"""The bundled models that run where no real one is installed; workers run both."""
 
 
 class ExperimentError(DragonError):

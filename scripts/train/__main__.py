@@ -15,6 +15,9 @@ COMMANDS = {
     "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
     "draft-samples": ("models.draft_samples", "Write what a draft learns from: answers, states."),
     "draft": ("models.draft", "Train a draft of some layers of a Llama model."),
+    "toy-file": ("models.files", "Write a dragon model as the package has it: a GGUF file."),
+    "adapter-file": ("models.files", "Write an adapter as the package merges it."),
+    "layers-file": ("models.files", "Write a draft's layers as the package has them."),
     "controller": (
         "controllers.controller_plan",
         "Train a controller by Double DQN, and compare it with every fixed action, on held-out "

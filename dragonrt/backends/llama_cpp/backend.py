@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Feed, ModelInfo
+from dragonrt.backends.llama_cpp.adapter import adapter_file
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Outputs
 from dragonrt.backends.llama_cpp.library import load_library
 from dragonrt.backends.llama_cpp.model import LlamaModel
@@ -221,7 +222,7 @@ def load_model(
     model.check_decoder()
     tokenizer, context, weights = LlamaTokenizer(model), Context(model, threads), fingerprint(path)
     if adapter is not None:
-        file = adapter_file(path, adapter)
+        file = adapter_file(model, adapter)
         context.adapt(model.load_adapter(file))
         weights = hashlib.sha256(f"{weights}\n{fingerprint(file)}".encode()).hexdigest()
     found = exactness(context, model, weights, str(threads))

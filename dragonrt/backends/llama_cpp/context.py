@@ -128,7 +128,8 @@ class Context:
             more = self.sequences if sequences <= self.sequences else 2 * self.sequences
             longer = self.cells if cells <= self.cells else 2 * self.cells
             self._resize(
-                min(max(sequences, more), self._most), max(cells, min(longer, self._model.context_length))
+                min(max(sequences, more), self._most),
+                max(cells, min(longer, self._model.context_length)),
             )
 
     def cut(self, sequence: int, length: int) -> None:

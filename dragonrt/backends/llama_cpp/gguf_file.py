@@ -75,10 +75,13 @@ def write_merged(
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
     """Write the layers of one file with the embedding, output layer and tokenizer of another."""
     files = GGUFReader(base), GGUFReader(layers)
-    shared = [each for each in files[0].tensors if each.name in (_EMBEDDING, _OUTPUT)]
-    jobs = [
-        Job(1, partial(lambda each: [_kept(each)], each)) for each in (*shared, *files[1].tensors)
+    tensors = [
+        _kept(tensor)
+        for file, outer in zip(files, (True, False), strict=True)
+        for tensor in file.tensors
+        if (tensor.name in (_EMBEDDING, _OUTPUT)) == outer
     ]
+    jobs = [Job(1, lambda: tensors)]
     _write(path, files, jobs)
 
 

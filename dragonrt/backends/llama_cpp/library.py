@@ -9,8 +9,19 @@ own part.
 import ctypes
 import os
 import sys
-from ctypes import POINTER, c_bool, c_char_p, c_float, c_int8, c_int32, c_int64, c_size_t, c_uint8
-from ctypes import c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -181,8 +192,8 @@ def load_library(path: Path | None = None) -> Library:
         if (file := installed(module)) is not None:
             return Library(file, _titled(distribution))
     raise ModelError(
-        "no llama.cpp is installed, which runs GGUF files: pip install xllamacpp or, where there is "
-        f"no wheel of it for this {sys.platform}, pip install llama-cpp-python"
+        "no llama.cpp is installed, which runs GGUF files: pip install xllamacpp; without a wheel "
+        f"for this {sys.platform}, pip install llama-cpp-python"
     )
 
 

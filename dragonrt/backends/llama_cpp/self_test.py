@@ -79,7 +79,9 @@ class SelfTest:
         rows = self._context.open(_ROWS, len(self._line))  # the state moves into a larger context
         try:
             self._context.load(rows[0], document)
-            wanted = [self._read(rows[0], at, at + 1, 1) for at in range(_DOCUMENT, len(self._line))]
+            wanted = [
+                self._read(rows[0], at, at + 1, 1) for at in range(_DOCUMENT, len(self._line))
+            ]
             size = (self._context.save(rows[0]).size - document.size) // len(wanted)
             alone = np.concatenate(wanted)
             exact = (n for n in CANDIDATES if self._is_exact(n, rows, document, alone))

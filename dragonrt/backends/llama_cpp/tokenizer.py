@@ -40,7 +40,9 @@ class LlamaTokenizer:
         """Return the `vocabulary_fingerprint`: equal to that of the model's checkpoint."""
         kind = self._library.vocab_type(self._vocab)
         attribute = self._library.vocab_get_attr
-        tokens = (n for n in range(self._model.vocabulary) if not attribute(self._vocab, n) & _UNUSED)
+        tokens = (
+            n for n in range(self._model.vocabulary) if not attribute(self._vocab, n) & _UNUSED
+        )
         return vocabulary_fingerprint(
             _KINDS.get(kind, str(kind)), {self._text(number): number for number in tokens}
         )
@@ -49,7 +51,9 @@ class LlamaTokenizer:
     def stops(self) -> tuple[int, ...]:
         """Return the tokens that end a text, a turn or a message."""
         is_end = self._library.vocab_is_eog
-        return tuple(number for number in range(self._model.vocabulary) if is_end(self._vocab, number))
+        return tuple(
+            number for number in range(self._model.vocabulary) if is_end(self._vocab, number)
+        )
 
     def encode(self, text: str) -> list[int]:
         data = text.encode("utf-8", "replace")

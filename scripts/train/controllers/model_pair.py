@@ -7,10 +7,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.bundled import adapter_path
+from dragonrt.bundled import SMOLLM2
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
@@ -80,9 +81,10 @@ class ModelPair:
 
     @classmethod
     def load(cls, draft: str, target: str, *, adapters: bool = True) -> Self:
-        """Load both models, with or without their bundled adapters. Raises DragonError."""
-        paths = {name: adapter_path(name) if adapters else None for name in (draft, target)}
-        return cls(*(LanguageModel.load(n, adapter=paths[n]) for n in (draft, target)))
+        """Load both models, smollm2 with or without the bundled adapter. Raises DragonError."""
+        if not adapters and target == SMOLLM2:
+            target = str(base_file())
+        return cls(LanguageModel.load(draft), LanguageModel.load(target))
 
     def record(
         self,

@@ -5,30 +5,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_VERSION, GGUFWriter, LlamaFileType, TokenType
+from gguf import (
+    GGML_QUANT_VERSION,
+    MODEL_ARCH,
+    GGUFReader,
+    GGUFWriter,
+    LlamaFileType,
+    TokenType,
+    dequantize,
+    get_tensor_name_map,
+)
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 from dragonrt.backends.llama_cpp.gguf_file import quantised
 
-_PARTS = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-_OTHERS = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-}
 _HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-_ADAPTER, _TOY, _LAYERS = Type.Q5_0, Type.Q8_0, Type.IQ4_NL
+_SMALL, _FINE = Type.IQ4_NL, Type.Q8_0
 
 
 def toy_file(model: Path, out: Path) -> None:
@@ -42,7 +36,7 @@ def toy_file(model: Path, out: Path) -> None:
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
@@ -61,12 +55,12 @@ def toy_file(model: Path, out: Path) -> None:
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
     for long, tensor in load_file(model / "model.safetensors").items():
-        name = llama_cpp_name(long)
+        name = llama_cpp_name(long, config)
         weight = permuted(name, tensor.float().numpy(), config)
         if weight.ndim == 1:
             writer.add_tensor(name, weight)
         else:
-            writer.add_tensor(name, quantised(weight, _TOY), raw_dtype=_TOY)
+            writer.add_tensor(name, quantised(weight, _FINE), raw_dtype=_FINE)
     _finish(writer)
 
 
@@ -88,22 +82,42 @@ def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None
     writer.add_finetune("dragonrt")
     for long, tensor in tensors.items():
         module, _, part = long.removeprefix("base_model.model.").partition(".lora_")
-        name, rows = llama_cpp_name(f"{module}.weight"), tensor.float().numpy()
+        name, rows = llama_cpp_name(f"{module}.weight", config), tensor.float().numpy()
         if part == "A.weight":
             writer.add_tensor(f"{name}.inputs", np.sqrt(means[name]).astype(np.float16))
         else:  # transposed, its rows are long enough for the blocks of a quantised type
             rows = permuted(name, rows * (about["lora_alpha"] / about["r"]), config).T
         stored = f"{name}.lora_{part[0].lower()}"
-        writer.add_tensor(stored, quantised(rows, _ADAPTER), raw_dtype=_ADAPTER)
+        writer.add_tensor(stored, quantised(rows, _SMALL), raw_dtype=_SMALL)
     _finish(writer)
 
 
-def llama_cpp_name(name: str) -> str:
+def layers_file(draft: Path, statistics: Path, out: Path) -> None:
+    """Write the layers of a draft as `draft` trained them, rounded as the package's reader is.
+
+    `statistics` are as for `adapter_file`, of the draft.
+    """
+    means, source = np.load(statistics), GGUFReader(draft)
+    writer = GGUFWriter(out, "llama")
+    _describe(writer, "A draft of SmolLM2 135M Instruct", LlamaFileType.MOSTLY_IQ4_NL)
+    writer.add_size_label("46M")
+    writer.add_finetune("dragonrt-draft")
+    writer.add_block_count(source.fields["llama.block_count"].contents())
+    for tensor in source.tensors:
+        weight = dequantize(tensor.data, tensor.tensor_type)
+        kind = _FINE if ".attn_v." in tensor.name else _SMALL
+        if weight.ndim == 1:
+            writer.add_tensor(tensor.name, weight)
+        else:
+            rows = quantised(weight, kind, means[tensor.name])
+            writer.add_tensor(tensor.name, rows, raw_dtype=kind)
+    _finish(writer)
+
+
+def llama_cpp_name(name: str, config: dict[str, Any]) -> str:
     """Return llama.cpp's name of a tensor of transformers' Llama."""
-    if name in _OTHERS:
-        return _OTHERS[name]
-    _, _, layer, part = name.removesuffix(".weight").split(".", 3)
-    return f"blk.{layer}.{_PARTS[part]}.weight"
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+    return f"{names.get_name(name.removesuffix('.weight'))}.weight"
 
 
 def permuted(name: str, weight: NDArray[Any], config: dict[str, Any]) -> NDArray[Any]:

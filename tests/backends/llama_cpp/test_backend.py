@@ -1,4 +1,4 @@
-"""Files keep the contract of a backend and every bit, with each library and number of threads."""
+"""GGUF files keep the contract of a backend, and every bit, with each library and threads."""
 
 import threading
 from collections.abc import Callable
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from dragonrt import bundled
-from dragonrt.backends.backend import Feed, Preemption
+from dragonrt.backends.backend import Feed, Preemption, Rows
 from dragonrt.backends.llama_cpp.backend import load_model
-from dragonrt.errors import ModelError
 from dragonrt.testing.backend_contract import CHECKS, Subject
 
-ROWS, LENGTH, STEPS = 5, 120, 120
+TEXTS, LENGTH, STEPS = 5, 120, 150
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -27,28 +26,70 @@ def test_contract(subject: Subject, check: Callable[[Subject], None]) -> None:
     check(subject)
 
 
+class Row:
+    """A row that reads one of the texts; `start`: how much of it is its document."""
+
+    def __init__(self, on: Subject, number: int) -> None:
+        self.on, self.number, self.start, self.length = on, number, 0, 0
+        self.rows: Rows = on.backend.open([on.backend.empty()], LENGTH)
+
+    def moved(self) -> None:
+        """Become a row whose document is all that was read."""
+        if self.length:
+            document = self.rows.document(0, self.length - self.start)
+            self.rows = self.on.backend.open([document], LENGTH)
+            self.start = self.length
+
+    def feed(self, text: list[int], size: int, stop: Preemption) -> Feed:
+        """Return the next tokens of its text."""
+        tokens = text[self.length : self.length + size]
+        return Feed(self.rows, tokens, self.length - self.start, True, stop, False)
+
+
 def test_no_bit_changes_over_random_steps(subject: Subject) -> None:
-    """Blocks, rollback, rows from states, and forwards that are stopped in between."""
+    """Blocks in shared forwards, rollbacks, moves through states, forwards stopped in between."""
     chance, on = np.random.default_rng(7), subject.backend
-    texts = [subject.text(LENGTH, seed) for seed in range(ROWS)]
+    texts = [subject.text(LENGTH, seed) for seed in range(TEXTS)]
     every = np.arange(0, on.info.vocabulary, 7)
-
-    def read(row: object, text: list[int], at: int, size: int, stop: Preemption) -> Feed:
-        return Feed(row, text[at : at + size], at, True, stop, False)
-
-    alone = []
-    for text in texts:
-        row = on.open([on.empty()], LENGTH)
-        steps = (on.forward([read(row, text, at, 1, Preemption())]) for at in range(LENGTH))
-        alone.append(np.concatenate([found[0][0].at(every) for found in steps if found[0]]))
-    rows = [on.open([on.empty()], LENGTH) for _ in texts]
-    places, stopped, compared = [0] * ROWS, 0, 0
+    alone = [_alone(subject, number, text, every) for number, text in enumerate(texts)]
+    rows = [Row(subject, number) for number in range(TEXTS)]
+    stopped = compared = 0
     for _ in range(STEPS):
-        for number in range(ROWS):
-            if places[number] == LENGTH or chance.random() < 0.15:
-                places[number] = int(chance.integers(0, min(places[number] + 1, LENGTH)))
-            if places[number] and chance.random() < 0.1:  # its document becomes a new row's
-                state = rows[number].document(0, places[number])
-                rows[number] = on.open([state], LENGTH)
-                texts[number], alone[number] = texts[number][places[number] :], alone[number][places[number] :]
-        ...
+        for row in rows:
+            if row.length == LENGTH or chance.random() < 0.15:
+                row.length = int(chance.integers(row.start, row.length + 1))
+            if row.length == LENGTH:
+                rows[row.number] = Row(subject, row.number)
+            elif chance.random() < 0.05:
+                row.moved()
+        stop, sizes = Preemption(), [int(chance.integers(1, 7)) for _ in rows]
+        feeds = [row.feed(texts[row.number], n, stop) for row, n in zip(rows, sizes, strict=True)]
+        timer = threading.Timer(chance.random() * 0.03, stop.request)
+        if chance.random() < 0.4:
+            timer.start()
+        results = on.forward(feeds)
+        timer.cancel()
+        for row, feed, found in zip(rows, feeds, results, strict=True):
+            if found is None:
+                stopped += 1
+                continue
+            for logits in found:
+                wanted = alone[row.number][row.length]
+                np.testing.assert_array_equal(logits.at(every)[0], wanted)
+                row.length += 1
+            compared += len(feed.tokens)
+    assert stopped
+    assert compared > STEPS
+
+
+def _alone(
+    on: Subject, number: int, text: list[int], every: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Return log-probabilities after each token, each read in a forward of its own."""
+    row, found = Row(on, number), []
+    for _ in text:
+        (logits,) = on.backend.forward([row.feed(text, 1, Preemption())])
+        assert logits is not None
+        found.append(logits[0].at(every)[0])
+        row.length += 1
+    return np.stack(found)
