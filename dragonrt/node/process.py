@@ -84,7 +84,7 @@ def update_index(
         return Index.update(
             directory,
             settings.documents,
-            _embedder(settings.embedder),
+            _embedder(settings.embedder, settings.threads),
             progress=on_progress,
             on_portion=on_portion,
             rebuild=settings.rebuild,
@@ -105,7 +105,7 @@ def open_library(
     name = model.document_fingerprint.replace(":", "-")
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
-        embedder = _embedder(settings.embedder)
+        embedder = _embedder(settings.embedder, settings.threads)
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)

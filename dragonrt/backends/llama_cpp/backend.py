@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.backend import Feed, ModelInfo
+from dragonrt.backends.backend import Document, Feed, ModelInfo, RowLogits
 from dragonrt.backends.llama_cpp.adapter import adapter_file
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Outputs
 from dragonrt.backends.llama_cpp.library import load_library
@@ -47,12 +47,14 @@ class LlamaDocument:
 class LlamaRows:
     """Implements Rows: a sequence for each document, given back when this object is deleted."""
 
-    def __init__(self, context: Context, documents: Sequence[LlamaDocument], capacity: int) -> None:
+    def __init__(self, context: Context, documents: Sequence[Document], capacity: int) -> None:
         self._context = context
         self.lengths = [document.length for document in documents]
         self.sequences = context.open(len(documents), max(self.lengths) + capacity)
         weakref.finalize(self, context.release, self.sequences).atexit = False
         for sequence, document in zip(self.sequences, documents, strict=True):
+            if not isinstance(document, LlamaDocument):
+                raise ModelError("the document is another backend's")
             if document.length:
                 context.load(sequence, document.state)
 
@@ -77,15 +79,15 @@ class LlamaLogits:
         exponents, sums = self._exponents()
         factors = np.exp(log_weights) / sums
         if len(factors) == 1:
-            return exponents[0] * factors[0]
+            return np.asarray(exponents[0] * factors[0])
         # Not a product of matrices, whose order of summation depends on the library's threads.
-        mixed: NDArray[np.float32] = (exponents * factors[:, None]).sum(axis=0)
-        return mixed
+        return np.asarray((exponents * factors[:, None]).sum(axis=0))
 
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         _, sums = self._exponents()
         highest = self._logits.max(axis=1)
-        return np.take(self._logits, tokens, axis=1) - (highest + np.log(sums))[:, None]
+        found = np.take(self._logits, tokens, axis=1)
+        return np.asarray(found - (highest + np.log(sums))[:, None])
 
     def probability(self, token: int) -> NDArray[np.float64]:
         exponents, sums = self._exponents()
@@ -118,7 +120,7 @@ class LlamaBackend:
         self.info, self.tokenizer = info, tokenizer
         self._context, self._kv_bytes = context, kv_bytes
 
-    def load(self, arrays: Mapping[str, NDArray[Any]]) -> LlamaDocument:
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
         if arrays.keys() != {"length", "state"} or arrays["length"].shape != (2,):
             raise ModelError("the arrays are no document of this model")
         form, length = arrays["length"].tolist()
@@ -126,17 +128,17 @@ class LlamaBackend:
             raise ModelError("the document was stored by another version")
         return LlamaDocument(length, arrays["state"])
 
-    def empty(self) -> LlamaDocument:
+    def empty(self) -> Document:
         return LlamaDocument(0, np.empty(0, np.uint8))
 
-    def memory(self, documents: Sequence[LlamaDocument], capacity: int) -> int:
+    def memory(self, documents: Sequence[Document], capacity: int) -> int:
         longest = max(document.length for document in documents) + capacity
         return len(documents) * longest * self._kv_bytes
 
-    def open(self, documents: Sequence[LlamaDocument], capacity: int) -> LlamaRows:
+    def open(self, documents: Sequence[Document], capacity: int) -> LlamaRows:
         return LlamaRows(self._context, documents, capacity)
 
-    def forward(self, feeds: Sequence[Feed]) -> list[list[LlamaLogits] | None]:
+    def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
         results: dict[int, list[LlamaLogits] | None] = {}
         shared: list[int] = []
         for number, feed in enumerate(feeds):

@@ -8,7 +8,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,7 @@ class Context:
         self._least = self._fewest * _FEWEST_CELLS
         self._context = self.sequences = self.cells = 0
         self._is_hidden = False
+        self._free_context: Callable[[], object] = lambda: None
         # The abort callback is a C function that needs no interpreter: `strlen` of these two bytes.
         self._stop = ctypes.create_string_buffer(2)
         self._stopping = threading.RLock()
@@ -232,8 +233,7 @@ class Context:
     def _resize(self, sequences: int, cells: int) -> None:
         """Move all sequences in use into a context of another size."""
         states = {each: self.save(each) for each in self._used} if self._context else {}
-        if self._context:
-            self._finalizer()
+        self._free_context()
         options = self._library.context_default_params()
         options.n_ctx, options.n_seq_max = sequences * cells, sequences
         options.n_batch = options.n_ubatch = LARGEST_FORWARD
@@ -241,8 +241,8 @@ class Context:
         if not context:
             raise ModelError(f"llama.cpp has no memory for {sequences} rows of {cells} tokens")
         self._context, self.sequences, self.cells = context, sequences, cells
-        self._finalizer = weakref.finalize(self, self._library.free, context)
-        self._finalizer.atexit = False
+        freed = weakref.finalize(self, self._library.free, context)
+        freed.atexit, self._free_context = False, freed
         self._memory = self._library.get_memory(context)
         self._library.set_n_threads(context, self._threads, self._threads)
         stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)

@@ -1,7 +1,5 @@
 """The tokenizer of a file, beside transformers' over the same vocabulary."""
 
-from pathlib import Path
-
 import pytest
 from transformers import AutoTokenizer
 
