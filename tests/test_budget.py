@@ -17,24 +17,24 @@ INSTALLED = {
     "dragonrt/control": 592,
     "dragonrt/distributions": 1815,
     "dragonrt/experiments": 1022,
-    "dragonrt/backends": 4329,
+    "dragonrt/backends": 3516,
     "dragonrt/link": 1604,
-    "dragonrt/modes": 5036,
+    "dragonrt/modes": 5046,
     "dragonrt/privacy": 589,
-    "dragonrt/node": 4216,
+    "dragonrt/node": 4147,
     "dragonrt/sampling": 1174,
     "dragonrt/service": 3125,
-    "dragonrt/testing": 1238,
+    "dragonrt/testing": 1252,
     "dragonrt/traces": 1558,
     "dragonrt/wire": 1443,
     "retrieval": 2737,
 }
 BESIDE = {
-    "scripts/bench": 3335,
+    "scripts/bench": 3332,
     "scripts/campaign": 2171,
     "scripts/papers": 7467,
     "scripts/train": 5853,
-    "tests": 28636,
+    "tests": 28040,
 }
 
 

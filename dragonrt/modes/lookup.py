@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from math import ceil, sqrt
 from statistics import NormalDist
 
@@ -64,14 +64,10 @@ def worthwhile(acceptance: float, rows: int) -> int:
     A forward over r documents times positions is taken to cost 2 + r + 3 ceil(r / 4), as that of
     SmolLM2 in 4 bits does: its products work on four rows at once.
     """
-    best, highest, tokens = 0, 0.0, 0.0
-    for count in range(1 + LONGEST_GUESS):
-        tokens += acceptance**count
-        size = rows * (count + 1)
-        rate = tokens / (2 + size + 3 * ceil(size / 4))
-        if rate > highest:
-            best, highest = count, rate
-    return best
+    sizes = [rows * each for each in range(1, 2 + LONGEST_GUESS)]
+    tokens = accumulate(acceptance**each for each in range(len(sizes)))
+    rates = [n / (2 + size + 3 * ceil(size / 4)) for n, size in zip(tokens, sizes, strict=True)]
+    return rates.index(max(rates))
 
 
 def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ is left out.
 """
 
 import asyncio
+import re
 import sys
 import threading
 from collections import Counter
@@ -187,7 +188,7 @@ def way(*, seed: int = 1, model: str = "dragon-draft") -> Iterator[Row]:
     count = 40
     called = asyncio.run(drafting(model, seed=seed, count=count))
     often = {name.partition(":")[0] for name, calls in called.items() if 2 * calls >= count}
-    backend = (n for name, n in called.items() if name.startswith("backends/") and "_/" in name)
+    backend = (n for name, n in called.items() if re.match(r"backends/\w+/", name))
     yield {
         "model": model,
         "draft_calls": called.total() / count,

@@ -19,6 +19,11 @@ TOKENS = list(range(300, 330))
 
 
 @pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-small")
+
+
+@pytest.fixture(scope="module")
 def stored(model: LanguageModel) -> list[Document]:
     return [model.document_kv(model.encode(text)) for text in TEXTS]
 

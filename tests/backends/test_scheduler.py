@@ -19,12 +19,9 @@ START = 5
 DOCUMENTS = ("The printer beeps twice.", "Spare ink is in the left drawer.", "")
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int4"])
-def model(request: pytest.FixtureRequest) -> LanguageModel:
-    loaded = LanguageModel.load("dragon-small", "cpu", request.param)
-    if not loaded.exact_blocks:
-        pytest.skip(f"this CPU promises nothing of {request.param}")
-    return loaded
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-small")
 
 
 # Who goes in: rows that are nothing but a number.

@@ -1,6 +1,7 @@
 """Work on a real model: however a prefix is reached, what is said has the same bits."""
 
 import asyncio
+import functools
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -67,9 +69,15 @@ class Bench:
             await self.worker.postprocessing.call(lambda: None)
 
 
-def cache(model: LanguageModel, prompt: str = QUESTION, *, in_blocks: bool = True) -> PrefixCache:
+@functools.cache
+def stored(model: LanguageModel) -> list[Document]:
+    """Documents, made while no worker runs."""
     texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
-    documents, tokens = [model.document_kv(text) for text in texts], model.encode(prompt)
+    return [model.document_kv(text) for text in texts]
+
+
+def cache(model: LanguageModel, prompt: str = QUESTION, *, in_blocks: bool = True) -> PrefixCache:
+    documents, tokens = stored(model), model.encode(prompt)
     weighing = Weighing(np.array([12.0, 9.0]))
     rows = partial(model.rows, documents, len(tokens) + 64)
     return PrefixCache(rows, tokens, start_hash(7), weighing, in_blocks=in_blocks)

@@ -94,8 +94,10 @@ class RecitingSide(SimulatedSide):
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
     library: None = None
-    engine: Any = field(
-        default_factory=lambda: SimpleNamespace(answers=0, queued=0, batches=Counter())
+    worker: Any = field(
+        default_factory=lambda: SimpleNamespace(
+            answers=0, batches=Counter(), scheduler=SimpleNamespace(requests=[])
+        )
     )
     following: Following | None = None
     read: str = "What is known."

@@ -38,7 +38,7 @@ class WatchedSide:
 
     retriever = index = librarian = library
 
-    async def run(self, job: Callable[[], Any]) -> Any:
+    async def call(self, job: Callable[[], Any]) -> Any:
         return job()
 
     def files(self) -> dict[str, str]:

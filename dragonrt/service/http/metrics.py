@@ -142,11 +142,9 @@ class Metrics(Collector):
         yield from self._read()
         if (side := self._side) is None:
             return
-        worker = side.worker
-        queued = len(worker.scheduler.requests)
-        yield gauge("engine_answers", "Answers that are open on the model.", worker.answers)
-        yield gauge("engine_queue", "Requests for forwards.", queued)
-        yield _batches(worker)
+        yield gauge("engine_answers", "Answers that are open on the model.", side.worker.answers)
+        yield gauge("engine_queue", "Requests for forwards.", len(side.worker.scheduler.requests))
+        yield _batches(side.worker)
         if side.library is not None:
             yield from self._of_index(side.library)
         following = side.following

@@ -148,14 +148,12 @@ class BaselineSide:
         for _ in range(1, asked.tokens):
             yield await self.worker.call(draw)
 
-    async def distributions(
-        self, reader: PrefixCache, tokens: Sequence[int]
-    ) -> list[Probabilities]:
+    async def distributions(self, cache: PrefixCache, tokens: Sequence[int]) -> list[Probabilities]:
         """Return the distribution [V] before each of these tokens, in one forward."""
 
         def run() -> list[Probabilities]:
             prefix = TokenPrefix(START, tokens)
-            after = reader.read(prefix.tokens, prefix.hashes, 0)
+            after = cache.read(prefix.tokens, prefix.hashes, 0)
             return [each.p for each in after[: len(tokens)]]
 
         return await self.worker.call(run)
