@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled, cli
+from dragonrt.backends.llama_cpp.cache import models_directory
 from dragonrt.backends.model import LanguageModel
 from scripts.train.controllers.model_pair import ModelPair
 
@@ -56,7 +57,11 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = models_directory()  # the files of bundled models, which take half a minute
+    made.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    models_directory().parent.mkdir(parents=True)
+    models_directory().symlink_to(made)
 
     def call(*arguments: str, script: str = "") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["dragonrt", *arguments])
