@@ -56,6 +56,7 @@ class ModelInfo:
         device_memory: bytes of the accelerator's own memory; None if it has none.
         dtype: of the weights: float32, bfloat16, float16, or the types of a file.
         version: names the forward; another version gives other bits.
+        engine: what computes it, with version and instruction sets, for people.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
         exact_tokens: the most rows times tokens of a forward for which that holds; None: any.
@@ -73,6 +74,7 @@ class ModelInfo:
     device_memory: int | None
     dtype: str
     version: str
+    engine: str
     exact_blocks: bool
     exact_tokens: int | None = None
     prompt_piece: int = 1

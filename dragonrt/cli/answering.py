@@ -93,7 +93,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     reached = settings(NetworkSettings, own)
     address = reached.cloud_address(settings(LinkSettings, own))
     _warn(reached)
-    side = settings(SideSettings, own, side="cloud")
+    side = settings(SideSettings, own, side="cloud").beside([address.host])
 
     from dragonrt.node import main as programs
 
@@ -172,6 +172,7 @@ class _Chosen:
         others = members(how, reached, settings(LinkSettings, own), worker, hosts)
         _warn(reached)
         side = settings(SideSettings, own, side="device", model=MODES[mode].model)
+        side = side.beside(other.address.host for other in others)
         if side.has_documents and (unread := MODES[mode].unread):
             say(f"--mode {mode}: {unread}", "yellow")
         trained_for(how, side.model)

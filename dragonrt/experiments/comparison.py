@@ -33,7 +33,8 @@ def sample_settings(
     side: Side, model: str = bundled.models()[0], dtype: Precision = "auto"
 ) -> SideSettings:
     """Return the settings of a side with its sample documents, as another process has them."""
-    return SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
+    found = SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
+    return found.beside(["127.0.0.1"])
 
 
 @asynccontextmanager

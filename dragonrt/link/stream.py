@@ -6,6 +6,7 @@ reader stops the sender at the other end.
 
 import asyncio
 import errno
+import ipaddress
 import os
 import socket
 import ssl
@@ -334,3 +335,11 @@ def reason_of(error: Exception) -> str:
         if error.errno is not None:
             return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

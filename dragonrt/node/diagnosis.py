@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from dragonrt import __version__
+from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
@@ -91,10 +92,8 @@ async def diagnose(
 
 
 def _programs() -> Finding:
-    names = ("torch", "transformers", "numpy", "tokenizers")
-    found = ", ".join(f"{name} {version(name)}" for name in names)
     here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Finding("ok", "versions", f"dragonrt {__version__}, {found}, {here}")
+    return Finding("ok", "versions", f"dragonrt {__version__}, numpy {version('numpy')}, {here}")
 
 
 def _keys(network: NetworkSettings, today: date) -> Iterator[Finding]:
@@ -119,6 +118,7 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
         f"weights {_short(model.fingerprint)}"
     )
     yield Finding("ok", "model", seen)
+    yield _engine(model.backend.info)
     threads = usual_threads() if side.threads is None else side.threads
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     where, wrong, remedy = f"{model.device} in {model.dtype}, {threads} of {cores} cores", False, ""
@@ -130,6 +130,17 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
     yield Finding(_warns(wrong), "device", where, remedy)
     if load_profile(model.name) is None:
         yield Finding("ok", "profile", "none; `dragonrt profile` measures one")
+
+
+def _engine(info: ModelInfo) -> Finding:
+    exact = "equal bits are not promised"
+    if info.exact_blocks:
+        most = "any number of" if info.exact_tokens is None else f"up to {info.exact_tokens}"
+        exact = f"equal bits in forwards of {most} tokens"
+    faster = ""
+    if "xllamacpp" in info.engine:
+        faster = "; `pip install llama-cpp-python` compiles one for this processor"
+    return Finding("ok", "engine", f"{info.engine}; {exact}{faster}")
 
 
 def _index(side: SideSettings) -> Iterator[Finding]:

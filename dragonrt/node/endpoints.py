@@ -1,7 +1,6 @@
 """The two ends of the network: a cloud that listens, a device that dials."""
 
 import asyncio
-import ipaddress
 import os
 import ssl
 import time
@@ -12,7 +11,15 @@ from typing import TYPE_CHECKING
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.link.encryption import EncryptedStream
-from dragonrt.link.stream import Server, Stream, TcpStream, TlsError, connect, listen
+from dragonrt.link.stream import (
+    Server,
+    Stream,
+    TcpStream,
+    TlsError,
+    connect,
+    is_loopback,
+    listen,
+)
 from dragonrt.link.tls import TlsStream
 from dragonrt.node.gatekeeper import BoundedLines, Gatekeeper
 from dragonrt.node.lobby import MadeWayError
@@ -145,11 +152,3 @@ async def serve(
             lines.say(host, f"{name} left: {peer.lost_reason or 'done'}")
 
     return await listen(address.host, address.port, handle)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,11 +1,14 @@
 """The settings of a side, without heavy imports."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from dragonrt.backends.threads import usual_threads
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import is_loopback
 from dragonrt.settings import setting
 from dragonrt.side import Precision, Side, TorchDevice
 
@@ -36,7 +39,10 @@ class SideSettings:
         None, "Directory of a LoRA adapter; none: without the bundled one.", limit=4096
     )
     threads: int | None = setting(
-        None, "CPU threads of the model. Default: half of the cores, at most 8.", low=1
+        None,
+        "CPU threads of the model. Default: the cores, at most 8; half of them if the cloud and "
+        "its device run on this machine.",
+        low=1,
     )
     llama_library: Path | None = setting(
         None, "llama.cpp's library (libllama), in place of an installed package's."
@@ -81,6 +87,15 @@ class SideSettings:
     def __post_init__(self) -> None:
         if self.watch and not self.documents:
             raise DragonError("--watch needs to know what to watch: name it with --documents")
+
+    def beside(self, hosts: Iterable[str]) -> "SideSettings":
+        """Return these, with half of the cores if the other side has one of these local `hosts`.
+
+        Given threads stay.
+        """
+        if self.threads is not None or not any(map(is_loopback, hosts)):
+            return self
+        return replace(self, threads=usual_threads(sides=2))
 
     @property
     def has_documents(self) -> bool:

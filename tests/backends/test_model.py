@@ -130,11 +130,13 @@ def test_torch_uses_the_threads_asked_for(
     finally:
         torch.set_num_threads(before)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):  # two processors a core
+    # two processors a core
+    for cores, alone, shared in ((1, 1, 1), (2, 2, 1), (8, 8, 4), (64, 8, 8)):
         processors = set(range(2 * cores))
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p, raising=False)
         monkeypatch.setattr(threads, "_siblings", lambda number: f"{number // 2}")
-        assert threads.usual_threads() == expected
+        assert threads.usual_threads() == alone
+        assert threads.usual_threads(sides=2) == shared
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads.usual_threads() == 3
 

@@ -239,6 +239,7 @@ def load_model(
         device_memory=None,
         dtype=model.dtype,
         version=f"{model.library.name} {_FORMAT}",
+        engine=f"llama.cpp of {model.library.name} ({model.library.instructions})",
         exact_blocks=found.tokens > 0,
         exact_tokens=found.tokens or None,
         prompt_piece=LARGEST_FORWARD,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
@@ -87,6 +88,7 @@ class TransformersBackend:
             device_memory=int(torch.cuda.mem_get_info()[1]) if on_cuda else None,
             dtype=str(model.dtype).removeprefix("torch."),
             version="hub 3",
+            engine=f"transformers {transformers.__version__}, torch {torch.__version__}",
             exact_blocks=False,
             prompt_piece=_PROMPT_PIECE,
         )

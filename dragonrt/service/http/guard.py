@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dragonrt.node.endpoints import is_loopback
+from dragonrt.link.stream import is_loopback
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_settings import ApiKeys
 

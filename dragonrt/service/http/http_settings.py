@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import is_loopback
 from dragonrt.link.tls import server_context
-from dragonrt.node.endpoints import is_loopback
 from dragonrt.settings import check, setting
 from retrieval.files import read_text
 
