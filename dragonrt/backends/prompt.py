@@ -48,11 +48,16 @@ class PromptTemplate:
         behind = self.user.partition(_DOCUMENT)[2]
         return behind[: len(behind) - len(behind.lstrip())]
 
+    @property
+    def lead(self) -> str:
+        """Return what stands between every document and its question, without white space last."""
+        return self.user.partition(_DOCUMENT)[2].partition(_QUESTION)[0].rstrip()
+
     def asked(self, question: str, instructions: str = "") -> str:
-        """Return the instructions, if any, and the text after the gap with the question."""
+        """Return the text after the gap, with the instructions, if any, and the question."""
         behind = self.user.partition(_DOCUMENT)[2].lstrip()
         before = f"{instructions}\n\n" if instructions else ""
-        return f"{before}{behind}".replace(_QUESTION, question, 1)
+        return behind.replace(_QUESTION, f"{before}{question}", 1)
 
     @classmethod
     def read(cls, path: Path) -> "PromptTemplate":
@@ -114,7 +119,10 @@ class PlainPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """The prompt of a model with a chat template: the document opens the first user message."""
+    """The prompt of a model with a chat template: the document opens the first user message.
+
+    What is the same before every question is read with the document.
+    """
 
     tokenizer: Tokenizer
     template: PromptTemplate = CHAT
@@ -123,12 +131,13 @@ class ChatPrompt:
         """Render the chat template up to the document's end, which has its title before it."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
-        return f"{before}{text}" if is_titled else f"{before}{title}\n{text}"
+        titled = text if is_titled else f"{title}\n{text}"
+        return f"{before}{titled}{self.template.lead}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """Render the chat template after the document, up to the start of the answer."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
-        return after
+        return after.removeprefix(self.template.lead)
 
     def _render(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         template = self.template

@@ -52,20 +52,18 @@ def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
     prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     assert isinstance(prompt, ChatPrompt)
     start = prompt.document_text("Notes", "  Tea at five.")
-    assert start == "<|endoftext|><system>Be right.</><user>Read: Notes\n  Tea at five."
+    assert start == "<|endoftext|><system>Be right.</><user>Read: Notes\n  Tea at five.\n\nAsked:"
     rest = prompt.question_text([("Who comes?", "Ada")], "When is tea?")
-    assert (
-        rest == "\n\nAsked: Who comes?</><assistant>Ada</><user>Asked: When is tea?</><assistant>"
-    )
+    assert rest == " Who comes?</><assistant>Ada</><user>Asked: When is tea?</><assistant>"
     told = prompt.question_text([], "When is tea?", "Be brief.")
-    assert told == "\n\nBe brief.\n\nAsked: When is tea?</><assistant>"
+    assert told == " Be brief.\n\nWhen is tea?</><assistant>"
 
 
 def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: Any) -> None:
     tokenizer.chat_template = CHAT
     prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     for title, text in (("", "Tea."), ("Tea at five", "Tea  at five."), ("Tea at…", "Tea at five")):
-        assert prompt.document_text(title, text).endswith(f"Read: {text}")
+        assert prompt.document_text(title, text).endswith(f"Read: {text}\n\nAsked:")
 
 
 def test_a_template_without_system_messages_gets_it_in_the_first_question(tokenizer: Any) -> None:
@@ -74,7 +72,7 @@ def test_a_template_without_system_messages_gets_it_in_the_first_question(tokeni
     )
     prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     start = prompt.document_text("", "Tea.")
-    assert start == "<|endoftext|><user>Be right.\n\nRead: Tea."
+    assert start == "<|endoftext|><user>Be right.\n\nRead: Tea.\n\nAsked:"
 
 
 def test_what_a_document_says_is_never_taken_for_the_template(tokenizer: Any) -> None:
