@@ -34,10 +34,12 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @cache
 def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """Return one whose tokens are the end of a text and all bytes; a model knows a few more."""
+    """Return one of the end of a text, all bytes, and two spaces; a model knows a few more."""
     end = "<|endoftext|>"
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({token: i for i, token in enumerate([end, *alphabet])}, []))
+    space = "\u0120"  # as byte-level vocabularies write it
+    tokens = {token: number for number, token in enumerate([end, *alphabet, 2 * space])}
+    made = Tokenizer(models.BPE(tokens, [(space, space)]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     made.decoder = decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # no types
