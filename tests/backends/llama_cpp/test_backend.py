@@ -9,17 +9,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dragonrt import bundled
 from dragonrt.backends.backend import Feed, Preemption, Rows
 from dragonrt.backends.llama_cpp.backend import load_model
 from dragonrt.testing.backend_contract import CHECKS, Subject
 
-TEXTS, LENGTH, STEPS = 5, 120, 150
+from .conftest import file_of
+
+TEXTS, LENGTH, STEPS = 4, 80, 80
 CONTEXT = 200
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def subject(request: pytest.FixtureRequest, library: Path, file: Path) -> Subject:
-    backend = load_model(file, threads=request.param, library=library)
+@pytest.fixture(
+    scope="module", params=[("dragon-draft", 1), ("dragon-draft", 2), (bundled.SMOLLM2, 2)], ids=str
+)
+def subject(request: pytest.FixtureRequest, library: Path) -> Subject:
+    name, threads = request.param
+    backend = load_model(file_of(name), threads=threads, library=library)
     backend.info = replace(backend.info, context_length=CONTEXT)  # the checks fill it
     return Subject(backend)
 
