@@ -1,7 +1,7 @@
 """How heavy each room may be, in lines of Python with docstrings and comments.
 
-A change that exceeds its room deletes something, or changes the number here and says why in its
-commit. Whoever makes a room lighter lowers its number.
+The numbers are the plan's, with a little slack. A room above its plan is marked with what would
+bring it down; the mark goes when it is light enough.
 """
 
 from pathlib import Path
@@ -9,33 +9,50 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SLACK = 1.03
 
 INSTALLED = {
-    "dragonrt": 369,
-    "dragonrt/bundled": 138,
-    "dragonrt/cli": 1434,
-    "dragonrt/control": 592,
-    "dragonrt/distributions": 1815,
-    "dragonrt/experiments": 1022,
-    "dragonrt/backends": 3516,
-    "dragonrt/link": 1604,
-    "dragonrt/modes": 5046,
-    "dragonrt/privacy": 589,
-    "dragonrt/node": 4147,
-    "dragonrt/sampling": 1174,
-    "dragonrt/service": 3125,
-    "dragonrt/testing": 1252,
-    "dragonrt/traces": 1558,
-    "dragonrt/wire": 1443,
-    "retrieval": 2737,
+    "dragonrt": 750,
+    "dragonrt/backends": 2400,
+    "dragonrt/bundled": 150,
+    "dragonrt/cli": 1300,
+    "dragonrt/control": 600,
+    "dragonrt/distributions": 1820,
+    "dragonrt/experiments": 0,
+    "dragonrt/link": 1600,
+    "dragonrt/modes": 4400,
+    "dragonrt/node": 3500,
+    "dragonrt/privacy": 850,
+    "dragonrt/sampling": 1200,
+    "dragonrt/service": 2700,
+    "dragonrt/testing": 1400,
+    "dragonrt/traces": 1400,
+    "dragonrt/wire": 1150,
+    "retrieval": 2700,
 }
 BESIDE = {
-    "scripts/bench": 3332,
-    "scripts/campaign": 2171,
-    "scripts/papers": 7467,
-    "scripts/train": 5853,
-    "tests": 28040,
+    "scripts/bench": 3000,
+    "scripts/campaign": 2000,
+    "scripts/papers": 7000,
+    "scripts/train": 3000,
+    "tests": 26000,
 }
+ABOVE = {
+    "dragonrt/backends": "the scheduler belongs to node; files that are made here to one writer",
+    "dragonrt/cli": "what it composes belongs to a Python API",
+    "dragonrt/experiments": "the demonstration belongs to service, the rest to scripts",
+    "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
+    "dragonrt/node": "settings are carried through it; the session that serves is a gatekeeper",
+    "dragonrt/service": "three forms of an answer are three programs",
+    "dragonrt/traces": "a schema of its own",
+    "dragonrt/wire": "a field system of its own",
+    "scripts/bench": "a harness shared with the figures",
+    "scripts/campaign": "oracles belong to their modes",
+    "scripts/papers": "a harness shared with the benchmarks",
+    "scripts/train": "recipes of toys that nobody trains again",
+    "tests": "misbehaving sides are told by several rooms",
+}
+"""What brings a room down to its plan."""
 
 
 def lines(folder: str) -> int:
@@ -46,11 +63,13 @@ def lines(folder: str) -> int:
     )
 
 
-@pytest.mark.parametrize(("room", "budget"), [*INSTALLED.items(), *BESIDE.items()])
-def test_no_room_exceeds_its_budget(room: str, budget: int) -> None:
-    assert lines(room) <= budget
+@pytest.mark.parametrize("room", [*INSTALLED, *BESIDE])
+def test_no_room_exceeds_its_plan(room: str, request: pytest.FixtureRequest) -> None:
+    if room in ABOVE:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=ABOVE[room]))
+    assert lines(room) <= SLACK * {**INSTALLED, **BESIDE}[room]
 
 
-def test_every_room_has_a_budget() -> None:
+def test_every_room_has_a_plan() -> None:
     rooms = {f"dragonrt/{path.parent.name}" for path in ROOT.glob("dragonrt/*/__init__.py")}
     assert rooms | {"dragonrt", "retrieval"} == set(INSTALLED)
