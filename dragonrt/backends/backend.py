@@ -42,6 +42,10 @@ class Preemption:
         self._watcher = watcher
 
 
+ENOUGH = 16
+"""Tokens of an exact forward from which on a question gains nothing by larger ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The properties of a loaded model.
@@ -78,6 +82,15 @@ class ModelInfo:
     exact_blocks: bool
     exact_tokens: int | None = None
     prompt_piece: int = 1
+
+    @property
+    def question_piece(self) -> int:
+        """Return the tokens of each row of a question that are always read together.
+
+        It is 1 if exact forwards carry enough: then questions share forwards, cut anywhere.
+        """
+        enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
+        return 1 if self.exact_blocks and enough else self.prompt_piece
 
 
 class Tokenizer(Protocol):

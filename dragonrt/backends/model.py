@@ -127,7 +127,8 @@ class LanguageModel:
         def read(logits: list[RowLogits] | Exception) -> None:
             done(logits if isinstance(logits, Exception) else rows.kv.document(0, length))
 
-        return Request(rows, tokens, read, preemption, prompt=length, every=length)
+        piece = rows.info.prompt_piece
+        return Request(rows, tokens, read, preemption, prompt=length, piece=piece, every=length)
 
     def rows(
         self, documents: Tokens[Document], capacity: int = 256, pool: KvPool | None = None

@@ -110,7 +110,7 @@ class PrefixCache:
         rows, prompt = self.rows, self._prompt
         lacks = self._after_prompt is None or (hidden and not self._has_hidden)
         if rows.length < len(prompt) or not self._prefilled or (first == 0 and lacks):
-            piece = rows.info.prompt_piece
+            piece = rows.info.question_piece
             rows.truncate(min(rows.length, (len(prompt) - 1) // piece * piece))
             prompt, keep = prompt[rows.length :], 0
         else:
@@ -137,6 +137,7 @@ class PrefixCache:
             finish,
             preemption,
             prompt=before,
+            piece=rows.info.question_piece,
             every=before + every - keep,
             in_blocks=self._in_blocks,
             hidden=hidden,

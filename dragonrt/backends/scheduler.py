@@ -14,13 +14,12 @@ from dragonrt.backends.row_set import LARGEST, RowSet
 PIECE = 12
 """Rows times tokens of prompts in a forward while another answer is open.
 
-They take at most as long as two forwards of one row (torch).
+They take as long as two forwards of two rows.
 """
 ALONE = 256
 """The same while no other answer is open."""
-PER_ROW = 4
-"""Rows times tokens of prompts beside one of an answer, if more: each costs a third of it (torch).
-"""
+PER_ROW = 2
+"""Rows times tokens of prompts beside one of an answer, if more: each costs half of it."""
 
 T = TypeVar("T")
 
@@ -33,6 +32,7 @@ class Request:
     """Tokens to append to rows, of which the first `prompt` are a prompt.
 
     Attributes:
+        piece: the tokens of each row of the prompt that are always read together; 1 if any may.
         done: gets the logits after the prompt, if there is one, and after each token from number
             `every` on. Preempted or an error: the tokens of earlier forwards stay in the rows.
         in_blocks: whether a forward may carry several tokens from `every` on.
@@ -45,6 +45,7 @@ class Request:
     done: Done[list[RowLogits]]
     preemption: Preemption
     prompt: int = 0
+    piece: int = 1
     every: int = 0
     in_blocks: bool = True
     hidden: bool = False
@@ -71,7 +72,7 @@ class Batch:
                 rows.length,
                 start >= request.every,
                 request.preemption,
-                start < request.prompt,
+                request.piece > 1 and start < request.prompt,
                 request.hidden,
             )
         )
@@ -84,7 +85,6 @@ class Scheduler:
     def __init__(self, info: ModelInfo) -> None:
         self.requests: list[Request] = []
         self._exact = LARGEST if info.exact_tokens is None else info.exact_tokens
-        self._prompt_piece = info.prompt_piece
 
     def add(self, request: Request) -> None:
         """Queue a request. One without tokens is done at once. Raises like `RowSet.reserve`."""
@@ -150,10 +150,11 @@ class Scheduler:
     def _piece(self, request: Request, size: int) -> int:
         """Return the tokens of a request's next piece: about `size` of all rows, at least one."""
         rows = request.rows.count
-        if request.read < request.prompt:  # of which forwards may carry any number, in whole pieces
-            piece = self._prompt_piece
-            return min(max(piece, size // rows // piece * piece), request.prompt - request.read)
-        return min(max(1, min(size, self._exact) // rows), request.every - request.read)
+        end = request.prompt if request.read < request.prompt else request.every
+        piece = request.piece if request.read < request.prompt else 1
+        if piece == 1:
+            size = min(size, self._exact)
+        return min(max(piece, size // rows // piece * piece), end - request.read)
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:

@@ -30,9 +30,9 @@ def model() -> LanguageModel:
 class Plan:
     """The forwards of a scheduler: the tokens of each request in it, by name."""
 
-    def __init__(self, exact: int | None = None, prompt_piece: int = 1) -> None:
+    def __init__(self, exact: int | None = None, piece: int = 1) -> None:
         info = LanguageModel.load("dragon-draft", "cpu").backend.info
-        self.scheduler = Scheduler(replace(info, exact_tokens=exact, prompt_piece=prompt_piece))
+        self.scheduler, self.piece = Scheduler(replace(info, exact_tokens=exact)), piece
         self.names: dict[Request, str] = {}
         self.ended: list[str] = []
 
@@ -47,8 +47,9 @@ class Plan:
             [0] * tokens,
             lambda _: self.ended.append(name),
             Preemption(),
-            prompt,
-            max(prompt, silent),
+            prompt=prompt,
+            piece=self.piece,
+            every=max(prompt, silent),
         )
         self.names[request] = name
         self.scheduler.add(request)
@@ -79,7 +80,7 @@ def test_beside_many_answers_prompts_advance_more() -> None:
     plan.add("prompt", 2, 100, prompt=100)
     for number in range(4):
         plan.add(f"{number}", 2, 1)
-    assert plan.forward() == {"0": 1, "1": 1, "2": 1, "3": 1, "prompt": 16}
+    assert plan.forward() == {"0": 1, "1": 1, "2": 1, "3": 1, "prompt": 8}
 
 
 def test_an_exact_forward_carries_so_many_rows_times_tokens_and_nobody_starves() -> None:
@@ -97,7 +98,7 @@ def test_an_exact_forward_carries_so_many_rows_times_tokens_and_nobody_starves()
 
 
 def test_prompts_are_cut_at_pieces_and_are_read_alone_if_they_find_no_room() -> None:
-    plan = Plan(exact=8, prompt_piece=16)
+    plan = Plan(exact=8, piece=16)
     plan.add("prompt", 2, 44, prompt=42)
     plan.add("answer", 2, 5)
     forwards = [plan.forward() for _ in range(5)]

@@ -167,6 +167,9 @@ class LlamaBackend:
                 for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
                     batch.add(token, length + feed.length + place, sequence, is_wanted)
         most = self.info.exact_tokens or LARGEST_FORWARD
+        if len(feeds) == 1:  # whole tokens, for llama.cpp reads rows of the same length together
+            rows = len(feeds[0].rows.sequences)
+            most = max(most // rows * rows, min(most, rows))
         preemptions, hidden = [feed.preemption for feed in feeds], any(f.hidden for f in feeds)
         if (found := self._context.forward(batch, preemptions, most=most, hidden=hidden)) is None:
             return [None] * len(feeds)

@@ -147,9 +147,10 @@ class Library:
     def __init__(self, path: Path, name: str) -> None:
         """Load the library. Raises ModelError if it is none, or of an unknown version."""
         self.path, self.name = path, name
-        # Else threads that wait for each other spin, and on busy cores a forward takes three times
-        # as long. The runtime of OpenMP reads it when it is loaded.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        # By default threads that wait for each other spin: on busy cores a forward then takes three
+        # times as long, and as long again on quiet ones if they never spin. The runtime of OpenMP
+        # reads it when it is loaded.
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         try:
             self._library = ctypes.CDLL(os.fspath(path))
             for function, (result, arguments) in _FUNCTIONS.items():
