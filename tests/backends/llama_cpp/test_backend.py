@@ -21,11 +21,15 @@ CONTEXT = 200
 
 
 @pytest.fixture(
-    scope="module", params=[("dragon-draft", 1), ("dragon-draft", 2), (bundled.SMOLLM2, 2)], ids=str
+    scope="module",
+    params=[("dragon-draft", 1), ("dragon-draft", 2), ("Q4_K", 2), (bundled.SMOLLM2, 2)],
+    ids=str,
 )
-def subject(request: pytest.FixtureRequest, library: Path) -> Subject:
+def subject(request: pytest.FixtureRequest, library: Path, q4_k: Path) -> Subject:
     name, threads = request.param
-    backend = load_model(file_of(name), threads=threads, library=library)
+    file = q4_k if name == "Q4_K" else file_of(name)
+    backend = load_model(file, threads=threads, library=library)
+    assert backend.info.exact_tokens == (3 if name == "Q4_K" else 63)
     backend.info = replace(backend.info, context_length=CONTEXT)  # the checks fill it
     return Subject(backend)
 
