@@ -53,7 +53,7 @@ class LanguageModel:
             dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
                 fast, otherwise float32.
             threads: by default a side's share of the cores.
-            adapter: the directory of a LoRA.
+            adapter: the directory of a LoRA; of a GGUF model also a GGUF file.
             library: llama.cpp's library, if not an installed package's.
 
         Raises ModelError: see the `load_model` of both backends.

@@ -36,7 +36,9 @@ class SideSettings:
         "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
     )
     adapter: str | None = setting(
-        None, "Directory of a LoRA adapter; none: without the bundled one.", limit=4096
+        None,
+        "LoRA adapter: a directory, or a GGUF file; none: without the bundled one.",
+        limit=4096,
     )
     threads: int | None = setting(
         None,

@@ -71,7 +71,7 @@ def command(call: str) -> tuple[str, ...]:
     program, *words = words_of(call)
     words = [word for word in words[:2] if not word.startswith("-")]
     if program == "dragonrt":
-        return program, *words[: 2 if words[0] in ("keys", "experiment") else 1]
+        return program, *words[: 2 if words[0] in ("keys", "experiment", "model") else 1]
     return program, *words[: program in GROUPS]
 
 
