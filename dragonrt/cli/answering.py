@@ -266,7 +266,7 @@ def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
     from dragonrt.node.diagnosis import diagnose
 
     reached = settings(NetworkSettings, own)
-    side = settings(SideSettings, own, side="device")
+    side = settings(SideSettings, own, side="device").beside(host or [reached.host])
     hosts = host if host or "port" in given(own) else None
 
     async def look() -> list[str]:

@@ -14,7 +14,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """A Work's result: the head's `value`, an `error`, or `preempted`; the forward's seconds."""
+    """A Work's result: `value`, `error` or `preempted`; the forward's seconds."""
 
     work: Work
     seconds: float

@@ -25,7 +25,12 @@ _LAYERS = {
 }
 """Linear layers as transformers names them, and as llama.cpp does."""
 _HEADS = {"attn_q": "head_count", "attn_k": "head_count_kv"}
-"""Layers whose rows llama.cpp reorders in files of Llamas, and the key of their heads."""
+"""Layers whose rows llama.cpp reorders in files of some architectures, and keys of their heads."""
+_REORDERED = ("llama", "smollm3", "granite")
+_UNREAD = (
+    *("use_dora", "modules_to_save", "layer_replication", "trainable_token_indices"),
+    *("rank_pattern", "alpha_pattern"),
+)
 
 
 def adapter_file(model: LlamaModel, adapter: Path) -> Path:
@@ -33,6 +38,7 @@ def adapter_file(model: LlamaModel, adapter: Path) -> Path:
 
     Raises ModelError if it is neither, or updates other layers than linear ones.
     """
+    adapter = adapter.expanduser()
     if adapter.is_file():
         return adapter
     weights, settings = adapter / _WEIGHTS, adapter / _SETTINGS
@@ -47,6 +53,10 @@ def _write(path: Path, model: LlamaModel, adapter: Path) -> None:
     from gguf import GGUFWriter
 
     settings = json.loads((adapter / _SETTINGS).read_text(encoding="utf-8"))
+    if given := [name for name in _UNREAD if settings.get(name)]:
+        raise ValueError(f"it uses {given[0]}, which is not read")
+    if settings.get("bias", "none") != "none":
+        raise ValueError("it trains biases, which is not read")
     kind = model.metadata("general.architecture")
     writer = GGUFWriter(path, kind)
     writer.add_type("adapter")
@@ -71,8 +81,8 @@ def _tensors(
         if part not in ("A", "B") or f"{module}.{linear}" not in _LAYERS:
             raise ModelError(f"{weights} updates {name}, which is no linear layer of a decoder")
         own = _LAYERS[f"{module}.{linear}"]
-        if part == "B" and kind == "llama" and own in _HEADS:
-            heads = int(model.metadata(f"llama.attention.{_HEADS[own]}"))
+        if part == "B" and kind in _REORDERED and own in _HEADS:
+            heads = int(model.metadata(f"{kind}.attention.{_HEADS[own]}"))
             numbers = numbers.reshape(heads, 2, -1, numbers.shape[1]).swapaxes(1, 2)
             numbers = np.ascontiguousarray(numbers).reshape(-1, numbers.shape[-1])
         yield f"blk.{number}.{own}.weight.lora_{part.lower()}", numbers

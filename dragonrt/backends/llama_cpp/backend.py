@@ -148,6 +148,10 @@ class LlamaBackend:
                 results[number] = self._read_alone(feed)
             else:
                 shared.append(number)
+        if not self.info.exact_blocks:  # no text may depend on who shares its forward
+            for number in shared:
+                results[number] = self._read_together([feeds[number]])[0]
+            shared = []
         # llama.cpp computes neighbouring sequences together only if they come in their order.
         shared.sort(key=lambda number: feeds[number].rows.sequences[0])
         if shared:

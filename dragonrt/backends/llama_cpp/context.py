@@ -103,8 +103,13 @@ class Context:
     def open(self, rows: int, cells: int) -> range:
         """Return unused neighbouring sequences, empty, with room for `cells` tokens each.
 
-        Raises BusyError if there are too many in use.
+        Raises BusyError if there are too many in use, ModelError if there are never so many.
         """
+        if rows > self._most:
+            raise ModelError(
+                f"llama.cpp runs this model with at most {self._most} documents at a time: lower "
+                "--documents-per-side"
+            )
         while self._free:
             self._used.difference_update(self._free.pop())
         if not self._used and max(self.sequences * self.cells, rows * cells) > self._least:

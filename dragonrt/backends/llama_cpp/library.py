@@ -192,7 +192,11 @@ def load_library(path: Path | None = None) -> Library:
     Raises ModelError if none is installed, or the file is no llama.cpp.
     """
     if path is not None:
-        return Library(path.expanduser(), str(path))
+        place = path.expanduser()
+        about = place.stat() if place.is_file() else None
+        # It may be built again in place, with other bits.
+        made = "" if about is None else f" of {about.st_size} bytes, {about.st_mtime_ns}"
+        return Library(place, f"{path}{made}")
     for distribution, module in _PACKAGES.items():
         if (file := installed(module)) is not None:
             return Library(file, _titled(distribution))

@@ -1,6 +1,7 @@
 """GGUF files keep the contract of a backend, and every bit, with each library and threads."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,7 @@ def test_no_bit_changes_over_random_steps(subject: Subject) -> None:
     alone = [_alone(subject, number, text, every) for number, text in enumerate(texts)]
     rows = [Row(subject, number) for number in range(TEXTS)]
     stopped = compared = 0
+    took_s = 0.0  # the longest forward so far: stops come at any point of one
     for _ in range(STEPS):
         for row in rows:
             if row.length == LENGTH or chance.random() < 0.15:
@@ -78,11 +80,13 @@ def test_no_bit_changes_over_random_steps(subject: Subject) -> None:
                 row.moved()
         stop, sizes = Preemption(), [int(chance.integers(1, 7)) for _ in rows]
         feeds = [row.feed(texts[row.number], n, stop) for row, n in zip(rows, sizes, strict=True)]
-        timer = threading.Timer(chance.random() * 0.03, stop.request)
-        if chance.random() < 0.4:
+        timer = threading.Timer(chance.random() * took_s, stop.request)
+        if chance.random() < 0.5:
             timer.start()
+        began_s = time.perf_counter()
         results = on.forward(feeds)
         timer.cancel()
+        took_s = max(took_s, time.perf_counter() - began_s)
         for row, feed, found in zip(rows, feeds, results, strict=True):
             if found is None:
                 stopped += 1
