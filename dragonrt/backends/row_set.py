@@ -42,9 +42,9 @@ class RowSet:
         """Append tokens; return the logits after the last. Raises ModelError: see `reserve`."""
         return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
 
-    def extend_all(self, tokens: Sequence[int]) -> list[RowLogits]:
+    def extend_all(self, tokens: Sequence[int], *, hidden: bool = True) -> list[RowLogits]:
         """Append tokens; return the logits after each of them."""
-        return self._extend(tokens, every=True)
+        return self._extend(tokens, every=True, hidden=hidden)
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens. Raises ModelError if there are fewer."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from dragonrt import bundled
+from dragonrt.backends.llama_cpp.model_file import MADE
 from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
@@ -21,7 +22,7 @@ from scripts.bench.harness import benchmark, series
 from scripts.bench.reference import transformers_model
 from scripts.papers.intervals import Row
 
-MODELS = ("dragon-small",)
+MODELS = (bundled.DEFAULT_MODEL,)
 BLOCK = 4
 """Tokens of one row that a forward reads, as when drafts are verified."""
 
@@ -34,15 +35,16 @@ Times = NDArray[np.float64]
 
 
 @benchmark(
-    {"model": "{model}", "type": "{dtype}", "forward": "{forward}"}
+    {"model": "{model}", "type": "{dtype}", "threads": "{threads}", "forward": "{forward}"}
     | {
-        name.replace("_", "."): f"{{{name}[cpu_ms][median]:.1f}} ({{{name}[ms][median]:.0f}})"
-        for name in ("dragonrt", "no adapter", "transformers", "llama_cpp")
-    },
+        name: f"{{{name}[cpu_ms][median]:.1f}} ({{{name}[ms][median]:.1f}})"
+        for name in ("dragonrt", "bare", "transformers")
+    }
+    | {"ratio": "{ratio:.2f}"},
     note="Milliseconds of CPU (and by the clock) of a forward of rows x tokens, in the last line "
-    "that of the prompt; one thread. Medians of interleaved repeats. dragonrt: with the model's "
-    "adapter, if it has one; transformers: with it merged, in bfloat16 or float32; llama.cpp: the "
-    "file without it.",
+    "that of the prompt. Medians of interleaved repeats. bare: a loop over the same library and "
+    "file; ratio: dragonrt over it, by the clock. transformers (--reference): in bfloat16 or "
+    "float32, one thread.",
 )
 def decode(
     *,
@@ -54,24 +56,36 @@ def decode(
     prompt_tokens: int = 100,
     new_tokens: int = 32,
     repeats: int = 5,
+    threads: tuple[int, ...] = (1, 2),
+    reference: bool = False,
+    llama_library: Path | None = None,
 ) -> Iterator[Row]:
     """Yield the time of a forward of each program, of every model: rows, a block, the prompt."""
-    for name in model:
-        ours = load_model(SideSettings("device", name, "cpu", threads=1))
-        programs = _programs(name, ours, max(rows), prompt_tokens + BLOCK * new_tokens)
+    for name, count in product(map(bundled.default_model, model), threads):
+        side = SideSettings("device", name, "cpu", threads=count, llama_library=llama_library)
+        ours = load_model(side)
+        programs = {"dragonrt": _dragonrt(ours)}
+        tokens_of_row = prompt_tokens + BLOCK * new_tokens
+        if (file := _file(name)).is_file():
+            bare = llama_cpp.LlamaCpp(file, max(rows), tokens_of_row, count, llama_library)
+            programs["bare"] = _bare(bare)
+        if reference:
+            programs["transformers"] = _transformers(transformers_model(name))
         articles = sorted(bundled.documents("cloud").glob("*.md"))
         texts = (ours.encode(path.read_text(encoding="utf-8")) for path in articles)
         prompt = [token for text in texts for token in text][:prompt_tokens]
-        for count, block in [*((count, 1) for count in rows), (1, BLOCK)]:
+        for size, block in [*((size, 1) for size in rows), (1, BLOCK)]:
             times: dict[str, list[Times]] = {program: [] for program in programs}
             tokens: dict[str, list[int]] = {}
             for _, (program, start) in product(range(repeats), programs.items()):
-                tokens[program], found = _run(start, prompt, count, block, new_tokens)
+                tokens[program], found = _run(start, prompt, size, block, new_tokens)
                 times[program].append(found)
-            pairs = enumerate(zip(tokens["dragonrt"], tokens["transformers"], strict=True))
-            same = next((at for at, (a, b) in pairs if a != b), new_tokens)
-            about = {"model": name, "dtype": ours.dtype, "same_tokens": same}
-            yield about | {"forward": f"{count} x {block}"} | _medians(times, 1)
+            about = {"model": name, "dtype": ours.dtype, "threads": count}
+            about["same_tokens"] = {
+                program: sum(a == b for a, b in zip(tokens["dragonrt"], found, strict=True))
+                for program, found in tokens.items()
+            }
+            yield about | {"forward": f"{size} x {block}"} | _medians(times, 1)
         yield about | {"forward": f"1 x {len(prompt)}"} | _medians(times, 0)
 
 
@@ -95,24 +109,20 @@ def _clocks() -> Times:
 
 def _medians(times: dict[str, list[Times]], part: int) -> Row:
     """Return the repeats' times of reading (0) or of a forward (1), of every program."""
-    rows: Row = {"no adapter": None, "llama_cpp": None}
+    rows: Row = {"bare": None, "transformers": None, "ratio": None}
     for program, found in times.items():
         cpu_ms, ms = (series([each[part][clock] for each in found]) for clock in (0, 1))
         rows[program] = {"cpu_ms": cpu_ms, "ms": ms}
+    if rows["bare"] is not None:
+        rows["ratio"] = rows["dragonrt"]["ms"]["median"] / rows["bare"]["ms"]["median"]
     return rows
 
 
-def _programs(name: str, ours: LanguageModel, rows: int, tokens: int) -> dict[str, Program]:
-    """Return what runs this model here, in at most so many rows of so many tokens."""
-    programs = {"dragonrt": _dragonrt(ours)}
-    if name == bundled.SMOLLM2:
-        bare = load_model(SideSettings("device", name, "cpu", threads=1, adapter="none"))
-        programs["no adapter"] = _dragonrt(bare)
-    programs["transformers"] = _transformers(transformers_model(name))
-    file = bundled.smollm2_file() if name == bundled.SMOLLM2 else Path(name)
-    if file is not None and file.suffix == ".gguf":
-        programs["llama_cpp"] = _llama_cpp(llama_cpp.LlamaCpp(file, rows, tokens))
-    return programs
+def _file(name: str) -> Path:
+    """Return the file of a bundled or made model, else the name as a path."""
+    if name in MADE:
+        return MADE[name]()
+    return bundled.model_path(name) if name in bundled.models() else Path(name)
 
 
 def _dragonrt(model: LanguageModel) -> Program:
@@ -120,10 +130,10 @@ def _dragonrt(model: LanguageModel) -> Program:
 
     def start(prompt: list[int], rows: int) -> tuple[int, Step]:
         sequence = model.rows([model.document_kv(())] * rows, 2 * len(prompt))
-        first = sequence.extend(prompt, prompt=True)
+        first = sequence.extend(prompt, hidden=False)
 
         def step(tokens: Sequence[int]) -> int:
-            return int(sequence.extend_all(tokens)[-1].at(every)[0].argmax())
+            return int(sequence.extend_all(tokens, hidden=False)[-1].at(every)[0].argmax())
 
         return int(first.at(every)[0].argmax()), step
 
@@ -145,7 +155,7 @@ def _transformers(model: Any) -> Program:
     return start
 
 
-def _llama_cpp(model: llama_cpp.LlamaCpp) -> Program:
+def _bare(model: llama_cpp.LlamaCpp) -> Program:
     def start(prompt: list[int], rows: int) -> tuple[int, Step]:
         model.clear()
         return model.extend(prompt, rows, every=False), lambda tokens: model.extend(tokens, rows)

@@ -10,18 +10,20 @@ from dragonrt.errors import DragonError
 
 
 class LlamaCpp:
-    """A model in a context of one thread, as long as the process lives."""
+    """A model in a context, as long as the process lives."""
 
-    def __init__(self, file: Path, rows: int, tokens: int) -> None:
+    def __init__(
+        self, file: Path, rows: int, tokens: int, threads: int, library_file: Path | None
+    ) -> None:
         """Make room for so many tokens in each row."""
-        self._library = library = load_library()
+        self._library = library = load_library(library_file)
         model = library.model_load_from_file(bytes(file), library.model_default_params())
         self._vocabulary = library.vocab_n_tokens(library.model_get_vocab(model))
         options = library.context_default_params()
         options.n_ctx = options.n_batch = rows * tokens
         options.n_seq_max = rows
         self._context = library.init_from_model(model, options)
-        library.set_n_threads(self._context, 1, 1)
+        library.set_n_threads(self._context, threads, threads)
 
     def clear(self) -> None:
         """Forget all rows."""

@@ -171,9 +171,11 @@ def test_every_benchmark_is_where_the_command_looks_for_it(name: str) -> None:
 @pytest.mark.slow
 def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     draft = ("dragon-draft",)
-    found = measured(decode, model=draft, rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1)
+    sizes = {"rows": (2,), "prompt_tokens": 40, "new_tokens": 5, "repeats": 1, "threads": (1,)}
+    found = measured(decode, model=draft, reference=True, **sizes)
     assert [row["forward"] for row in found] == ["2 x 1", "1 x 4", "1 x 40"]
-    assert all(row["same_tokens"] == 5 and row["llama_cpp"] is None for row in found)
+    for row in found:
+        assert row["same_tokens"] == {"dragonrt": 5, "bare": 5, "transformers": 5}
     (row,) = measured(engine, model=draft, sessions=(3,), tokens=24, repeats=1)
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
