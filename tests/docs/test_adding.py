@@ -12,6 +12,7 @@ import pytest
 
 from dragonrt.distributions import Codec, codec
 from dragonrt.modes.registry import MODES
+from dragonrt.testing import backend_contract
 from dragonrt.testing.loop import run
 from dragonrt.testing.mode_contract import CHECKS, Case
 from scripts.campaign.exploration import observe
@@ -101,3 +102,11 @@ def test_the_mode_keeps_the_contract(check: Callable[[Case], None], plain: Case)
 def test_the_campaign_takes_the_mode_as_it_is(plain: Case) -> None:
     for seed in range(12):
         run(observe(Scenario.draw(seed, "plain")))
+
+
+@pytest.mark.parametrize("check", backend_contract.CHECKS)
+def test_the_backend_keeps_the_contract(
+    check: Callable[[backend_contract.Subject], None], tmp_path: Path
+) -> None:
+    page: Any = example("backend", tmp_path)
+    check(backend_contract.Subject(page.MeanBackend()))
