@@ -56,7 +56,7 @@ class ModelInfo:
         tokenizer_fingerprint: differs if token ids differ in meaning: such sides cannot aggregate.
         vocabulary: the size of a distribution; may exceed the number of the tokenizer's tokens.
         context_length: the most tokens of a document and everything after it.
-        device: cpu, cuda or mps.
+        device: cpu, cuda, mps, or gpu if llama.cpp was built for one.
         device_memory: bytes of the accelerator's own memory; None if it has none.
         dtype: of the weights: float32, bfloat16, float16, or the types of a file.
         version: names the forward; another version gives other bits.

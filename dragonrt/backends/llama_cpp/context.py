@@ -210,7 +210,9 @@ class Context:
         if code == _ABORTED:
             return None
         if code != 0:
-            raise ModelError(f"llama.cpp could not compute {count} tokens: code {code}")
+            raise ModelError(
+                f"llama.cpp could not compute {count} tokens (code {code}): try another library"
+            )
         if not self._is_hidden:
             return self._outputs("logits", sum(wanted), self._model.vocabulary).copy(), None
         # With hidden states on, llama.cpp computes the outputs of all tokens.
@@ -244,7 +246,10 @@ class Context:
         options.n_batch = options.n_ubatch = LARGEST_FORWARD
         context = self._library.init_from_model(self._model.pointer, options)
         if not context:
-            raise ModelError(f"llama.cpp has no memory for {sequences} rows of {cells} tokens")
+            raise ModelError(
+                f"llama.cpp has no memory for {sequences} rows of {cells} tokens: ask for fewer "
+                "documents or shorter answers"
+            )
         self._context, self.sequences, self.cells = context, sequences, cells
         freed = weakref.finalize(self, self._library.free, context)
         freed.atexit, self._free_context = False, freed

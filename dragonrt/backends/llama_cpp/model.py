@@ -42,7 +42,9 @@ class LlamaModel:
 
     def check_decoder(self) -> None:
         """Raise ModelError unless it is a decoder whose sequences can be cut."""
-        if self.library.model_has_encoder(self.pointer) or self.metadata("bert.context_length"):
+        kind = self.metadata("general.architecture")
+        is_causal = self.metadata(f"{kind}.attention.causal") != "false"
+        if self.library.model_has_encoder(self.pointer) or not is_causal:
             raise ModelError(f"{self.path} has an encoder; a decoder-only language model is needed")
         for kind in ("recurrent", "hybrid"):
             if getattr(self.library, f"model_is_{kind}")(self.pointer):
