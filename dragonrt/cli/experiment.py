@@ -10,7 +10,7 @@ from cyclopts import App
 from dragonrt import bundled
 from dragonrt.cli.answering import DOCUMENTS, HttpOptions, LinkOptions, Stops
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import chosen_model, counting, load
+from dragonrt.cli.loading import chosen_model, counting, load, make_file
 from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
@@ -52,6 +52,7 @@ def demo(
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
     model = chosen_model(model)
+    make_file(model)
 
     from dragonrt.experiments.demo import run_demo, serve_demo
 

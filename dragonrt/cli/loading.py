@@ -76,15 +76,22 @@ def load(
     return model, library
 
 
-def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model; make its file before, if it is one of those that are made here."""
+def make_file(model: str) -> None:
+    """Make the file of a model with progress, if it is one of those that are made here."""
     from dragonrt.backends.llama_cpp.model_file import MADE
+
+    if model in MADE:
+        with counting("making the model's file, once") as show:
+            MADE[model](show)
+
+
+def load_model(settings: "SideSettings") -> "LanguageModel":
+    """Load a side's model, whose file may be made first."""
     from dragonrt.node import process
 
     settings = replace(settings, model=chosen_model(settings.model))
-    if settings.adapter is None and settings.model in MADE:
-        with counting("making the model's file, once") as show:
-            MADE[settings.model](show)
+    if settings.adapter is None:
+        make_file(settings.model)
     with messages.status("loading the model"):
         return process.load_model(settings)
 

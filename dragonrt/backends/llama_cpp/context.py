@@ -243,7 +243,8 @@ class Context:
         self._free_context()
         options = self._library.context_default_params()
         options.n_ctx, options.n_seq_max = sequences * cells, sequences
-        options.n_batch = options.n_ubatch = LARGEST_FORWARD
+        options.n_ubatch = LARGEST_FORWARD
+        options.n_batch = max(LARGEST_FORWARD, sequences)  # llama.cpp aborts if there are more
         context = self._library.init_from_model(self._model.pointer, options)
         if not context:
             raise ModelError(
