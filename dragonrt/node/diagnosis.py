@@ -124,8 +124,7 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
     where, wrong, remedy = f"{model.device} in {model.dtype}, {threads} of {cores} cores", False, ""
     if model.device == "cpu" and Path("/proc/driver/nvidia/version").exists():
         where, wrong = f"{where}; there is a GPU, which is not used", True
-        build = "torch" if "torch" in model.backend.info.engine else "llama-cpp-python"
-        remedy = f"install a build of {build} for CUDA, or say --on cpu"
+        remedy = "install a build for CUDA of the engine above, or ignore this"
     elif cores is not None and threads > cores:
         wrong, remedy = True, "give --threads no more than there are cores"
     yield Finding(_warns(wrong), "device", where, remedy)

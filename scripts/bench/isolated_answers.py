@@ -34,7 +34,7 @@ JOINED = "one prompt"
 """It holds what both sides found: what sending the documents would give."""
 WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES)
 
-AT_ONCE = 24
+AT_ONCE = 8
 """Questions that share forwards."""
 PIECE = 768
 """Rows times tokens that one question may add to a forward."""
