@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
+from typing import Any
 
 from rich.table import Table
 
@@ -23,17 +24,15 @@ from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.service.conversation import Conversation
-from dragonrt.side import Precision, Side
+from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 
 USUAL = DragonSettings()
 
 
-def sample_settings(
-    side: Side, model: str = bundled.models()[0], dtype: Precision = "auto"
-) -> SideSettings:
+def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
     """Return the settings of a side with its sample documents, as another process has them."""
-    found = SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
+    found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.beside(["127.0.0.1"])
 
 

@@ -34,7 +34,6 @@ from dragonrt.node.worker import Worker
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Precision
 from scripts.bench.harness import benchmark, series
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import worker as worker_of
@@ -85,7 +84,6 @@ def _after(span: Span, token: int) -> Span:
 @benchmark(
     {
         "model": "{model}",
-        "type": "{dtype}",
         "n": "{sessions}",
         "tok/s": "{shared[tokens_per_s][median]:.1f}",
         "single": "{single[tokens_per_s][median]:.1f}",
@@ -107,16 +105,15 @@ def engine(
         tuple[str, ...],
         option("Name, GGUF file, directory or hub id; may be repeated."),
     ] = (bundled.DEFAULT_MODEL,),
-    dtype: tuple[Precision, ...] = ("auto",),
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     documents: int = 2,
     tokens: Annotated[int, option("Of all sessions together.", default="128", low=1)] = 128,
     repeats: int = 3,
     seed: int = 1,
 ) -> Iterator[Row]:
-    """Yield every model in every type, with each number of sessions."""
-    for name, numbers in product(model, dtype):
-        loaded = load_model(SideSettings("device", name, "cpu", numbers))
+    """Yield every model with each number of sessions."""
+    for name in model:
+        loaded = load_model(SideSettings("device", name))
         readers = _readers(loaded, max(sessions), documents, tokens, seed)
         for count in sessions:
             each = max(FEWEST_TOKENS, tokens // count)
@@ -135,7 +132,6 @@ def engine(
             texts = [run["texts"] for run in [*runs[True], *runs[False], beside]]
             yield {
                 "model": name,
-                "dtype": numbers,
                 "sessions": count,
                 "threads": usual_threads(),
                 "shared": shared,

@@ -38,12 +38,15 @@ from scripts.bench.question_sets import (
 from scripts.papers.arena import Given
 from scripts.papers.intervals import Interval, Row, grouped, having, paired, ratio
 from scripts.papers.model_sides import run
-from scripts.papers.sample_sides import LoadedSide
+from scripts.papers.sample_sides import LoadedSide, flags
 
 MEASURES = ("contains", "f1", "refused", "read")
 LONGEST = 40
 """Tokens of an answer."""
-SHARED = ("model", "on", "dtype", "adapter", "prompt", "embedder", "chunk_words", "search")
+SHARED = (
+    *("model", "on", "dtype", "llama_library", "adapter", "prompt"),
+    *("embedder", "chunk_words", "search"),
+)
 """Settings that both sides have in common."""
 
 
@@ -244,10 +247,7 @@ def _pair(
 ) -> Iterator[Row]:
     """Yield what two processes answer at each level of disclosure, one question at a time."""
     values = {name: getattr(side, name) for name in SHARED} | {"index": folder / "pair-cloud"}
-    options = [
-        f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
-    ]
-    options += [f"--documents={each}" for each in world.cloud]
+    options = flags(values) + [f"--documents={each}" for each in world.cloud]
     prompts = [each.known.question for each in sample]
     # A cloud answers while a large corpus is still being indexed: these answers need all of it.
     Index.update(folder / "pair-cloud", world.cloud, answers.embedder, words=side.chunk_words)

@@ -7,6 +7,7 @@ processes over loopback, the latency emulated on the device's end, half of it in
 import asyncio
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Annotated
 
 from dragonrt import bundled
@@ -45,18 +46,21 @@ AGGREGATORS = {
 def oracle(
     *,
     model: Annotated[
-        str, option("Name, GGUF file, directory or hub id.", default="dragon-small")
-    ] = "dragon-small",
-    dtype: Annotated[Precision, option("Its numbers.", default="auto")] = "auto",
+        str, option("Name, GGUF file, directory or hub id.", default="smollm2")
+    ] = bundled.SMOLLM2,
+    dtype: Annotated[Precision, option("Of a directory or hub id.", default="auto")] = "auto",
+    threads: Annotated[int | None, option("Of each side.", low=1)] = None,
+    llama_library: Annotated[Path | None, option("As `dragonrt device`'s.")] = None,
     quick: Annotated[
         bool, option("2 questions, 4 seeds, 100 ms; with 0, 1 and 2 documents a side.")
     ] = False,
 ) -> Iterator[Row]:
-    """Compare them all; without `quick` in about five minutes."""
+    """Compare them all."""
     latencies_ms, documents = ((100,), (0, 1, 2)) if quick else ((0, 50, 200), (2,))
     asked = [each.text for each in bundled.questions() if each.demo][-2 if quick else -3 :]
     seeds = range(1, 5 if quick else 6)
-    with sample_pair(model, dtype) as (device, port, _):
+    own = {"dtype": dtype, "threads": threads, "llama_library": llama_library}
+    with sample_pair(model, **own) as (device, port, _):
         for rule, heat, count in product(AGGREGATORS, (0.0, 0.8), documents):
             questions = [
                 Question(prompt=prompt, seed=seed, sampler=Sampler(heat), documents=count)

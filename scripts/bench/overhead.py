@@ -43,7 +43,7 @@ _loaded = cache(LoadedSide.load)
 )
 def overhead(
     *,
-    models: tuple[str, ...] = tuple(dict.fromkeys((bundled.default_model(), "dragon-small"))),
+    models: tuple[str, ...] = (bundled.SMOLLM2,),
     rows: tuple[int, ...] = (2, 4),
     tokens: int = 96,
     questions: int = 16,

@@ -1,9 +1,9 @@
 """A side that is loaded once and connected again and again; the sample documents' pair."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
@@ -16,7 +16,6 @@ from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.side import Precision
 from scripts.papers.arena import RealArena
 
 
@@ -62,16 +61,21 @@ class LoadedSide:
 
 @contextmanager
 def sample_pair(
-    model: str = bundled.models()[0], dtype: Precision = "auto", *options: str
+    model: str, *options: str, **settings: Any
 ) -> Iterator[tuple[LoadedSide, int, int]]:
-    """Yield a device with its sample documents; a cloud's port, and its process."""
-    documents = str(bundled.documents("cloud"))
-    device = LoadedSide.load(sample_settings("device", model, dtype))
-    complete_library(sample_settings("cloud", model, dtype), device.model)
-    command = ("--documents", documents, "--dtype", dtype, *options)
+    """Yield a device with its sample documents; a cloud's port, and its process.
+
+    Both sides have these settings; the cloud has the options, too.
+    """
+    device = LoadedSide.load(sample_settings("device", model, **settings))
+    complete_library(sample_settings("cloud", model, **settings), device.model)
+    command = [f"--documents={bundled.documents('cloud')}", *flags(settings), *options]
     with cloud_process(*command, model=model) as cloud:
-        yield (
-            device,
-            cloud.wait_ready(),
-            cloud.pid,
-        )  # the indexes are complete: others only open them
+        # The indexes are complete: others only open them.
+        yield device, cloud.wait_ready(), cloud.pid
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """Return the options of a command for a side's settings; none for None."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
