@@ -1,163 +1,139 @@
-"""How fast a model decodes and reads: `Sequence.extend` beside transformers and llama.cpp."""
+"""How long forwards take: a backend's, a bare loop's over the same library, and transformers'."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from transformers import DynamicCache
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.model_file import MADE
+from dragonrt.backends.backend import Preemption, RowLogits
+from dragonrt.backends.llama_cpp.library import load_library
+from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.scheduler import Done, Request, run_alone
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
-from scripts.bench import llama_cpp
 from scripts.bench.harness import benchmark, series
-from scripts.bench.reference import transformers_model
+from scripts.bench.llama_cpp import BareLoop, model_path
 from scripts.papers.intervals import Row
 
-MODELS = (bundled.DEFAULT_MODEL,)
-BLOCK = 4
-"""Tokens of one row that a forward reads, as when drafts are verified."""
+FORWARDS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 4))
+"""Rows, and tokens in each: one as in drafting, several as in verification."""
+CONTEXT, DOCUMENT = 150, 100
+"""Tokens in each row before the forward; tokens of a document that is read by itself."""
 
-Step = Callable[[Sequence[int]], int]
-"""Appends tokens to every row; returns the first row's likeliest one after the last."""
-Program = Callable[[list[int], int], tuple[int, Step]]
-"""Reads a prompt in so many rows; returns the likeliest token after it, and what goes on."""
-Times = NDArray[np.float64]
-"""Milliseconds of this process's CPU and of the clock [..., 2]."""
+Tokens = Sequence[int]
+Step = Callable[[], int]
+"""Appends the same tokens, each time anew; returns the likeliest after them."""
+Program = Callable[[Tokens, Tokens, int], Step]
+"""Reads a context in so many rows, for a step of these tokens: a prompt if there is no context."""
 
 
 @benchmark(
-    {"model": "{model}", "type": "{dtype}", "threads": "{threads}", "forward": "{forward}"}
+    {"threads": "{threads}", "forward": "{forward}"}
     | {
         name: f"{{{name}[cpu_ms][median]:.1f}} ({{{name}[ms][median]:.1f}})"
-        for name in ("dragonrt", "bare", "transformers")
+        for name in ("dragonrt", "bare loop", "transformers")
     }
-    | {"ratio": "{ratio:.2f}"},
-    note="Milliseconds of CPU (and by the clock) of a forward of rows x tokens, in the last line "
-    "that of the prompt. Medians of interleaved repeats. bare: a loop over the same library and "
-    "file; ratio: dragonrt over it, by the clock. transformers (--reference): in bfloat16 or "
-    "float32, one thread.",
+    | {"ratio": "{ratio[cpu_ms][median]:.3f} ({ratio[ms][median]:.3f})"},
+    note=f"Milliseconds of CPU (and by the clock) of rows x tokens behind {CONTEXT} tokens; in the "
+    "last line a document is read. Medians of interleaved repeats. dragonrt: rows are mixed as in "
+    "an answer. bare loop: over the same library and file; logits are read. transformers: in "
+    "bfloat16. ratio: of dragonrt over the bare loop, repeat by repeat.",
 )
 def decode(
     *,
-    model: Annotated[
-        tuple[str, ...],
-        option("Name, GGUF file, directory or hub id.", default=", ".join(MODELS)),
-    ] = MODELS,
-    rows: tuple[int, ...] = (1, 2, 4, 8),
-    prompt_tokens: int = 100,
-    new_tokens: int = 32,
-    repeats: int = 5,
+    model: Annotated[str, option("Name or GGUF file.", default="smollm2")] = bundled.SMOLLM2,
     threads: tuple[int, ...] = (1, 2),
-    reference: bool = False,
-    llama_library: Path | None = None,
+    repeats: Annotated[int, option("Of each forward.", default="40", low=1)] = 40,
+    reference: Annotated[bool, option("Measure transformers, too, which takes long.")] = False,
+    llama_library: Annotated[Path | None, option("As `dragonrt device`'s.")] = None,
 ) -> Iterator[Row]:
-    """Yield the time of a forward of each program, of every model: rows, a block, the prompt."""
-    for name, count in product(map(bundled.default_model, model), threads):
-        side = SideSettings("device", name, "cpu", threads=count, llama_library=llama_library)
+    """Yield the times of each forward by each program."""
+    bare = LlamaModel(load_library(llama_library), model_path(model))
+    for count in threads:
+        side = SideSettings("device", model, threads=count, llama_library=llama_library)
         ours = load_model(side)
-        programs = {"dragonrt": _dragonrt(ours)}
-        tokens_of_row = prompt_tokens + BLOCK * new_tokens
-        if (file := _file(name)).is_file():
-            bare = llama_cpp.LlamaCpp(file, max(rows), tokens_of_row, count, llama_library)
-            programs["bare"] = _bare(bare)
+        programs: dict[str, Program] = {
+            "dragonrt": partial(_dragonrt, ours),
+            "bare loop": partial(_bare_loop, bare, count),
+        }
         if reference:
-            programs["transformers"] = _transformers(transformers_model(name))
+            programs["transformers"] = _transformers(model, count)
         articles = sorted(bundled.documents("cloud").glob("*.md"))
-        texts = (ours.encode(path.read_text(encoding="utf-8")) for path in articles)
-        prompt = [token for text in texts for token in text][:prompt_tokens]
-        for size, block in [*((size, 1) for size in rows), (1, BLOCK)]:
-            times: dict[str, list[Times]] = {program: [] for program in programs}
-            tokens: dict[str, list[int]] = {}
-            for _, (program, start) in product(range(repeats), programs.items()):
-                tokens[program], found = _run(start, prompt, size, block, new_tokens)
-                times[program].append(found)
-            about = {"model": name, "dtype": ours.dtype, "threads": count}
-            about["same_tokens"] = {
-                program: sum(a == b for a, b in zip(tokens["dragonrt"], found, strict=True))
-                for program, found in tokens.items()
-            }
-            yield about | {"forward": f"{size} x {block}"} | _medians(times, 1)
-        yield about | {"forward": f"1 x {len(prompt)}"} | _medians(times, 0)
+        text = [token for each in articles for token in ours.encode(each.read_text("utf-8"))]
+        forwards = [(text[:CONTEXT], text[CONTEXT : CONTEXT + n], rows) for rows, n in FORWARDS]
+        for context, tokens, rows in [*forwards, ([], text[:DOCUMENT], 1)]:
+            steps = {name: begin(context, tokens, rows) for name, begin in programs.items()}
+            said = {name: step() for name, step in steps.items()}  # warms up
+            times: dict[str, list[Any]] = {name: [] for name in steps}
+            for _, (name, step) in product(range(repeats), steps.items()):
+                start = _clocks()
+                step()
+                times[name].append(_clocks() - start)
+            times["ratio"] = np.divide(times["dragonrt"], times["bare loop"]).tolist()
+            row: Row = {"model": model, "library": bare.library.name, "threads": count}
+            row |= {"forward": f"{rows} x {len(tokens)}", "transformers": None}
+            row["said"] = said
+            for name, found in times.items():
+                cpu_ms, ms = np.transpose(found).tolist()
+                row[name] = {"cpu_ms": series(cpu_ms), "ms": series(ms)}
+            yield row
 
 
-def _run(
-    start: Program, prompt: list[int], rows: int, block: int, new: int
-) -> tuple[list[int], Times]:
-    """Return the tokens, and the times of reading the prompt and, the median, of a forward."""
-    stamps = [_clocks()]
-    token, step = start(prompt, rows)
-    tokens, stamps = [token], [*stamps, _clocks()]
-    while len(tokens) < new:
-        tokens.append(step(tokens[-1:] * block))
-        stamps.append(_clocks())
-    read, *steps = np.diff(stamps, axis=0)
-    return tokens, np.array([read, np.median(steps, axis=0)])
-
-
-def _clocks() -> Times:
+def _clocks() -> Any:
     return 1000 * np.array((time.process_time(), time.perf_counter()))
 
 
-def _medians(times: dict[str, list[Times]], part: int) -> Row:
-    """Return the repeats' times of reading (0) or of a forward (1), of every program."""
-    rows: Row = {"bare": None, "transformers": None, "ratio": None}
-    for program, found in times.items():
-        cpu_ms, ms = (series([each[part][clock] for each in found]) for clock in (0, 1))
-        rows[program] = {"cpu_ms": cpu_ms, "ms": ms}
-    if rows["bare"] is not None:
-        rows["ratio"] = rows["dragonrt"]["ms"]["median"] / rows["bare"]["ms"]["median"]
-    return rows
+def _dragonrt(model: LanguageModel, context: Tokens, tokens: Tokens, rows: int) -> Step:
+    row_set = model.rows([model.document_kv(context)] * rows, len(tokens))
+    prompt = 0 if context else len(tokens)
+    piece = model.backend.info.prompt_piece  # of documents
+    log_weights = np.full(rows, -np.log(rows), np.float32)
+
+    def request(done: Done[list[RowLogits]], preemption: Preemption) -> Request:
+        return Request(row_set, tokens, done, preemption, prompt, piece, every=prompt)
+
+    def step() -> int:
+        row_set.truncate(0)
+        return int([each.mixed(log_weights) for each in run_alone(request)][-1].argmax())
+
+    return step
 
 
-def _file(name: str) -> Path:
-    """Return the file of a bundled or made model, else the name as a path."""
-    if name in MADE:
-        return MADE[name]()
-    return bundled.model_path(name) if name in bundled.models() else Path(name)
+def _bare_loop(model: LlamaModel, threads: int, context: Tokens, tokens: Tokens, rows: int) -> Step:
+    loop = BareLoop(model, threads, rows, len(context) + len(tokens))
+    if context:
+        loop.extend(context, 0, every=False)
+    return partial(loop.extend, tokens, len(context), every=bool(context))
 
 
-def _dragonrt(model: LanguageModel) -> Program:
-    every = np.arange(model.vocabulary)
+def _transformers(name: str, threads: int) -> Program:
+    import torch
+    from transformers import DynamicCache
 
-    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
-        sequence = model.rows([model.document_kv(())] * rows, 2 * len(prompt))
-        first = sequence.extend(prompt, hidden=False)
+    from scripts.bench.reference import transformers_model
 
-        def step(tokens: Sequence[int]) -> int:
-            return int(sequence.extend_all(tokens, hidden=False)[-1].at(every)[0].argmax())
+    model = transformers_model(name)
 
-        return int(first.at(every)[0].argmax()), step
-
-    return start
-
-
-def _transformers(model: Any) -> Program:
-    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
+    def begin(context: Tokens, tokens: Tokens, rows: int) -> Step:
+        torch.set_num_threads(threads)
         cache = DynamicCache(config=model.config)
 
         @torch.inference_mode()
-        def step(tokens: Sequence[int], wanted: int = 0) -> int:
-            ids = torch.tensor([list(tokens)] * rows)
-            said = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=wanted)
+        def step(tokens: Tokens = tokens, length: int = len(context)) -> int:
+            cache.crop(length - cache.get_seq_length())  # a negative number: so many are removed
+            ids, wanted = torch.tensor([list(tokens)] * rows), len(tokens) if context else 1
+            said = model(ids, past_key_values=cache, logits_to_keep=wanted)
             return int(said.logits[0, -1].argmax())
 
-        return step(prompt, 1), step
+        if context:
+            step(context, 0)
+        return step
 
-    return start
-
-
-def _bare(model: llama_cpp.LlamaCpp) -> Program:
-    def start(prompt: list[int], rows: int) -> tuple[int, Step]:
-        model.clear()
-        return model.extend(prompt, rows, every=False), lambda tokens: model.extend(tokens, rows)
-
-    return start
+    return begin

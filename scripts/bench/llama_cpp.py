@@ -1,50 +1,56 @@
 """A bare loop over llama.cpp: what its own forward takes, without the contract of a backend."""
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dragonrt.backends.llama_cpp.library import Batch, load_library
+from dragonrt import bundled
+from dragonrt.backends.llama_cpp.library import Batch
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.model_file import MADE
 from dragonrt.errors import DragonError
 
 
-class LlamaCpp:
-    """A model in a context, as long as the process lives."""
+def model_path(name: str) -> Path:
+    """Return the file of a model that is bundled or made here, otherwise the name as a path."""
+    if name in MADE:
+        return MADE[name]()
+    return bundled.model_path(name) if name in bundled.models() else Path(name)
 
-    def __init__(
-        self, file: Path, rows: int, tokens: int, threads: int, library_file: Path | None
-    ) -> None:
+
+class BareLoop:
+    """Rows of a model, in a context of their own."""
+
+    def __init__(self, model: LlamaModel, threads: int, rows: int, tokens: int) -> None:
         """Make room for so many tokens in each row."""
-        self._library = library = load_library(library_file)
-        model = library.model_load_from_file(bytes(file), library.model_default_params())
-        self._vocabulary = library.vocab_n_tokens(library.model_get_vocab(model))
-        options = library.context_default_params()
+        self._library, self._vocabulary, self._rows = model.library, model.vocabulary, rows
+        options = self._library.context_default_params()
         options.n_ctx = options.n_batch = rows * tokens
         options.n_seq_max = rows
-        self._context = library.init_from_model(model, options)
-        library.set_n_threads(self._context, threads, threads)
+        self._context = self._library.init_from_model(model.pointer, options)
+        weakref.finalize(self, self._library.free, self._context)
+        self._library.set_n_threads(self._context, threads, threads)
+        self._memory = self._library.get_memory(self._context)
 
-    def clear(self) -> None:
-        """Forget all rows."""
-        self._length = 0
-        self._library.memory_clear(self._library.get_memory(self._context), True)
+    def extend(self, tokens: Sequence[int], length: int, *, every: bool) -> int:
+        """Append tokens to the first `length` of each row; return the likeliest after the last.
 
-    def extend(self, tokens: Sequence[int], rows: int, *, every: bool = True) -> int:
-        """Append tokens to each of so many rows; return the likeliest one after the last.
-
-        Logits are computed of the last token of each row, or of every one.
+        Logits are read after every token, or after the last of each row.
         """
-        count = rows * len(tokens)
-        ids = np.tile(np.array(tokens, np.int32), rows)
-        positions = np.tile(self._length + np.arange(len(tokens), dtype=np.int32), rows)
-        owners = np.repeat(np.arange(rows, dtype=np.int32), len(tokens))
+        for row in range(self._rows):
+            self._library.memory_seq_rm(self._memory, row, length, -1)
+        count = self._rows * len(tokens)
+        ids = np.tile(np.array(tokens, np.int32), self._rows)
+        positions = np.tile(length + np.arange(len(tokens), dtype=np.int32), self._rows)
+        owners = np.repeat(np.arange(self._rows, dtype=np.int32), len(tokens))
         places = owners.ctypes.data + owners.itemsize * np.arange(count)
         ones, wanted = np.ones(count, np.int32), np.full(count, every, np.int8)
         wanted[len(tokens) - 1 :: len(tokens)] = 1
         arrays = [each.ctypes.data for each in (positions, ones, places, wanted)]
         if self._library.decode(self._context, Batch(count, ids.ctypes.data, None, *arrays)):
             raise DragonError("llama.cpp has no room for these tokens: take fewer")
-        self._length += len(tokens)
-        logits = self._library.get_logits_ith(self._context, -1)
-        return int(np.ctypeslib.as_array(logits, (self._vocabulary,)).argmax())
+        shape = int(wanted.sum()), self._vocabulary
+        logits = np.ctypeslib.as_array(self._library.get_logits(self._context), shape).copy()
+        return int(logits[-1].argmax())

@@ -8,15 +8,13 @@ from gguf import MODEL_ARCH, GGUFReader, ReaderTensor, dequantize, get_tensor_na
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.model_file import MADE, base_file
+from dragonrt.backends.llama_cpp.model_file import base_file
+from scripts.bench.llama_cpp import model_path
 
 
 def transformers_model(name: str, *, adapted: bool = True) -> Any:
     """Load a Llama's GGUF file, a directory or a hub id, in bfloat16; smollm2 with its adapter."""
-    if name in MADE:
-        path = MADE[name]() if adapted or name != bundled.SMOLLM2 else base_file()
-    else:
-        path = bundled.model_path(name) if name in bundled.models() else Path(name)
+    path = model_path(name) if adapted or name != bundled.SMOLLM2 else base_file()
     loaded: Any = (
         _llama(path)
         if path.is_file()

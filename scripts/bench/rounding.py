@@ -55,7 +55,7 @@ def rounding(
             answer = said.sequences[0, ids.shape[1] :].tolist()
             p = torch.cat(said.logits).double().log_softmax(-1).numpy()
             rows = ours.rows([ours.document_kv(document)], len(prompt) + LONGEST)
-            first = rows.extend(prompt, prompt=True).at(every)
+            first = rows.extend(prompt).at(every)
             q = np.concatenate([first, *(each.at(every) for each in rows.extend_all(answer)[:-1])])
             for divergence in (np.exp(p) * (p - q)).sum(-1).tolist():
                 predicted.append({"group": known.group, "divergence": divergence})

@@ -26,6 +26,7 @@ from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
 from scripts.bench.soak import growths
+from scripts.bench.start import start
 
 
 @benchmark(
@@ -171,11 +172,10 @@ def test_every_benchmark_is_where_the_command_looks_for_it(name: str) -> None:
 @pytest.mark.slow
 def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     draft = ("dragon-draft",)
-    sizes = {"rows": (2,), "prompt_tokens": 40, "new_tokens": 5, "repeats": 1, "threads": (1,)}
-    found = measured(decode, model=draft, reference=True, **sizes)
-    assert [row["forward"] for row in found] == ["2 x 1", "1 x 4", "1 x 40"]
+    found = measured(decode, model=draft[0], threads=(1,), repeats=2, reference=True)
+    assert [row["forward"] for row in found[-3:]] == ["8 x 1", "1 x 4", "1 x 100"]
     for row in found:
-        assert row["same_tokens"] == {"dragonrt": 5, "bare": 5, "transformers": 5}
+        assert row["said"]["dragonrt"] == row["said"]["bare loop"] == row["said"]["transformers"]
     (row,) = measured(engine, model=draft, sessions=(3,), tokens=24, repeats=1)
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
@@ -184,6 +184,14 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     for part in ("ms", "cpu"):
         ratio = pair[part]["mean"] / alone[part]["mean"]
         assert pair[f"{part}_ratio"]["mean"] == pytest.approx(ratio, rel=0.01)
+
+
+@pytest.mark.slow
+def test_a_side_imports_nothing_heavy_until_it_has_answered() -> None:
+    rows = measured(start, model="dragon-draft", notes=2, answers=2, repeats=1)
+    assert [row["side"] for row in rows] == ["device", "cloud"] * 2
+    assert [row["imported"] for row in rows] == [0] * 4
+    assert all(row[part]["median"] > 0 for row in rows for part in ("cpu_s", "mb", "last_mb"))
 
 
 @pytest.mark.slow
