@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -15,29 +16,57 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0  # longest time for a process to close
-SOON_S = 0.001  # after which a signal is sent again
+INTERRUPTED_AGAIN_S = 0.01  # after which the main thread is interrupted once more
 
 
 def exit_on_sigterm() -> None:
-    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once."""
+    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
+
+    A destructor loses what a signal's handler raises in it.
+    The main thread is then interrupted until it raises that again.
+    """
+    lost: SimpleQueue[sys.UnraisableHookArgs] = SimpleQueue()
+    raised_again: SimpleQueue[None] = SimpleQueue()
+    ending = False
+    pending: BaseException | None = None
 
     # In a container the kernel drops what process 1 does not handle.
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
+        nonlocal ending
+        if ending:
+            os._exit(TERMINATED)
+        ending = True
         _end_soon()
         raise SystemExit(TERMINATED)
 
-    def again(lost: "sys.UnraisableHookArgs") -> None:
-        if isinstance(lost.exc_value, SystemExit):
-            signal.signal(signal.SIGTERM, end)
-            _signal_soon(signal.SIGTERM)
-        elif isinstance(lost.exc_value, KeyboardInterrupt):
-            _signal_soon(signal.SIGINT)
-        else:
-            sys.__unraisablehook__(lost)
+    def raise_pending(number: int, frame: FrameType | None) -> None:
+        nonlocal pending
+        if pending is not None:
+            raised, pending = pending, None
+            raised_again.put(None)
+            raise raised
+
+    def interrupt_main() -> NoReturn:
+        nonlocal pending
+        main = threading.main_thread().ident
+        assert main is not None
+        while True:
+            unraisable = lost.get()
+            if isinstance(unraisable.exc_value, SystemExit | KeyboardInterrupt):
+                pending = unraisable.exc_value
+                # A signal just before the main thread's system call does not interrupt that.
+                while pending is not None:
+                    signal.pthread_kill(main, signal.SIGURG)
+                    with suppress(Empty):
+                        raised_again.get(timeout=INTERRUPTED_AGAIN_S)
+            else:
+                sys.__unraisablehook__(unraisable)
 
     signal.signal(signal.SIGTERM, end)
-    sys.unraisablehook = again  # a destructor loses what a handler raises in it
+    if sys.platform != "win32":
+        signal.signal(signal.SIGURG, raise_pending)
+        sys.unraisablehook = lost.put  # of C: no handler runs, and raises, within it
+        threading.Thread(target=interrupt_main, name="signals", daemon=True).start()
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
@@ -77,12 +106,6 @@ async def terminable(main: Coroutine[Any, Any, T]) -> T:
         if ended.is_set():
             raise SystemExit(TERMINATED) from None
         raise
-
-
-def _signal_soon(number: signal.Signals) -> None:
-    limit = threading.Timer(SOON_S, os.kill, (os.getpid(), number))
-    limit.daemon = True
-    limit.start()
 
 
 def _end_soon() -> None:
