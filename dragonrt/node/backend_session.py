@@ -74,9 +74,10 @@ class Prefiller(Protocol):
         """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(
-        self, question: Question, *, verifies: bool, late: bool = False
+        self, question: Question, *, verifies: bool, late: bool = False, bare: bool = False
     ) -> PrefillResult:
         """Find and load the documents and prefill the question; a verifier reads blocks at once.
 
-        If `late`, the question is prefilled with the first forward.
+        If `late`, the question is prefilled with the first forward. If `bare`, the last row has no
+        document.
         """

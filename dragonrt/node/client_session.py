@@ -106,8 +106,9 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            verifies, late = driver.mode.verifies, driver.mode.late
-            preparing = self._prefiller.prepare(answer.question, verifies=verifies, late=late)
+            mode = driver.mode
+            how = {"verifies": mode.verifies, "late": mode.late, "bare": mode.bare}
+            preparing = self._prefiller.prepare(answer.question, **how)
             read = await driver.prepare(preparing)
             if read is not None:
                 answer.passages = read.passages

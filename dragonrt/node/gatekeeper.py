@@ -233,7 +233,7 @@ def server_session(
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(question, verifies=mode.verifies)
+            return await prefiller.prepare(question, verifies=mode.verifies, bare=mode.bare)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""

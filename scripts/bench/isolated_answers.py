@@ -59,6 +59,7 @@ class IsolatedAnswers:
     asked: Question
     embedder: Embedder
     how: DragonSettings = field(default_factory=DragonSettings)
+    agrees: bool = True
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
@@ -113,7 +114,8 @@ class IsolatedAnswers:
         capacity = len(tokens) + question.max_tokens
         rows = partial(model.rows, documents or [model.document_kv(())], capacity)
         weights = weighing(model, question, hits, self.embedder)
-        reader = PrefixCache(rows, tokens, start_hash(question.seed), weights)
+        agreement = model.agreement if hits and self.agrees else None
+        reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill
         return reader
 
@@ -127,13 +129,13 @@ class IsolatedAnswers:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
+            drawn = [code.quantize(rule.shape(each.p)).distribution for each in said]
             if len(sides) == 1:
-                token = int(said[0].p.argmax())
+                token = rule.draft("device", step, drawn[0])
             else:
-                p, q = (code.quantize(rule.shape(each.p)).distribution for each in said)
-                weights = side_weights(said[0].relevance, said[1].relevance)
+                weights = side_weights(*(each.relevance + each.kept for each in said))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = rule.target(step, Candidate(0, p), Candidate(0, q), weights)
+                token = rule.target(step, *(Candidate(0, each) for each in drawn), weights)
             if token in stops:
                 break
             line.append(token)
