@@ -18,6 +18,7 @@ GAP it may still say words, as they begin nothing that belongs to the value. A l
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,9 @@ class Kind(Enum):
     """Any other text."""
     BREAK = auto()
     """No text, as of a stop token, or punctuation that ends a value."""
+
+
+_NAMING = {Kind.DIGIT, Kind.CAPITAL, Kind.ATTACHED_CAPITAL, Kind.ATTACHED}
 
 
 def kind_of(text: str) -> Kind:
@@ -124,6 +128,27 @@ class Agreement:
         lost = sum(1 << row for row, least in enumerate((gave < LEAST).tolist()) if least)
         return Standing(phase_after(before.phase, self.kind(token)), before.lost | lost)
 
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of a value."""
+        return self._decode(tokens).strip()
+
+    def phase(self, tokens: Sequence[int]) -> int:
+        """Return the phase after a text."""
+        return reduce(phase_after, map(self.kind, tokens), NONE)
+
+    def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
+        """Return where the values with a digit begin in a text, and where they end."""
+        found: list[tuple[int, int]] = []
+        first = phase = NONE
+        for place, kind in enumerate(map(self.kind, tokens)):
+            first, phase = first if phase else place, phase_after(phase, kind)
+            if kind is Kind.DIGIT and (not found or found[-1][0] != first):
+                found.append((first, place))
+            if phase and found and found[-1][0] == first and kind in _NAMING:
+                found[-1] = first, place + 1
+        return found
+
     def begin_nothing(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which tokens belong to no value: a row that lost may say them."""
-        return np.array([self.kind(token) in (Kind.WORD, Kind.BREAK) for token in tokens.tolist()])
+        free = (self.kind(token) in (Kind.WORD, Kind.BREAK) for token in tokens.tolist())
+        return np.fromiter(free, np.bool_, tokens.size)

@@ -154,6 +154,12 @@ class PrefixCache:
             hidden=hidden,
         )
 
+    def disagrees(self, prefix_hash: int) -> bool:
+        """Return whether all documents have lost their weight after the prefix with that hash."""
+        standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
+        read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
+        return bool(standing.lost) and bool(standing.rows(rows)[read].all())
+
     def kept(self, hashes: Sequence[int], first: int) -> int:
         """Return how many tokens of the text with these hashes need not be fed again."""
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))

@@ -113,8 +113,9 @@ class LocalSide:
             passages = (
                 Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )
+            context = ModelSession(self.worker, cache, start_hash(question.seed))
             return PrefillResult(
-                context=ModelSession(self.worker, cache),
+                context=context,
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
                 passages=tuple(passages),
                 prompt_tokens=len(prompt),
@@ -122,6 +123,7 @@ class LocalSide:
                 prefill_s=clock() - loaded_s,
                 evidence=_evidence(hits),
                 decode=self.model.decode,
+                other_values=partial(context.other_values, by=self.model.agreement),
             )
 
     def _find(self, question: Question) -> list[Hit]:

@@ -94,8 +94,8 @@ class SimulatedSaid:
         return self.p[None, tokens].astype(np.float64)
 
     def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        rows = np.log(np.array([self.p, *self.others], np.float64))
-        return rows, self.relevance - np.arange(len(rows))
+        rows: NDArray[np.float64] = np.log(np.array([self.p, *self.others], np.float64))
+        return rows, self.relevance - np.arange(len(rows), dtype=np.float64)
 
 
 class SimulatedModel(Protocol):

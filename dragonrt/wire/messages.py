@@ -159,6 +159,7 @@ class Source(Checked):
     sentence: Line = ""
 
 
+_VALUES = tuple_of(identifier(limits.MAX_CODE), limits.MAX_MISSING)
 _SOURCE = Check("a Source", lambda value: type(value) is Source)
 
 
@@ -167,10 +168,12 @@ class Attribution(Checked):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
+    `differing` are numbers of the answer that these documents hold otherwise: each, then theirs.
     """
 
     sources: Annotated[tuple[Source, ...], tuple_of(_SOURCE, limits.MAX_DOCUMENTS)] = ()
     missing: Annotated[tuple[str, ...], tuple_of(utf8(limits.MAX_CODE), limits.MAX_MISSING)] = ()
+    differing: Annotated[tuple[str, ...], _VALUES] = ()
 
 
 _ATTRIBUTION = Check("an Attribution", lambda value: value is None or type(value) is Attribution)

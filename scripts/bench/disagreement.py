@@ -27,6 +27,7 @@ PAIRS = Path(__file__).with_name("disagreeing.toml")
 SCORE = 0.6
 """The cosine of every document: neither side knows better."""
 PLACES = ("two sides", "one side", "a document alone")
+OUTCOMES = ("device", "cloud", "refused", "neither")
 _VALUE = re.compile(r"\d[\d.,:/-]*|\b[A-Z][\w-]*")
 
 
@@ -72,7 +73,7 @@ def outcome(text: str, pair: Disagreeing, refusal: str) -> str:
         "rule": "{rule}",
         "temperature": "{temperature}",
         "answers": "{answers}",
-        **{name: f"{{{name}}}" for name in ("device", "cloud", "refused", "neither")},
+        **{name: f"{{{name}}}" for name in OUTCOMES},
     },
     note="An answer names neither value if a number or a capitalised word of it is in neither "
     "document, or one in each. A document alone: what the reader makes of one without another.",
@@ -94,9 +95,7 @@ def disagreement(
                 ]
                 yield from rows
                 found = [row["outcome"] for row in rows]
-                counts = {
-                    each: found.count(each) for each in ("device", "cloud", "refused", "neither")
-                }
+                counts = {each: found.count(each) for each in OUTCOMES}
                 progress(f"{place}, {rule}, {temperature}: {counts}")
                 named = {"place": place, "rule": rule, "temperature": temperature}
                 yield {**named, "answers": len(rows), **counts}

@@ -19,7 +19,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, Experts, side_weights
 from dragonrt.sampling.noise import Noise
 from retrieval import Embedder, Hit
 
@@ -32,7 +32,9 @@ MIXTURES: dict[str, dict[str, Any]] = {
 """Ways to weigh both sides' documents: what each changes of a question."""
 JOINED = "one prompt"
 """It holds what both sides found: what sending the documents would give."""
-WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES)
+EXPERTS = "experts"
+"""Per token the best single document (SPEC 1.9)."""
+WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES, EXPERTS)
 
 AT_ONCE = 8
 """Questions that share forwards."""
@@ -42,7 +44,7 @@ PIECE = 768
 _SIDES = {
     "device alone": ("device",),
     "cloud alone": ("cloud",),
-    **dict.fromkeys(MIXTURES, ("device", "cloud")),
+    **dict.fromkeys((*MIXTURES, EXPERTS), ("device", "cloud")),
 }
 
 T = TypeVar("T")
@@ -68,21 +70,24 @@ class IsolatedAnswers:
         """Answer a question from what each side found: tokens by way, without the stop token."""
         usual = replace(self.asked, prompt=prompt)
         found = {"device": device, "cloud": cloud}
-        readers: dict[tuple[str, Question], PrefixCache] = {}
+        readers: dict[tuple[str, Question, bool], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
         for way in ways:
             if way == JOINED:
                 tokens = self.joined([*device, *cloud])
                 document = yield partial(self.model.prefill, tokens)
                 alone = yield from self._behind(usual, [document], [])
-                answers[way] = yield from self._decided(usual, [alone])
+                rule = Coupled(Noise(usual.seed), usual.sampler)
+                answers[way] = yield from self._decided(usual, [alone], rule)
                 continue
             question, sides = replace(usual, **MIXTURES.get(way, {})), []
+            rule = (Experts if way == EXPERTS else Coupled)(Noise(usual.seed), usual.sampler)
             for side in _SIDES[way]:
-                if (side, question) not in readers:
-                    readers[side, question] = yield from self._side(question, found[side])
-                sides.append(readers[side, question])
-            answers[way] = yield from self._decided(question, sides)
+                name = side, question, rule.bare
+                if name not in readers:
+                    readers[name] = yield from self._side(question, found[side], bare=rule.bare)
+                sides.append(readers[name])
+            answers[way] = yield from self._decided(question, sides, rule)
         return answers
 
     def joined(self, hits: Iterable[Hit]) -> list[int]:
@@ -94,7 +99,7 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
+    def _side(self, question: Question, hits: Sequence[Hit], *, bare: bool) -> Reading[PrefixCache]:
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -102,38 +107,47 @@ class IsolatedAnswers:
                 made = yield partial(self.model.prefill, tokens)
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
-        reader = yield from self._behind(question, documents, hits)
+        reader = yield from self._behind(question, documents, hits, bare=bare)
         return reader
 
     def _behind(
-        self, question: Question, documents: Sequence[Document], hits: Sequence[Hit]
+        self,
+        question: Question,
+        documents: Sequence[Document],
+        hits: Sequence[Hit],
+        *,
+        bare: bool = False,
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
         tokens = model.encode(model.prompt.question_text((), question.prompt))
         capacity = len(tokens) + question.max_tokens
-        rows = partial(model.rows, documents or [model.document_kv(())], capacity)
-        weights = weighing(model, question, hits, self.embedder)
+        documents = documents or [model.document_kv(())]
+        documents = [*documents, *[model.document_kv(())] * bare]
+        rows = partial(model.rows, documents, capacity)
+        weights = weighing(model, question, hits, self.embedder, bare=bare)
         agreement = model.agreement if hits and self.agrees else None
         reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill
         return reader
 
-    def _decided(self, question: Question, sides: Sequence[PrefixCache]) -> Reading[list[int]]:
+    def _decided(
+        self, question: Question, sides: Sequence[PrefixCache], rule: Coupled
+    ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
-        rule = Coupled(Noise(question.seed), question.sampler)
         stops, line = self.model.answer_stops, TokenPrefix(start_hash(question.seed))
 
         while len(line) < question.max_tokens:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
-            drawn = [code.quantize(rule.shape(each.p)).distribution for each in said]
+            seen = [rule.seen(each) for each in said]
+            drawn = [code.quantize(p).distribution for p, *_ in seen]
             if len(sides) == 1:
                 token = rule.draft("device", step, drawn[0])
             else:
-                weights = side_weights(*(each.relevance + each.kept for each in said))
+                weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
                 token = rule.target(step, *(Candidate(0, each) for each in drawn), weights)
             if token in stops:

@@ -240,10 +240,9 @@ def best_expert(
     """One side's part of SPEC 1.9: exp(max_i score_i) as parts of 1, and the log of its sum."""
     *documents, bare = logs.tolist()
     most = max(map(max, documents))
+    weighed = list(zip(documents, relevances, strict=False))
     score = {
-        x: max(
-            1.5 * row[x] - 0.5 * bare[x] + h for row, h in zip(documents, relevances, strict=False)
-        )
+        x: max(1.5 * row[x] - 0.5 * bare[x] + h for row, h in weighed)
         for x in range(len(bare))
         if max(row[x] for row in documents) >= most - 2.3
     }

