@@ -12,10 +12,11 @@ from dragonrt.control.verifier import Kind
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.experts import Experts
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
-from dragonrt.sampling.aggregation import Algorithm1, Coupled, Experts, rule
+from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

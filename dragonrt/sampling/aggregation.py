@@ -1,4 +1,4 @@
-"""Which token a side drafts, and which token both drafts decide (SPEC 1 - 1.2, 1.9).
+"""Which token a side drafts, and which token both drafts decide (SPEC 1 - 1.2).
 
 A rule is a pure function of its arguments and the keyed noise. It names the device and the cloud,
 not "local" and "remote", so both sides compute the same target.
@@ -186,43 +186,6 @@ class Coupled(_Mixing):
         return race_at(self._noise, step, self._sampler(p))
 
 
-class Experts(Coupled):
-    """Per token the best single document (SPEC 1.9; PCED), raced for with the same noise.
-
-    score_i(x) = (1 + β) log p_i(x) - β log p_0(x) + γ log r_i, p_0 without a document, r_i the
-    relevance. A side sends max_i score_i as a distribution over the tokens that are plausible to
-    it, and the logarithm of its sum as its relevance. The target is the larger of both.
-    """
-
-    __slots__ = ()
-    name = "experts"
-    bare = True
-    BETA, GAMMA, PLAUSIBLE = 0.5, 1.0, -2.3
-
-    def seen(self, prediction: Predicted) -> Seen:
-        """Return exp(max_i score_i), normalised, and the logarithm of its sum."""
-        logs, relevances = prediction.experts()
-        logs = logs.astype(np.float64)
-        best = logs[:-1].max(axis=0)
-        ids = np.flatnonzero(best >= best.max() + self.PLAUSIBLE)
-        scores = (1 + self.BETA) * logs[:-1, ids] - self.BETA * logs[-1, ids]
-        scores += self.GAMMA * relevances[:-1, None]
-        score = scores.max(axis=0)
-        p = np.zeros(logs.shape[1])
-        p[ids] = np.exp(score - score.max())
-        total = float(p.sum())
-        return p / total, float(score.max()) + math.log(total), 0.0
-
-    def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
-        """Return max_s w_s p_s(x), normalised."""
-        ids = union_support(each)
-        p = np.maximum(*(w * probabilities_on(q, ids) for q, w in zip(each, weights, strict=True)))
-        density = max(w * q.rest_density for q, w in zip(each, weights, strict=True))
-        rest = density * (each[0].vocabulary - ids.size)
-        total = float(p.sum()) + rest
-        return Distribution(ids, p / total, rest / total, each[0].vocabulary)
-
-
 class Algorithm1(_Mixing):
     """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
@@ -300,8 +263,9 @@ def expected_acceptance_algorithm1(
 
 
 RULES: dict[str, Callable[[Noise, Sampler], Rule]] = {
-    each.name: each for each in (Coupled, Algorithm1, Experts)
+    each.name: each for each in (Coupled, Algorithm1)
 }
+"""The rules by their names; a plug adds its own."""
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:

@@ -15,11 +15,12 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
+from dragonrt.modes.experts import Experts
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, Experts, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.noise import Noise
 from retrieval import Embedder, Hit
 

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.sampling.aggregation import Candidate, Experts, side_weights
+from dragonrt.modes.experts import Experts
+from dragonrt.sampling.aggregation import Candidate, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-
-from .test_aggregation import fits
+from tests.sampling.test_aggregation import fits
 
 V = 6
 
