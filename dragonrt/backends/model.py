@@ -7,7 +7,7 @@ from pathlib import Path
 from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.backends.llama_cpp.model_file import MADE
+from dragonrt.backends.llama_cpp.model_file import file_of
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
@@ -48,7 +48,7 @@ class LanguageModel:
         """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
         Args:
-            name: for transformers a directory or a hub id.
+            name: see `file_of`; for transformers a directory or a hub id.
             device: of transformers; auto prefers CUDA, then MPS, then the CPU.
             dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
                 fast, otherwise float32.
@@ -58,7 +58,7 @@ class LanguageModel:
 
         Raises ModelError: see the `load_model` of both backends.
         """
-        name, path = str(name), _path(str(name))
+        name, path = str(name), file_of(str(name))
         backend: Backend
         if path.is_file():
             from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
@@ -76,8 +76,8 @@ class LanguageModel:
         else:
             raise ModelError(
                 f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
-                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor a hub id, which is "
-                "written owner/name"
+                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor on the hub, which is "
+                "written owner/name, or hf.co/owner/name:Q4_K_M for a GGUF file"
             )
         return cls(name, backend, template)
 
@@ -135,10 +135,3 @@ class LanguageModel:
     ) -> RowSet:
         """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
         return RowSet(self.backend, documents, capacity, pool)
-
-
-def _path(name: str) -> Path:
-    """Return the place of a bundled or installed model, otherwise the name as a path."""
-    if name in MADE:
-        return MADE[name]()
-    return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

@@ -77,12 +77,16 @@ def load(
 
 
 def make_file(model: str) -> None:
-    """Make the file of a model with progress, if it is one of those that are made here."""
+    """Make or fetch the file of a model, with progress, if it is made here or the hub's."""
+    from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
     if model in MADE:
         with counting("making the model's file, once") as show:
             MADE[model](show)
+    elif (on_hub := HubFile.parse(model)) is not None and on_hub.kept() is None:
+        say(f"fetching {model}, once")
+        on_hub.fetched()
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
