@@ -8,7 +8,7 @@ from dragonrt import bundled
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.llama_cpp.model_file import file_of
-from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
+from dragonrt.backends.prompt import TRAINED, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
@@ -25,8 +25,9 @@ class LanguageModel:
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
         self.name = name
         self.backend = backend
-        self.prompt: PromptFormat = prompt_format(backend.tokenizer, template)
         info = backend.info
+        template = template or TRAINED.get(info.finetune)
+        self.prompt: PromptFormat = prompt_format(backend.tokenizer, template)
         self.parameters, self.vocabulary = info.parameters, info.vocabulary
         self.context_length, self.stop_tokens = info.context_length, info.stop_tokens
         self.fingerprint = info.fingerprint

@@ -5,8 +5,8 @@ in advance. The rest is the question part, shared by all rows.
 """
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dragonrt.backends.backend import Tokenizer
@@ -30,12 +30,14 @@ class PromptTemplate:
         system: the system message of a chat model.
         refusal: the model's answer if the document has none; empty if unknown.
         stops: strings that end an answer, beside the model's own stop tokens.
+        languages: that the model reads, by their names in English; empty if unknown.
     """
 
     user: str
     system: str = ""
     refusal: str = ""
     stops: tuple[str, ...] = ()
+    languages: tuple[str, ...] = field(default=(), repr=False)  # changes nothing that is read
 
     @property
     def before(self) -> str:
@@ -96,7 +98,13 @@ PLAIN = PromptTemplate(
     refusal=" I don't know.",
     stops=("\n",),
 )
-"""For models without a chat template; the bundled ones were trained on it."""
+"""For models without a chat template."""
+
+TRAINED: Mapping[str, PromptTemplate] = {
+    **dict.fromkeys(("dragonrt", "dragonrt-draft"), replace(CHAT, languages=("English",))),
+    **dict.fromkeys(("dragon-small", "dragon-draft"), replace(PLAIN, languages=("English",))),
+}
+"""The prompts that models were trained on, by `ModelInfo.finetune`: the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +171,10 @@ PromptFormat = PlainPrompt | ChatPrompt
 
 
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
-    """Choose the chat format if the tokenizer has a chat template, else running text."""
+    """Choose the chat format if the tokenizer has a chat template, else running text.
+
+    Without a `template` it is the one for models that were trained on none.
+    """
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)
     return PlainPrompt(template or PLAIN, start=tokenizer.start)

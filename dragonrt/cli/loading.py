@@ -73,6 +73,11 @@ def load(
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
     if library is not None and report is not None:
         library.skipped = len(report.skipped)
+    embedder = None if library is None else library.embedder
+    if languages := model.prompt.template.languages:
+        say(f"{model.name} reads {', '.join(languages)}")
+    if embedder is not None and embedder.languages:
+        say(f"{embedder.title}, which finds documents, reads {', '.join(embedder.languages)}")
     return model, library
 
 

@@ -13,7 +13,7 @@ from dragonrt.errors import DragonError
 from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
-from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.service.conversation import Conversation, OtherLanguageError, Reply
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError
@@ -226,6 +226,8 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
             code="context_length_exceeded",
             param=request.asked_in,
         )
+    if isinstance(error, OtherLanguageError):
+        return ApiError(400, str(error), code="unsupported_language", param=request.asked_in)
     if isinstance(error, NotConnectedError):
         return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
     return ApiError(500, str(error), code="answer_failed")

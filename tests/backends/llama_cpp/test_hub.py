@@ -40,10 +40,10 @@ class Hub:
 
     def handler(hub) -> type[BaseHTTPRequestHandler]:  # noqa: N805 (self is the handler's)
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # noqa: N802 (the library's name)
+            def do_GET(self) -> None:
                 self._reply(body=True)
 
-            def do_HEAD(self) -> None:  # noqa: N802
+            def do_HEAD(self) -> None:
                 self._reply(body=False)
 
             def _reply(self, body: bool) -> None:
