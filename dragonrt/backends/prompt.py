@@ -86,12 +86,21 @@ class PromptTemplate:
         return cls(**values, stops=tuple(stops))
 
 
-CHAT = PromptTemplate(
+READER = PromptTemplate(
     user=f"{_DOCUMENT}\n\nQuestion: {_QUESTION}\nGive a short answer.",
     system="You answer questions from the given document in a few words.",
     refusal="I don't know.",
+    languages=("English",),
 )
-"""For chat models; with "Answer from the document." SmolLM2 writes numbered lists."""
+"""What the bundled adapter was trained on."""
+
+CHAT = replace(
+    READER,
+    system=f"{READER.system} If the document does not have the answer, you say: {READER.refusal}",
+    languages=(),
+)
+"""For other chat models: what an adapter would have taught is asked for. It is safe where a model
+does not follow it: then it never refuses, so that `--doubt` changes nothing."""
 
 PLAIN = PromptTemplate(
     user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",
@@ -101,7 +110,7 @@ PLAIN = PromptTemplate(
 """For models without a chat template."""
 
 TRAINED: Mapping[str, PromptTemplate] = {
-    **dict.fromkeys(("dragonrt", "dragonrt-draft"), replace(CHAT, languages=("English",))),
+    **dict.fromkeys(("dragonrt", "dragonrt-draft"), READER),
     **dict.fromkeys(("dragon-small", "dragon-draft"), replace(PLAIN, languages=("English",))),
 }
 """The prompts that models were trained on, by `ModelInfo.finetune`: the bundled ones."""

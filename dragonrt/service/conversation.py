@@ -7,8 +7,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from dragonrt.bundled import LARGER_MODEL
-from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
@@ -17,13 +15,13 @@ from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.service.languages import check_language
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
 from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
-from retrieval.languages import language_of
 
 HISTORY = 16
 """Turns kept as history; a model with less room drops the oldest ones."""
@@ -34,11 +32,6 @@ REPLACEMENT = "\ufffd"
 """What a decoder shows for half of a character."""
 CONTEXT = 8
 """Tokens decoded again before each new one, so that spaces match the whole text."""
-
-
-class OtherLanguageError(DragonError):
-    """A question in a language that the model is known not to read."""
-
 
 OnPiece = Callable[[str, TokenDecided], None]
 """Called with each piece of text and the decision that completed it."""
@@ -214,13 +207,7 @@ class Conversation:
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
         model = self.device.side.model
-        reads = model.prompt.template.languages
-        if reads and (language := language_of(prompt)) and language not in reads:
-            raise OtherLanguageError(
-                f"the question seems to be in {language}, but {model.name} reads "
-                f"{', '.join(reads)}: ask in that, or run another model on both sides, such as "
-                f"--model {LARGER_MODEL}"
-            )
+        check_language(model, prompt)
         strings = (*model.prompt.template.stops, *self.stops)
         question = replace(
             self.question,

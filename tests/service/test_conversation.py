@@ -15,9 +15,9 @@ from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
     Conversation,
-    OtherLanguageError,
     Reply,
 )
+from dragonrt.service.languages import OtherLanguageError
 from dragonrt.settings import traced
 
 from .conftest import READS_ENGLISH, RecitingSide, reciting_device
