@@ -73,12 +73,17 @@ def load(
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
     if library is not None and report is not None:
         library.skipped = len(report.skipped)
-    embedder = None if library is None else library.embedder
-    if languages := model.prompt.template.languages:
-        say(f"{model.name} reads {', '.join(languages)}")
-    if embedder is not None and embedder.languages:
-        say(f"{embedder.title}, which finds documents, reads {', '.join(embedder.languages)}")
     return model, library
+
+
+def say_languages(model: "LanguageModel", library: "Library | None") -> None:
+    """Print which languages the model and the embedder read, as far as it is known."""
+    found = {model.name: model.prompt.template.languages}
+    if library is not None:
+        found[f"{library.embedder.title}, which finds documents,"] = library.embedder.languages
+    for name, languages in found.items():
+        if languages:
+            say(f"{name} reads {', '.join(languages)}")
 
 
 def make_file(model: str) -> None:
