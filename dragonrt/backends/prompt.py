@@ -5,8 +5,8 @@ in advance. The rest is the question part, shared by all rows.
 """
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dragonrt.backends.backend import Tokenizer
@@ -30,12 +30,14 @@ class PromptTemplate:
         system: the system message of a chat model.
         refusal: the model's answer if the document has none; empty if unknown.
         stops: strings that end an answer, beside the model's own stop tokens.
+        languages: that the model reads, by their names in English; empty if unknown.
     """
 
     user: str
     system: str = ""
     refusal: str = ""
     stops: tuple[str, ...] = ()
+    languages: tuple[str, ...] = field(default=(), repr=False)  # changes nothing that is read
 
     @property
     def before(self) -> str:
@@ -84,19 +86,34 @@ class PromptTemplate:
         return cls(**values, stops=tuple(stops))
 
 
-CHAT = PromptTemplate(
+READER = PromptTemplate(
     user=f"{_DOCUMENT}\n\nQuestion: {_QUESTION}\nGive a short answer.",
     system="You answer questions from the given document in a few words.",
     refusal="I don't know.",
+    languages=("English",),
 )
-"""For chat models; with "Answer from the document." SmolLM2 writes numbered lists."""
+"""What the bundled adapter was trained on."""
+
+CHAT = replace(
+    READER,
+    system=f"{READER.system} If the document does not have the answer, you say: {READER.refusal}",
+    languages=(),
+)
+"""For other chat models: what an adapter would have taught is asked for. It is safe where a model
+does not follow it: then it never refuses, so that `--doubt` changes nothing."""
 
 PLAIN = PromptTemplate(
     user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",
     refusal=" I don't know.",
     stops=("\n",),
 )
-"""For models without a chat template; the bundled ones were trained on it."""
+"""For models without a chat template."""
+
+TRAINED: Mapping[str, PromptTemplate] = {
+    **dict.fromkeys(("dragonrt", "dragonrt-draft"), READER),
+    **dict.fromkeys(("dragon-small", "dragon-draft"), replace(PLAIN, languages=("English",))),
+}
+"""The prompts that models were trained on, by `ModelInfo.finetune`: the bundled ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +180,10 @@ PromptFormat = PlainPrompt | ChatPrompt
 
 
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
-    """Choose the chat format if the tokenizer has a chat template, else running text."""
+    """Choose the chat format if the tokenizer has a chat template, else running text.
+
+    Without a `template` it is the one for models that were trained on none.
+    """
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)
     return PlainPrompt(template or PLAIN, start=tokenizer.start)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from dragonrt.cli.console import output, say, say_listening
-from dragonrt.cli.loading import load, say_report
+from dragonrt.cli.loading import load, say_languages, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
@@ -101,6 +101,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
 
     def listens(port: int) -> None:
         say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}")
+        say_languages(loaded, library)
 
     run = partial(programs.run_cloud, side, loaded, library, address, say, listens, limits)
     if where.http_port is None:
@@ -230,6 +231,8 @@ def device(
         printers = lines.saying(notice), lines.saying(say_report)
         async with programs.device(side, loaded, library, others, how, *printers) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
+            if ask is None and not as_json:
+                say_languages(loaded, library)
             await talk(conversation, ask, output, as_json=as_json, lines=lines)
 
     programs.run(converse())
@@ -257,8 +260,13 @@ def serve(
     side = with_uploads(chosen.side, served.uploads)
     loaded, library, notice = chosen.load(side)
     name, how = loaded.name, (chosen.how, served, chosen.question, chosen.seed, stop)
-    printers = notice, say_report, lambda url: say_listening(f"serve: {name} answers at {url}")
-    programs.run(serve_device(side, loaded, library, chosen.others, *how, *printers))
+
+    def ready(url: str) -> None:
+        say_listening(f"serve: {name} answers at {url}")
+        say_languages(loaded, library)
+
+    sinks = notice, say_report, ready
+    programs.run(serve_device(side, loaded, library, chosen.others, *how, *sinks))
 
 
 def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:

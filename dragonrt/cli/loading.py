@@ -76,13 +76,27 @@ def load(
     return model, library
 
 
+def say_languages(model: "LanguageModel", library: "Library | None") -> None:
+    """Print which languages the model and the embedder read, as far as it is known."""
+    found = {model.name: model.prompt.template.languages}
+    if library is not None:
+        found[f"{library.embedder.title}, which finds documents,"] = library.embedder.languages
+    for name, languages in found.items():
+        if languages:
+            say(f"{name} reads {', '.join(languages)}")
+
+
 def make_file(model: str) -> None:
-    """Make the file of a model with progress, if it is one of those that are made here."""
+    """Make or fetch the file of a model, with progress, if it is made here or the hub's."""
+    from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
     if model in MADE:
         with counting("making the model's file, once") as show:
             MADE[model](show)
+    elif (on_hub := HubFile.parse(model)) is not None and on_hub.kept() is None:
+        say(f"fetching {model}, once")
+        on_hub.fetched()
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":

@@ -14,7 +14,7 @@ from dragonrt.backends.kv_pool import KvPool, usual_limit
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import PromptTemplate
+from dragonrt.backends.prompt import READER, PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
@@ -57,16 +57,19 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
-    name, adapter = bundled.default_model(settings.model), settings.adapter
-    if name == bundled.SMOLLM2 and adapter is not None:
+    name, prompt = bundled.default_model(settings.model), settings.prompt
+    adapter = None if settings.adapter in (None, "none") else Path(settings.adapter)
+    template = None if prompt is None else PromptTemplate.read(prompt)
+    if name == bundled.SMOLLM2 and settings.adapter is not None:
         name = str(base_file())  # what is bundled has the bundled adapter merged into it
+        template = template or (READER if adapter else None)  # scripts/train has that prompt
     return LanguageModel.load(
         name,
         settings.on,
         settings.dtype,
         settings.threads,
-        PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
-        None if adapter in (None, "none") else Path(adapter),
+        template,
+        adapter,
         settings.llama_library,
     )
 

@@ -26,7 +26,7 @@ class SideSettings:
     side: Side
     model: str = setting(
         DEFAULT_MODEL,
-        "Language model: name, GGUF file, directory or hub id.",
+        "Language model: name, GGUF file, directory, hub id, hf.co/OWNER/NAME:QUANT.",
         limit=4096,
         letter="m",
         daily=True,

@@ -15,6 +15,7 @@ from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.service.languages import check_language
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -206,6 +207,7 @@ class Conversation:
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
         model = self.device.side.model
+        check_language(model, prompt)
         strings = (*model.prompt.template.stops, *self.stops)
         question = replace(
             self.question,

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from dragonrt import bundled
 from dragonrt.backends import threads
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import TRAINED
 from dragonrt.errors import ModelError
 from tests.tiny_models import tiny
 
@@ -51,8 +52,12 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert (info.context_length, info.parameters) == (1024, 5_786_368)
 
 
-def test_every_bundled_model_shares_the_tokenizer() -> None:
+def test_every_bundled_model_shares_the_tokenizer_and_has_the_prompt_of_its_training(
+    llama: LanguageModel,
+) -> None:
     models = [LanguageModel.load(name, "cpu") for name in bundled.models()]
+    assert all(each.prompt.template == TRAINED[each.name] for each in models)
+    assert llama.prompt.template not in TRAINED.values()
     assert len({each.tokenizer_fingerprint for each in models}) == 1
     assert len({each.fingerprint for each in models}) == len(models)
 

@@ -17,9 +17,10 @@ from dragonrt.service.conversation import (
     Conversation,
     Reply,
 )
+from dragonrt.service.languages import OtherLanguageError
 from dragonrt.settings import traced
 
-from .conftest import RecitingSide, reciting_device
+from .conftest import READS_ENGLISH, RecitingSide, reciting_device
 
 
 def conversation(answers: dict[str, str], **options: Any) -> tuple[Conversation, RecitingSide]:
@@ -36,6 +37,18 @@ async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
     assert first.answer.finish is Finish.STOP
     assert (second.text, side.heard[1]) == ("fine", ("b?", (("a?", "É 🐉!"),)))
     assert first.answer.question.seed == second.answer.question.seed == 5
+
+
+async def test_a_question_in_a_language_that_the_model_does_not_read_is_told_so() -> None:
+    talk, side = conversation({"Wann ist Tee?": "um fünf\n", "When is tea?": "at five\n"})
+    assert (await talk.ask("Wann ist Tee?")).text == "um fünf"  # not known what it reads
+    side.model = READS_ENGLISH
+    with pytest.raises(OtherLanguageError) as told:
+        await talk.ask("Wann ist Tee?")
+    assert all(each in str(told.value) for each in ("German", "bytes", "English", "--model"))
+    assert (await talk.ask("When is tea?")).text == "at five"
+    asked = [("Wann ist Tee?", ()), ("When is tea?", (("Wann ist Tee?", "um fünf"),))]
+    assert side.heard == asked
 
 
 async def test_a_stopped_answer_keeps_what_there_is_and_the_chat_goes_on() -> None:

@@ -13,6 +13,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.service.http import api_answer
 
+from .conftest import READS_ENGLISH
 from .http_served import BOUND_S, chat_body, served
 
 KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
@@ -188,6 +189,16 @@ async def test_a_question_that_is_too_long_is_named_as_the_request_does() -> Non
             error = response.json()["error"]
             assert (response.status_code, error["param"]) == (400, param)
             assert error["code"] == "context_length_exceeded"
+
+
+async def test_a_question_in_another_language_is_an_error_of_its_own() -> None:
+    async with served(KNOWN) as service:
+        service.side.model = READS_ENGLISH
+        response = await service.chat("Wann ist der Kurs?")
+        assert response.status_code == 400
+        assert response.json()["error"]["code"] == "unsupported_language"
+        (model,) = (await service.http.get("/v1/models")).json()["data"]
+        assert model["languages"] == ["English"]
 
 
 async def test_an_answer_leaves_room_for_the_question() -> None:

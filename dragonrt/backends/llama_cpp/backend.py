@@ -250,5 +250,6 @@ def load_model(
         exact_blocks=found.tokens > 0,
         exact_tokens=found.tokens or None,
         prompt_piece=LARGEST_FORWARD,
+        finetune=model.metadata("general.finetune") or model.metadata("general.name"),
     )
     return LlamaBackend(context, info, tokenizer, found.bytes)

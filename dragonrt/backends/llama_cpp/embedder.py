@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.llama_cpp.library import Batch, Library, load_library
 from dragonrt.backends.llama_cpp.minilm import minilm_file
 from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.model_file import file_of
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import ModelError
 from retrieval import Embedder, RetrievalError
@@ -26,7 +27,7 @@ _POOLED = (1, 2, 3)  # by the mean, the first or the last token
 def load_embedder(
     name: str = DEFAULT, threads: int | None = None, library: Path | None = None
 ) -> Embedder:
-    """Load "default" or a GGUF file; a directory or a hub id by sentence-transformers.
+    """Load "default" or a GGUF file (see `file_of`); others by sentence-transformers.
 
     A GGUF file puts no prompt before a text.
 
@@ -37,13 +38,13 @@ def load_embedder(
 
     Raises RetrievalError if there is no such model, or it is no embedding model.
     """
-    if name != DEFAULT and Path(name).suffix != ".gguf" and not Path(name).is_file():
-        return Embedder.load(name)
-    directory = Path(get_model_path())
-    # The bundled model's vectors are those of sentence-transformers, so it has their fingerprint.
-    version = fingerprint(directory if name == DEFAULT else Path(name))
     try:
-        path = minilm_file(directory, version) if name == DEFAULT else Path(name)
+        path = Path(get_model_path()) if name == DEFAULT else file_of(name)
+        if name != DEFAULT and path.suffix != ".gguf" and not path.is_file():
+            return Embedder.load(name)
+        # The bundled model's vectors are those of sentence-transformers: it has their fingerprint.
+        version = fingerprint(path)
+        path = minilm_file(path, version) if name == DEFAULT else path
         model = _Model(load_library(library), path)
     except ModelError as error:
         raise RetrievalError(str(error)) from error

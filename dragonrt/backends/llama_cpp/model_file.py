@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.cache import cached, models_directory
+from dragonrt.backends.llama_cpp.hub import HubFile
 from dragonrt.errors import ModelError
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
 
 MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
 """What makes the files of models that are not bundled as such, by name."""
+
+
+def file_of(name: str) -> Path:
+    """Return the path that a model's name stands for: a GGUF file, or a directory.
+
+    A file that is not there is made, or fetched from the hub. Raises ModelError: see those.
+    """
+    if name in MADE:
+        return MADE[name]()
+    if (on_hub := HubFile.parse(name)) is not None:
+        return on_hub.fetched()
+    return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()
 
 
 def merged(

@@ -61,7 +61,10 @@ def _loaded(source: str) -> tuple[Any, TransformersTokenizer]:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        where = " from the hub, which may be out of reach or not have it"
+        where = (
+            " from the hub, which may be out of reach or not have it (its GGUF files are written "
+            f"hf.co/{source}:Q4_K_M)"
+        )
         raise ModelError(
             f"{source} cannot be loaded as a model with safetensors weights"
             f"{'' if Path(source).is_dir() else where}: {reason}"

@@ -6,7 +6,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -54,14 +54,11 @@ from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serv
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
 from retrieval import Embedder, Report
-from retrieval.embedding import DEFAULT
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 SHARE_OF_CONTEXT = 4
 """An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
-BUNDLED = "all-MiniLM-L6-v2"
-"""The name of the default embedder in other programs."""
 AT_ONCE = 16
 """Texts between which a question's retrieval may run."""
 
@@ -174,7 +171,7 @@ class HttpService:
                 404, "without documents there is no embedder: give --documents", code="no_embedder"
             )
         embedder = self._side.library.embedder
-        _check_model(body.get("model"), [name := embedder_name(embedder)])
+        _check_model(body.get("model"), [name := embedder.title])
         async with self._desk.admission.place():
             return await embeddings(body, name, embedder, self._side)
 
@@ -189,10 +186,12 @@ class HttpService:
     def _about_models(self) -> dict[str, dict[str, Any]]:
         """Return the model that answers, and the embedder of the documents if there are any."""
         about = {"object": "model", "created": self._began, "owned_by": "dragonrt"}
-        found = {self._model: {**about, "context_length": self._side.model.context_length}}
-        if self._side.library is not None:
-            found[embedder_name(self._side.library.embedder)] = about
-        return {name: {"id": name, **model} for name, model in found.items()}
+        model, library = self._side.model, self._side.library
+        reads = {"languages": model.prompt.template.languages}
+        found = {self._model: {**about, "context_length": model.context_length, **reads}}
+        if library is not None:
+            found[library.embedder.title] = {**about, "languages": library.embedder.languages}
+        return {name: {"id": name, **each} for name, each in found.items()}
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -268,11 +267,6 @@ async def _body(request: Request) -> Json:
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
     pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
     return json_object(b"".join(pieces))
-
-
-def embedder_name(embedder: Embedder) -> str:
-    """Return the embedder's name for clients, without a path of this machine."""
-    return BUNDLED if embedder.name == DEFAULT else PurePath(embedder.name).name
 
 
 async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:

@@ -30,7 +30,12 @@ let asking = null; // the AbortController of the answer under way
 async function connect() {
   const state = byId("state");
   try {
-    model = (await getJson("/v1/models")).data[0].id;
+    const models = (await getJson("/v1/models")).data;
+    model = models[0].id;
+    const reading = models.filter(({ languages }) => languages.length);
+    byId("languages").textContent = reading
+      .map(({ id, languages }) => `${id} reads ${languages.join(", ")}.`)
+      .join(" ");
     const { connected } = await getJson("/ready");
     const lost = Object.keys(connected).filter((name) => !connected[name]);
     state.textContent = lost.length ? `${model}, without ${lost.join(", ")}` : `${model}, connected`;

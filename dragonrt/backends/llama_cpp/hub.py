@@ -1,0 +1,106 @@
+"""GGUF files of the Hugging Face hub: fetched once, and kept in the cache of its client."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from dragonrt.errors import ModelError
+
+_NAME = re.compile(r"((?:https://)?(?:hf\.co|huggingface\.co)/)?([\w.-]+/[\w.-]+)(?::([^:/]+))?")
+_USUAL = "Q4_K_M"  # the quant of a name without one, as in llama.cpp and ollama
+_PART = re.compile(r"-\d+-of-\d+\.gguf$")
+_LIST_S = 10.0  # how long the hub may take to list the files of a repository
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file named as for llama.cpp and ollama: hf.co/OWNER/NAME:QUANT, or without hf.co/.
+
+    `quant` is the type of its weights, or the file's whole name.
+    """
+
+    repository: str
+    quant: str
+
+    @classmethod
+    def parse(cls, name: str) -> "HubFile | None":
+        """Return what a name stands for; None if it has neither hf.co/ nor a quant."""
+        found = _NAME.fullmatch(name)
+        if found is None or not (found[1] or found[3]) or Path(name).exists():
+            return None
+        return cls(found[2], found[3] or _USUAL)
+
+    def kept(self) -> Path | None:
+        """Return the file in the cache of the hub's client, if it is there."""
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        folder = Path(HF_HUB_CACHE) / f"models--{self.repository.replace('/', '--')}"
+        try:
+            commit = (folder / "refs" / "main").read_text("utf-8").strip()
+        except OSError:
+            return None
+        files = folder / "snapshots" / commit
+        names = (path.relative_to(files).as_posix() for path in files.rglob("*.gguf"))
+        name = self._among(filter(_is_model, names))
+        return files / name if name else None
+
+    def fetched(self) -> Path:
+        """Return the file in the cache; fetch it if it is not there, with a bar on a terminal.
+
+        A broken connection is resumed; a new version on the hub is not looked for. Raises
+        ModelError if the hub does not have it, does not give it, or cannot be reached.
+        """
+        if (kept := self.kept()) is not None:
+            return kept
+        # Only here: the client takes a while to import.
+        from huggingface_hub import HfApi, constants, hf_hub_download
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+        repository = self.repository
+        try:
+            listed = HfApi().model_info(repository, timeout=_LIST_S).siblings or ()
+            name = self._chosen([each.rfilename for each in listed])
+            return Path(hf_hub_download(repository, name))
+        except ModelError:
+            raise
+        except GatedRepoError:
+            raise ModelError(
+                f"{repository} has terms: accept them at {constants.ENDPOINT}/{repository}, then "
+                "run `hf auth login`"
+            ) from None
+        except RepositoryNotFoundError:
+            raise ModelError(
+                f"the hub has no repository {repository}, or a private one: check its name, or "
+                "run `hf auth login`"
+            ) from None
+        except Exception as error:  # the client lets the errors of its network stack through
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ModelError(
+                f"{repository}:{self.quant} cannot be fetched from the hub ({reason.rstrip('.')}): "
+                "try again with a network, or give a GGUF file"
+            ) from error
+
+    def _among(self, files: Iterable[str]) -> str:
+        """Return the shortest of the names with this quant; "" if there is none."""
+        wanted = rf"(?<![A-Za-z0-9]){re.escape(self.quant)}(?![A-Za-z0-9_])"
+        found = [name for name in files if re.search(wanted, name, re.IGNORECASE)]
+        return min(found, key=lambda name: (len(name), name), default="")
+
+    def _chosen(self, files: Iterable[str]) -> str:
+        names = sorted(filter(_is_model, files))
+        if found := self._among(names):
+            return found
+        if names:
+            there = ", ".join(names)
+            raise ModelError(f"{self.repository} has no {self.quant}: choose one of {there}")
+        raise ModelError(
+            f"{self.repository} has no GGUF file in one piece: --model {self.repository} runs a "
+            "checkpoint by transformers"
+        )
+
+
+def _is_model(name: str) -> bool:
+    """Return whether a file holds a whole language model: neither a part nor a projector."""
+    is_projector = PurePosixPath(name).name.startswith("mmproj")
+    return name.endswith(".gguf") and not is_projector and not _PART.search(name)
