@@ -1,8 +1,8 @@
 """Which rows agree with the value that an answer is naming (SPEC 5, Disagreement). Pure.
 
 Documents may hold different values for the same thing. Mixed token by token, "1,240" and "9,990"
-give "9,240". So a row that gave a token of a value less than e^LEAST loses its weight until the
-value ends. Both are functions of the text, so a rollback changes no draft.
+give "9,240". So a row that gave the tokens of a value together less than e^LEAST loses its weight
+until the value ends. This is a function of the text, so a rollback changes no draft.
 
 A value begins with a digit or a capital letter. What follows depends on its phase:
 
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.backend import RowLogits
 
 LEAST = -5.0
-"""The log-probability below which a row does not agree with a token."""
+"""The log-probability of a value so far below which a row does not agree with it."""
 LOST = 40.0
 """What a row that lost loses of its relevance. If all rows of both sides lost, nothing changes."""
 SURE = 0.5
@@ -91,10 +91,14 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The phase after a text, and which rows have lost their weight by then, as bits."""
+    """The phase after a text, and which rows have lost their weight by then, as bits.
+
+    `given` is the log-probability that each row gave the value so far.
+    """
 
     phase: int = NONE
     lost: int = 0
+    given: tuple[float, ...] = ()
 
     def rows(self, count: int) -> NDArray[np.bool_]:
         """Return whether each of so many rows has lost its weight."""
@@ -124,20 +128,21 @@ class Agreement:
         phase = phase_after(before.phase, kind)
         if phase == NONE:
             return BEFORE
-        return Standing(phase, before.lost) if kind is Kind.WORD else None
+        return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
         """Return the same, if the rows predicted the token in this way."""
         found = self.after(before, token)
         if found is not None:
             return found
-        phase = phase_after(before.phase, self.kind(token))
-        lost = rows.at(np.array([token]))[:, 0] < LEAST
-        if phase == NAME and lost.any():
+        phase, gave = phase_after(before.phase, self.kind(token)), rows.at(np.array([token]))[:, 0]
+        if phase == NAME and gave.min() < math.log(1 - SURE):
             every = rows.at(np.arange(self._vocabulary))
-            lost &= every.max(axis=1) >= math.log(SURE)
-        bits = sum(1 << row for row, each in enumerate(lost.tolist()) if each)
-        return Standing(phase, before.lost | bits)
+            gave = np.where(every.max(axis=1) >= math.log(SURE), gave, 0.0)
+        given = before.given or (0.0,) * gave.size
+        given = tuple(map(sum, zip(given, gave.tolist(), strict=True)))
+        lost = sum(1 << row for row, each in enumerate(given) if each < LEAST)
+        return Standing(phase, before.lost | lost, given)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of a value."""

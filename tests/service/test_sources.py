@@ -59,6 +59,7 @@ class Rows:
     texts: tuple[str, ...]
     step: int = 0
     relevance: float = 0.0
+    kept: float = 0.0
 
     def said(self, step: int, prefix_hash: int) -> Prediction:
         return replace(self, step=step)
@@ -85,6 +86,9 @@ class Rows:
                 rows[row, ord(letter)] += 0.96
         given: NDArray[np.float64] = (rows * self.weights[:, None])[:, tokens]
         return given
+
+    def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        raise NotImplementedError
 
 
 @dataclass(slots=True)
