@@ -102,16 +102,27 @@ CHAT = replace(
 """For other chat models: what an adapter would have taught is asked for. It is safe where a model
 does not follow it: then it never refuses, so that `--doubt` changes nothing."""
 
-PLAIN = PromptTemplate(
+TOY = PromptTemplate(
     user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",
     refusal=" I don't know.",
     stops=("\n",),
+    languages=("English",),
 )
-"""For models without a chat template."""
+"""What the bundled toys were trained on."""
+
+PLAIN = replace(
+    TOY,
+    user="Document: The shop opens at nine and closes at six.\n"
+    "Question: When does the shop close?\nAnswer: at six\n"
+    "Question: Who owns the shop?\nAnswer: I don't know.\n\n"
+    f"Document: {_DOCUMENT}\nQuestion: {_QUESTION}\nAnswer:",
+    languages=(),
+)
+"""For other models without a chat template: an example shows that answers are short."""
 
 TRAINED: Mapping[str, PromptTemplate] = {
     **dict.fromkeys(("dragonrt", "dragonrt-draft"), READER),
-    **dict.fromkeys(("dragon-small", "dragon-draft"), replace(PLAIN, languages=("English",))),
+    **dict.fromkeys(("dragon-small", "dragon-draft"), TOY),
 }
 """The prompts that models were trained on, by `ModelInfo.finetune`: the bundled ones."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dragonrt.backends.prompt import ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
+from dragonrt.backends.prompt import CHAT as CHAT_PROMPT
+from dragonrt.backends.prompt import TRAINED, ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
 from tests import tiny_models
@@ -26,9 +27,19 @@ def tokenizer() -> Any:
     return copy.deepcopy(tiny_models.tokenizer())
 
 
-def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
+def test_the_plain_form_shows_an_untrained_model_an_example(tokenizer: Any) -> None:
     prompt = prompt_format(TransformersTokenizer(tokenizer))
     assert prompt == PlainPrompt()
+    example, document = prompt.document_text("Notes", "Tea at five.").split("\n\n")
+    assert document + prompt.question_text([], "When is tea?") == (
+        "Document: Tea at five.\nQuestion: When is tea?\nAnswer:"
+    )
+    refused = f"Answer:{prompt.template.refusal}"
+    assert example.endswith(refused)
+
+
+def test_the_plain_form_of_the_toys_is_the_one_of_their_training(tokenizer: Any) -> None:
+    prompt = prompt_format(TransformersTokenizer(tokenizer), TRAINED["dragon-small"])
     text = prompt.document_text("Notes", "Tea at five.") + prompt.question_text(
         [("Who comes?", "Ada")], "When is tea?"
     )
@@ -42,7 +53,7 @@ def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
 def test_a_tokenizer_that_starts_texts_starts_the_document(tokenizer: Any) -> None:
     wrapped = TransformersTokenizer(tokenizer)
     wrapped.start = "<s>"
-    prompt = prompt_format(wrapped)
+    prompt = prompt_format(wrapped, TRAINED["dragon-small"])
     assert prompt.document_text("", "Tea.") == "<s>Document: Tea.\n\n"
     assert not prompt.question_text([], "When?").startswith("<s>")
 
@@ -73,6 +84,14 @@ def test_a_template_without_system_messages_gets_it_in_the_first_question(tokeni
     prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     start = prompt.document_text("", "Tea.")
     assert start == "<|endoftext|><user>Be right.\n\nRead: Tea.\n\nAsked:"
+
+
+def test_the_trained_reader_is_not_told_to_refuse_and_other_chat_models_are() -> None:
+    trained, other = TRAINED["dragonrt"], CHAT_PROMPT
+    assert other.user == trained.user
+    assert other.system == f"{trained.system} {other.system.removeprefix(trained.system).strip()}"
+    assert other.refusal in other.system
+    assert other.refusal not in trained.system
 
 
 def test_what_a_document_says_is_never_taken_for_the_template(tokenizer: Any) -> None:

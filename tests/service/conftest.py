@@ -3,13 +3,13 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from dragonrt.backends.prompt import PLAIN, PlainPrompt
+from dragonrt.backends.prompt import TOY, PlainPrompt
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
@@ -49,7 +49,7 @@ class ByteModel:
         return bytes(tokens).decode("utf-8", errors="replace")
 
 
-READS_ENGLISH = ByteModel(PlainPrompt(replace(PLAIN, languages=("English",))))
+READS_ENGLISH = ByteModel(PlainPrompt(TOY))
 
 
 @dataclass(frozen=True, slots=True)

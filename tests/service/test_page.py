@@ -12,6 +12,7 @@ from playwright.async_api import Page, async_playwright, expect
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
 
+from .conftest import READS_ENGLISH
 from .http_served import served
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -131,6 +132,15 @@ async def test_sources_are_quoted_and_codes_that_no_document_has_are_marked() ->
             await ask(page, "b?")
             await page.locator(".answered").nth(1).locator(".retry").wait_for()
             assert await page.locator(".answered").nth(1).locator(".sources li, mark").count() == 0
+
+
+@in_browser
+@pytest.mark.slow
+async def test_a_new_page_says_which_languages_are_read() -> None:
+    async with served({}) as service:
+        service.side.model = READS_ENGLISH
+        async with browsing(service.url) as page:
+            await expect(page.locator("#languages")).to_have_text("bytes reads English.")
 
 
 @in_browser

@@ -55,49 +55,33 @@ class HubFile:
             return kept
         # Only here: the client takes a while to import.
         from huggingface_hub import HfApi, constants, hf_hub_download
-        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+        from huggingface_hub.errors import RepositoryNotFoundError
 
-        repository = self.repository
+        where = self.repository
         try:
-            listed = HfApi().model_info(repository, timeout=_LIST_S).siblings or ()
-            name = self._chosen([each.rfilename for each in listed])
-            return Path(hf_hub_download(repository, name))
-        except ModelError:
-            raise
-        except GatedRepoError:
-            raise ModelError(
-                f"{repository} has terms: accept them at {constants.ENDPOINT}/{repository}, then "
-                "run `hf auth login`"
-            ) from None
+            siblings = HfApi().model_info(where, timeout=_LIST_S).siblings or ()
+            names = sorted(each.rfilename for each in siblings if _is_model(each.rfilename))
+            if chosen := self._among(names):
+                return Path(hf_hub_download(where, chosen))
         except RepositoryNotFoundError:
             raise ModelError(
-                f"the hub has no repository {repository}, or a private one: check its name, or "
-                "run `hf auth login`"
+                f"the hub does not give {where}: check its name; a private or gated one needs "
+                f"`hf auth login` and its terms accepted at {constants.ENDPOINT}/{where}"
             ) from None
         except Exception as error:  # the client lets the errors of its network stack through
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
             raise ModelError(
-                f"{repository}:{self.quant} cannot be fetched from the hub ({reason.rstrip('.')}): "
-                "try again with a network, or give a GGUF file"
+                f"{where}:{self.quant} cannot be fetched from the hub ({reason}): try again with a "
+                "network, or give a GGUF file"
             ) from error
+        there = f"there are {', '.join(names)}" if names else "it has no GGUF file in one piece"
+        raise ModelError(f"{where} has no {self.quant}: {there}")
 
     def _among(self, files: Iterable[str]) -> str:
         """Return the shortest of the names with this quant; "" if there is none."""
         wanted = rf"(?<![A-Za-z0-9]){re.escape(self.quant)}(?![A-Za-z0-9_])"
         found = [name for name in files if re.search(wanted, name, re.IGNORECASE)]
         return min(found, key=lambda name: (len(name), name), default="")
-
-    def _chosen(self, files: Iterable[str]) -> str:
-        names = sorted(filter(_is_model, files))
-        if found := self._among(names):
-            return found
-        if names:
-            there = ", ".join(names)
-            raise ModelError(f"{self.repository} has no {self.quant}: choose one of {there}")
-        raise ModelError(
-            f"{self.repository} has no GGUF file in one piece: --model {self.repository} runs a "
-            "checkpoint by transformers"
-        )
 
 
 def _is_model(name: str) -> bool:
