@@ -4,7 +4,7 @@ Many questions share the forwards of one model in one process. No message travel
 processes would decide is the same text (SPEC 0), and a test compares the two.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -16,38 +16,56 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.question import Question
+from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, rule, side_weights
 from dragonrt.sampling.noise import Noise
+from dragonrt.side import Side
 from retrieval import Embedder, Hit
+from retrieval.questions import in_context
 
-MIXTURES: dict[str, dict[str, Any]] = {
-    "mixture": {},
-    "mixture, ranked again every 4 tokens": {"reweight_every": 4},
-    "mixture, relevance temperature 0.01": {"relevance_temperature": 0.01},
-    "mixture, relevance temperature 0.25": {"relevance_temperature": 0.25},
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a question is answered.
+
+    Attributes:
+        sides: whose documents are read.
+        joined: whether they are read in one prompt, as if they had been sent.
+        rule: how two sides' distributions decide a token.
+        changed: settings of the question that differ.
+    """
+
+    sides: tuple[Side, ...] = ("device", "cloud")
+    joined: bool = False
+    rule: str = Coupled.name
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+
+WAYS: dict[str, Way] = {
+    "device alone": Way(("device",)),
+    "cloud alone": Way(("cloud",)),
+    "one prompt": Way(joined=True),
+    "mixture": Way(),
+    "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
+    "mixture, relevance temperature 0.01": Way(changed={"relevance_temperature": 0.01}),
+    "mixture, relevance temperature 0.25": Way(changed={"relevance_temperature": 0.25}),
 }
-"""Ways to weigh both sides' documents: what each changes of a question."""
-JOINED = "one prompt"
-"""It holds what both sides found: what sending the documents would give."""
-WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES)
+"""The ways to answer, by name. A way more is a row more of the benchmark."""
+PARTED = ("device alone", "cloud alone", "one prompt", "mixture")
+"""Those in which a question of several parts is answered part by part, too."""
 
 AT_ONCE = 8
 """Questions that share forwards."""
 PIECE = 768
 """Rows times tokens that one question may add to a forward."""
 
-_SIDES = {
-    "device alone": ("device",),
-    "cloud alone": ("cloud",),
-    **dict.fromkeys(MIXTURES, ("device", "cloud")),
-}
-
 T = TypeVar("T")
 Reading = Generator[Callable[[Done[Any], Preemption], Request], Any, T]
 """Yields what makes its next request, and receives the request's result."""
+Found = Mapping[Side, Sequence[Hit]]
+"""What each side found."""
 _MARK = "\u241e"
 
 
@@ -62,26 +80,46 @@ class IsolatedAnswers:
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
-        self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[str] = WAYS
+        self,
+        prompt: str,
+        found: Found,
+        ways: Iterable[str] = WAYS,
+        history: tuple[Turn, ...] = (),
     ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
-        usual = replace(self.asked, prompt=prompt)
-        found = {"device": device, "cloud": cloud}
-        readers: dict[tuple[str, Question], PrefixCache] = {}
+        usual = replace(self.asked, prompt=prompt, history=history)
+        readers: dict[tuple[Side, Question], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
-        for way in ways:
-            if way == JOINED:
-                tokens = self.joined([*device, *cloud])
+        for name in ways:
+            way = WAYS[name]
+            question, sides = replace(usual, **way.changed), []
+            if way.joined:
+                tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
-                alone = yield from self._behind(usual, [document], [])
-                answers[way] = yield from self._decided(usual, [alone])
-                continue
-            question, sides = replace(usual, **MIXTURES.get(way, {})), []
-            for side in _SIDES[way]:
+                sides.append((yield from self._behind(question, [document], [])))
+            for side in () if way.joined else way.sides:
                 if (side, question) not in readers:
-                    readers[side, question] = yield from self._side(question, found[side])
+                    readers[side, question] = yield from self.side(question, found[side])
                 sides.append(readers[side, question])
-            answers[way] = yield from self._decided(question, sides)
+            answers[name] = yield from self._decided(question, sides, way.rule)
+        return answers
+
+    def part_by_part(
+        self, parts: Sequence[str], find: Callable[[str], Found], ways: Iterable[str] = PARTED
+    ) -> Reading[dict[str, list[list[int]]]]:
+        """Answer each part of a question as a turn of its own: tokens by way and part.
+
+        A part is searched for anew, behind the answer before it where it names nothing itself.
+        """
+        answers: dict[str, list[list[int]]] = {}
+        for name in ways:
+            history: tuple[Turn, ...] = ()
+            answers[name] = []
+            for part in parts:
+                found = find(in_context(part, [answer for _, answer in history[-1:]]))
+                tokens = (yield from self.reading(part, found, (name,), history))[name]
+                history = (*history, (part, self.model.decode(tokens).strip()))
+                answers[name].append(tokens)
         return answers
 
     def joined(self, hits: Iterable[Hit]) -> list[int]:
@@ -93,7 +131,8 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
+    def side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
+        """Read the question behind the chunks of one side."""
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -109,7 +148,7 @@ class IsolatedAnswers:
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
-        tokens = model.encode(model.prompt.question_text((), question.prompt))
+        tokens = model.encode(model.prompt.question_text(question.history, question.prompt))
         capacity = len(tokens) + question.max_tokens
         rows = partial(model.rows, documents or [model.document_kv(())], capacity)
         weights = weighing(model, question, hits, self.embedder)
@@ -117,10 +156,12 @@ class IsolatedAnswers:
         yield reader.prefill
         return reader
 
-    def _decided(self, question: Question, sides: Sequence[PrefixCache]) -> Reading[list[int]]:
+    def _decided(
+        self, question: Question, sides: Sequence[PrefixCache], by: str
+    ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
-        rule = Coupled(Noise(question.seed), question.sampler)
+        decides = rule(by, Noise(question.seed), question.sampler)
         stops, line = self.model.answer_stops, TokenPrefix(start_hash(question.seed))
 
         while len(line) < question.max_tokens:
@@ -130,10 +171,10 @@ class IsolatedAnswers:
             if len(sides) == 1:
                 token = int(said[0].p.argmax())
             else:
-                p, q = (code.quantize(rule.shape(each.p)).distribution for each in said)
+                p, q = (code.quantize(decides.shape(each.p)).distribution for each in said)
                 weights = side_weights(said[0].relevance, said[1].relevance)
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = rule.target(step, Candidate(0, p), Candidate(0, q), weights)
+                token = decides.target(step, Candidate(0, p), Candidate(0, q), weights)
             if token in stops:
                 break
             line.append(token)
