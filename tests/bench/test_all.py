@@ -12,17 +12,18 @@ from PIL import Image
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from scripts.bench import kill, results
+from scripts.bench import results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
 from scripts.bench.harness import benchmark, measured, series
-from scripts.bench.load import MODELS, texts_under_load
 from scripts.bench.report import differences, page, table_differences
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
 from scripts.bench.start import start
+
+from .under_load import MODELS, texts_under_load
 
 
 @benchmark(
@@ -208,11 +209,3 @@ def test_goodput_counts_the_answers_that_are_fast_in_both() -> None:
     assert found["first_ms"][0] == pytest.approx(300)
     assert found["next_ms"][0] == pytest.approx(100)
     assert found["ms_per_token"]["median"] == pytest.approx(75)
-
-
-def test_kills_are_counted_by_what_becomes_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {"kept": True, "whole": True, "again": True, "gap_s": 0.25}
-    kills = [whole, whole | {"kept": False, "whole": False, "gap_s": 0.5}]
-    monkeypatch.setattr(kill, "kills_over_http", lambda *_, **__: kills)
-    for row in measured(kill.kill, rounds=2):
-        assert (row["kept"], row["whole"], row["again"], row["longest_gap_s"]) == (1, 1, 2, 0.5)
