@@ -80,7 +80,10 @@ class Considered:
 
 
 _SETTING = {"set": "{set}", "documents": "{documents}", "doubt": "{doubt:g}"}
-_AT = " / ".join(f"{{at[{share}][{{0}}]:.2f}}" for share in REFUSED)
+
+
+def _at(column: str) -> str:
+    return " / ".join(f"{{at[{share}][{column}]:.2f}}" for share in REFUSED)
 
 
 @benchmark(
@@ -89,8 +92,8 @@ _AT = " / ".join(f"{{at[{share}][{{0}}]:.2f}}" for share in REFUSED)
     | {"may refuse: right": "{usual[right]:.3f}", "f1 ": "{usual[f1]:.3f}"}
     | {"found, refused": "{usual[found]:.3f}", "nowhere, refused": "{usual[nowhere]:.3f}"},
     _SETTING
-    | {"odds": "{rule}", "above": _AT.format("threshold"), "found, refused": _AT.format("found")}
-    | {"right, refused": _AT.format("right_refused"), "right": _AT.format("right")},
+    | {"odds": "{rule}", "above": _at("threshold"), "found, refused": _at("found")}
+    | {"right, refused": _at("right_refused"), "right": _at("right")},
     {"documents": "{documents}", "timed": "{timed}", "ms to first token": "{first_ms:.1f}"}
     | {"ms per token": "{token_ms:.2f}"},
     note="Right and F1: of questions that one side or both sides hold. Found: the chunks that were "

@@ -89,8 +89,8 @@ def test_written_questions_are_answered_by_the_documents_that_they_name() -> Non
             assert each["source"] in {**world["device"], **world["cloud"]}
     for each in written["questions"]:
         if each["form"] == "two part":  # one part a side
-            sides = [written[side][each["source"]] for side in HOMES["one side"]]
-            held = [[contains(text, part) for text in sides] for part in each["answers"]]
+            pair = [written[side][each["source"]] for side in HOMES["one side"]]
+            held = [[contains(text, part) for text in pair] for part in each["answers"]]
             assert [any(side) for side in zip(*held, strict=True)] == [True, True], each
             assert all(part.count(True) == 1 for part in held), each
 
