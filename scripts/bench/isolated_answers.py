@@ -23,7 +23,6 @@ from dragonrt.sampling.aggregation import Candidate, Coupled, rule, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
 from retrieval import Embedder, Hit
-from retrieval.questions import in_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,10 @@ class IsolatedAnswers:
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
-        self,
-        prompt: str,
-        found: Found,
-        ways: Iterable[str] = WAYS,
-        history: tuple[Turn, ...] = (),
+        self, prompt: str, found: Found, ways: Iterable[str] = WAYS
     ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
-        usual = replace(self.asked, prompt=prompt, history=history)
+        usual = replace(self.asked, prompt=prompt)
         readers: dict[tuple[Side, Question], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
         for name in ways:
@@ -105,20 +100,21 @@ class IsolatedAnswers:
         return answers
 
     def part_by_part(
-        self, parts: Sequence[str], find: Callable[[str], Found], ways: Iterable[str] = PARTED
+        self, parts: Sequence[str], find: Callable[[Question], Found], ways: Iterable[str] = PARTED
     ) -> Reading[dict[str, list[list[int]]]]:
-        """Answer each part of a question as a turn of its own: tokens by way and part.
+        """Answer each part of a question as a turn of its own, searched for anew.
 
-        A part is searched for anew, behind the answer before it where it names nothing itself.
+        Return tokens by way and part.
         """
         answers: dict[str, list[list[int]]] = {}
         for name in ways:
-            history: tuple[Turn, ...] = ()
+            turns: tuple[Turn, ...] = ()
             answers[name] = []
             for part in parts:
-                found = find(in_context(part, [answer for _, answer in history[-1:]]))
-                tokens = (yield from self.reading(part, found, (name,), history))[name]
-                history = (*history, (part, self.model.decode(tokens).strip()))
+                asked = replace(self.asked, prompt=part, history=turns)
+                reading = replace(self, asked=asked).reading(part, find(asked), (name,))
+                tokens = (yield from reading)[name]
+                turns = (*turns, (part, self.model.decode(tokens).strip()))
                 answers[name].append(tokens)
         return answers
 

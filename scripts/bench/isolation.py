@@ -26,6 +26,7 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
+from retrieval.questions import in_context
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import (
     PARTED,
@@ -81,7 +82,7 @@ class FoundQuestion:
 
     known: KnownQuestion
     found: Found
-    find: Callable[[str], Found]
+    find: Callable[[Question], Found]
 
     def hits(self, name: str) -> list[Hit]:
         """Return the chunks that are read this way, for the question as a whole."""
@@ -213,11 +214,13 @@ def _found(
         Index.update(index / name, paths, embedder, words=side.chunk_words)
         retrievers[name] = Retriever(Index.open(index / name), embedder, search=side.search)
 
-    def find(asked: str) -> Found:
-        return {name: each.retrieve(asked, question.documents) for name, each in retrievers.items()}
+    def find(asked: Question) -> Found:
+        # What a part refers to is named by the answer before it.
+        sought = in_context(asked.prompt, [answer for _, answer in asked.history])
+        return {name: each.retrieve(sought, asked.documents) for name, each in retrievers.items()}
 
     for known in chosen(world.questions, share, question.seed):
-        yield FoundQuestion(known, find(known.question), find)
+        yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)
 
 
 def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:
