@@ -116,8 +116,8 @@ def isolation(
         str,
         Parameter(
             help="notes (short ones, in forms that no training saw), split-qa (its written worlds; "
-            "one: written, forms), or a file: a set, articles with questions (SQuAD's JSON), or both sides' "
-            "documents and questions."
+            "one: written, forms), or a file: a set, articles with questions (SQuAD's JSON), or "
+            "both sides' documents and questions."
         ),
     ] = NOTES,
     /,

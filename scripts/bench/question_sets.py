@@ -153,11 +153,12 @@ def _named(loaded: Mapping[str, Any], base: Path) -> World:
 
 def _written(folder: Path, made: generate.World) -> World:
     """Write a world's documents, a folder a side."""
+    for name in (made["name"], *made["device"], *made["cloud"]):
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is no name of a file")
     sides = folder / made["name"] / "device", folder / made["name"] / "cloud"
     for side in sides:
         side.mkdir(parents=True)
         for name, text in made[side.name].items():
-            if Path(name).name != name:
-                raise ValueError(f"{name} is no name of a file")
             (side / name).write_text(text, encoding="utf-8")
     return World((sides[0],), (sides[1],), tuple(map(KnownQuestion.read, made["questions"])))

@@ -121,7 +121,12 @@ def test_documents_of_ones_own_are_asked_where_they_lie(tmp_path: Path) -> None:
     assert [each.answers for each in world.questions] == [(("Anna",),)]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3"])
+OUTSIDE = {"worlds": [{"name": "w", "device": {"../a": ""}, "cloud": {}, "questions": []}]}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3", json.dumps(OUTSIDE)]
+)
 def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "set.json"
     file.write_text(text)
