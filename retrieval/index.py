@@ -184,14 +184,21 @@ class Index:
             return report
 
 
-class Retriever:
-    """An index and the embedding model it was made with."""
+def near(hits: Sequence[Hit], gap: float) -> list[Hit]:
+    """Return the first hit and those whose cosine is at most `gap` below its own."""
+    return [hit for hit in hits if hit.score >= hits[0].score - gap]
 
-    def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
+
+class Retriever:
+    """An index and the embedding model it was made with; see `near` for the `gap`."""
+
+    def __init__(
+        self, index: Index, embedder: Embedder, search: Search = "hybrid", gap: float = math.inf
+    ) -> None:
         """Raise RetrievalError if another embedding model made the index."""
         index.store.require(embedder, index.manifest)
-        self.index, self._embedder, self._search = index, embedder, search
-        self.fingerprint = f"{index.fingerprint()} {search}"
+        self.index, self._embedder, self._search, self._gap = index, embedder, search, gap
+        self.fingerprint = f"{index.fingerprint()} {search} {gap}"
         """Equal if the same chunks are found for every question."""
 
     def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
@@ -199,7 +206,7 @@ class Retriever:
         if len(self.index) == 0 or k < 1:
             return []
         vector = self._embedder.encode_question(question)
-        hits = self.index.search(vector, k, question, self._search)
+        hits = near(self.index.search(vector, k, question, self._search), self._gap)
         return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 

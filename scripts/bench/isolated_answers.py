@@ -4,7 +4,7 @@ Many questions share the forwards of one model in one process. No message travel
 processes would decide is the same text (SPEC 0), and a test compares the two.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -17,40 +17,56 @@ from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
 from dragonrt.modes.experts import Experts
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.question import Question
+from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, rule, side_weights
 from dragonrt.sampling.noise import Noise
+from dragonrt.side import Side
 from retrieval import Embedder, Hit
 
-MIXTURES: dict[str, dict[str, Any]] = {
-    "mixture": {},
-    "mixture, ranked again every 4 tokens": {"reweight_every": 4},
-    "mixture, relevance temperature 0.01": {"relevance_temperature": 0.01},
-    "mixture, relevance temperature 0.25": {"relevance_temperature": 0.25},
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a question is answered.
+
+    Attributes:
+        sides: whose documents are read.
+        joined: whether they are read in one prompt, as if they had been sent.
+        rule: how two sides' distributions decide a token.
+        changed: settings of the question that differ.
+    """
+
+    sides: tuple[Side, ...] = ("device", "cloud")
+    joined: bool = False
+    rule: str = Coupled.name
+    changed: Mapping[str, Any] = field(default_factory=dict)
+
+
+WAYS: dict[str, Way] = {
+    "device alone": Way(("device",)),
+    "cloud alone": Way(("cloud",)),
+    "one prompt": Way(joined=True),
+    "mixture": Way(),
+    "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
+    "mixture, relevance temperature 0.01": Way(changed={"relevance_temperature": 0.01}),
+    "mixture, relevance temperature 0.25": Way(changed={"relevance_temperature": 0.25}),
+    "experts": Way(rule=Experts.name),
 }
-"""Ways to weigh both sides' documents: what each changes of a question."""
-JOINED = "one prompt"
-"""It holds what both sides found: what sending the documents would give."""
-EXPERTS = "experts"
-"""Per token the best single document (SPEC 1.9)."""
-WAYS = ("device alone", "cloud alone", JOINED, *MIXTURES, EXPERTS)
+"""The ways to answer, by name. A way more is a row more of the benchmark."""
+PARTED = ("device alone", "cloud alone", "one prompt", "mixture")
+"""Those in which a question of several parts is answered part by part, too."""
 
 AT_ONCE = 8
 """Questions that share forwards."""
 PIECE = 768
 """Rows times tokens that one question may add to a forward."""
 
-_SIDES = {
-    "device alone": ("device",),
-    "cloud alone": ("cloud",),
-    **dict.fromkeys((*MIXTURES, EXPERTS), ("device", "cloud")),
-}
-
 T = TypeVar("T")
 Reading = Generator[Callable[[Done[Any], Preemption], Request], Any, T]
 """Yields what makes its next request, and receives the request's result."""
+Found = Mapping[Side, Sequence[Hit]]
+"""What each side found."""
 _MARK = "\u241e"
 
 
@@ -66,29 +82,45 @@ class IsolatedAnswers:
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
-        self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[str] = WAYS
+        self, prompt: str, found: Found, ways: Iterable[str] = WAYS
     ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
         usual = replace(self.asked, prompt=prompt)
-        found = {"device": device, "cloud": cloud}
-        readers: dict[tuple[str, Question, bool], PrefixCache] = {}
+        readers: dict[tuple[Side, Question, bool], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
-        for way in ways:
-            if way == JOINED:
-                tokens = self.joined([*device, *cloud])
+        for name in ways:
+            way = WAYS[name]
+            question, sides = replace(usual, **way.changed), []
+            if way.joined:
+                tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
-                alone = yield from self._behind(usual, [document], [])
-                rule = Coupled(Noise(usual.seed), usual.sampler)
-                answers[way] = yield from self._decided(usual, [alone], rule)
-                continue
-            question, sides = replace(usual, **MIXTURES.get(way, {})), []
-            rule = (Experts if way == EXPERTS else Coupled)(Noise(usual.seed), usual.sampler)
-            for side in _SIDES[way]:
-                name = side, question, rule.bare
-                if name not in readers:
-                    readers[name] = yield from self._side(question, found[side], bare=rule.bare)
-                sides.append(readers[name])
-            answers[way] = yield from self._decided(question, sides, rule)
+                sides.append((yield from self._behind(question, [document], [])))
+            by = rule(way.rule, Noise(question.seed), question.sampler)
+            for side in () if way.joined else way.sides:
+                key = side, question, by.bare
+                if key not in readers:
+                    readers[key] = yield from self.side(question, found[side], bare=by.bare)
+                sides.append(readers[key])
+            answers[name] = yield from self._decided(question, sides, by)
+        return answers
+
+    def part_by_part(
+        self, parts: Sequence[str], find: Callable[[Question], Found], ways: Iterable[str] = PARTED
+    ) -> Reading[dict[str, list[list[int]]]]:
+        """Answer each part of a question as a turn of its own, searched for anew.
+
+        Return tokens by way and part.
+        """
+        answers: dict[str, list[list[int]]] = {}
+        for name in ways:
+            turns: tuple[Turn, ...] = ()
+            answers[name] = []
+            for part in parts:
+                asked = replace(self.asked, prompt=part, history=turns)
+                reading = replace(self, asked=asked).reading(part, find(asked), (name,))
+                tokens = (yield from reading)[name]
+                turns = (*turns, (part, self.model.decode(tokens).strip()))
+                answers[name].append(tokens)
         return answers
 
     def joined(self, hits: Iterable[Hit]) -> list[int]:
@@ -100,7 +132,10 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def _side(self, question: Question, hits: Sequence[Hit], *, bare: bool) -> Reading[PrefixCache]:
+    def side(
+        self, question: Question, hits: Sequence[Hit], *, bare: bool = False
+    ) -> Reading[PrefixCache]:
+        """Read the question behind the chunks of one side, and if `bare` behind none."""
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -121,7 +156,7 @@ class IsolatedAnswers:
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
-        tokens = model.encode(model.prompt.question_text((), question.prompt))
+        tokens = model.encode(model.prompt.question_text(question.history, question.prompt))
         capacity = len(tokens) + question.max_tokens
         documents = documents or [model.document_kv(())]
         documents = [*documents, *[model.document_kv(())] * bare]
@@ -133,7 +168,7 @@ class IsolatedAnswers:
         return reader
 
     def _decided(
-        self, question: Question, sides: Sequence[PrefixCache], rule: Coupled
+        self, question: Question, sides: Sequence[PrefixCache], by: Rule
     ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
@@ -143,14 +178,15 @@ class IsolatedAnswers:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
-            seen = [rule.seen(each) for each in said]
+            seen = [by.seen(each) for each in said]
             drawn = [code.quantize(p).distribution for p, *_ in seen]
             if len(sides) == 1:
-                token = rule.draft("device", step, drawn[0])
+                token = by.draft("device", step, drawn[0])
             else:
                 weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = rule.target(step, *(Candidate(0, each) for each in drawn), weights)
+                own, other = (Candidate(0, each) for each in drawn)
+                token = by.target(step, own, other, weights)
             if token in stops:
                 break
             line.append(token)

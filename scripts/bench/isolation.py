@@ -1,12 +1,14 @@
 """Answers under document isolation (SPEC 5): one side alone, all in one prompt, and the mixture.
 
 The same model and the same retrieval at temperature 0. An answer stands in the device's documents,
-in the cloud's, in both or in none. Intervals are bootstrapped by article.
+in the cloud's, in both, needs a part of each, or is nowhere (docs/split-qa.md). Intervals are
+bootstrapped by article.
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -22,25 +24,36 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
+from retrieval.questions import in_context
 from scripts.bench.harness import benchmark, progress
-from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, in_shared_forwards
+from scripts.bench.isolated_answers import (
+    PARTED,
+    WAYS,
+    Found,
+    IsolatedAnswers,
+    Reading,
+    in_shared_forwards,
+)
 from scripts.bench.question_sets import (
+    NOTES,
     PLACES,
     KnownQuestion,
     World,
     chosen,
-    contains,
-    f1,
-    refuses,
     worlds,
 )
+from scripts.bench.split_qa.score import HOMES
 from scripts.papers.arena import Given
-from scripts.papers.intervals import Interval, Row, grouped, having, paired, ratio
+from scripts.papers.intervals import Interval, Row, distinct, grouped, having, paired, ratio
 from scripts.papers.model_sides import run
 from scripts.papers.sample_sides import LoadedSide, flags
 
-MEASURES = ("contains", "f1", "refused", "read")
+MEASURES = ("right", "parts", "f1", "refused", "read")
+IN_PARTS = ", part by part"
+Cut = Callable[[str], Sequence[str]]
+"""Returns the parts of a question."""
 LONGEST = 40
 """Tokens of an answer."""
 SHARED = (
@@ -65,16 +78,16 @@ class IsolatedQuestionOptions:
 
 @dataclass(frozen=True, slots=True)
 class FoundQuestion:
-    """A question and what each side found for it."""
+    """A question, what each side found for it, and how they find more."""
 
     known: KnownQuestion
-    device: tuple[Hit, ...]
-    cloud: tuple[Hit, ...]
+    found: Found
+    find: Callable[[Question], Found]
 
-    def hits(self, way: str) -> tuple[Hit, ...]:
-        """Return the chunks that are read this way."""
-        device = () if way == "cloud alone" else self.device
-        return device if way == "device alone" else device + self.cloud
+    def hits(self, name: str) -> list[Hit]:
+        """Return the chunks that are read this way, for the question as a whole."""
+        sides = WAYS[name.removesuffix(IN_PARTS)].sides
+        return [hit for side in sides for hit in self.found[side]]
 
 
 def _shown(name: str, value: str = "mean") -> str:
@@ -82,31 +95,31 @@ def _shown(name: str, value: str = "mean") -> str:
 
 
 @benchmark(
-    {"answer on": "{place}", "way": "{way}", "asked": "{questions}"}
+    {"answer": "{place}", "form": "{form}", "way": "{way}", "asked": "{questions}"}
     | {name: _shown(name) for name in MEASURES},
     {"compared": "{compared}", "": _shown("value")},
     {
         "two processes, disclosing": "{level}",
         "texts as computed": "{same_texts} of {timed}",
-        "contains": _shown("contains"),
+        "right": _shown("right"),
         "f1": _shown("f1"),
         "ms to first token": "{first_ms:.1f}",
         "ms per token": "{token_ms:.1f}",
         "bytes": "{bytes:.0f}",
     },
-    note="One prompt holds what both sides found: what sending documents would give. Contains and "
-    "F1 are SQuAD's, with bootstrap 95 % intervals by article. Read: a chunk that was read has the "
-    "answer's words. Where the answer is nowhere, all that is not refused is wrong.",
+    note="One prompt holds what both sides found: what sending documents would give. Right: has "
+    "every part of the answer; where it is nowhere, is a refusal. F1 is SQuAD's. Bootstrap 95 % "
+    "intervals by article. Read: the chunks that were read have the answer's words.",
 )
 def isolation(
-    file: Annotated[
-        Path | None,
+    source: Annotated[
+        str,
         Parameter(
-            help="Articles with questions (JSON, as SQuAD's), or both sides' documents and "
-            "questions; else notes and articles in forms that no training saw.",
-            show_default=False,
+            help="notes (short ones, in forms that no training saw), split-qa (its written worlds; "
+            "one: written, forms), or a file: a set, articles with questions (SQuAD's JSON), or "
+            "both sides' documents and questions."
         ),
-    ] = None,
+    ] = NOTES,
     /,
     *,
     questions: Annotated[
@@ -123,73 +136,106 @@ def isolation(
     own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
     return measured_set(
-        replace(own, model=chosen_model(own.model)), question, file, questions, timed
+        replace(own, model=chosen_model(own.model)), question, source, questions, timed
     )
 
 
 def measured_set(
     side: SideSettings,
     question: Question,
-    file: Path | None = None,
+    source: str = NOTES,
     count: int | None = None,
     timed: int = 6,
+    cut: Cut | None = None,
 ) -> Iterator[Row]:
-    """Yield the same for settings that are made; the question's seed draws the set."""
+    """Yield the same for settings that are made; the question's seed draws the set.
+
+    With `cut`, questions are also answered part by part.
+    """
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder, model = Path(name), load_model(side)
-        several = worlds(file, folder / "documents", question.seed)
-        share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
-        by_world = [
-            list(_found(world, share, folder / "index", side, question)) for world in several
-        ]
-        found = [each for world in by_world for each in world]
+        by_world = found_worlds(source, count, folder, side, question)
+        found = [each for _, world in by_world for each in world]
         answering = IsolatedAnswers(
             model, question, load_embedder(side.embedder, library=side.llama_library)
         )
         done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
             model,
-            (answering.reading(each.known.question, each.device, each.cloud) for each in found),
+            (_answered(answering, each, cut) for each in found),
             lambda: progress(f"asked {next(done)} of {len(found)} questions"),
         )
         rows = [
-            _row(each, way, model.decode(tokens[way]).strip(), model.prompt.template.refusal)
-            for each, tokens in zip(found, given, strict=True)
-            for way in WAYS
+            _row(each, way, text, model.prompt.template.refusal)
+            for each, texts in zip(found, given, strict=True)
+            for way, text in texts.items()
         ]
-        some = by_world[0][:: max(1, len(by_world[0]) // max(1, timed))][:timed]
-        pairs = list(_pair(folder, several[0], side, question, some, answering)) if some else []
+        first, questions = by_world[0]
+        some = questions[:: max(1, len(questions) // max(1, timed))][:timed]
+        pairs = list(_pair(folder, first, side, question, some, answering)) if some else []
     yield from (*rows, *_summaries(rows), *_compared(rows), *pairs)
+
+
+def _answered(
+    answering: IsolatedAnswers, each: FoundQuestion, cut: Cut | None
+) -> Reading[dict[str, str]]:
+    """Answer a question whole and, with `cut`, part by part: texts by way."""
+    model, parts = answering.model, list(cut(each.known.question)) if cut else []
+    tokens = yield from answering.reading(each.known.question, each.found)
+    texts = {way: model.decode(said).strip() for way, said in tokens.items()}
+    if len(parts) > 1:
+        by_way = yield from answering.part_by_part(parts, each.find)
+        for way, several in by_way.items():
+            texts[way + IN_PARTS] = "; ".join(model.decode(said).strip() for said in several)
+    elif cut:  # as it is answered whole
+        texts |= {way + IN_PARTS: texts[way] for way in PARTED}
+    return texts
+
+
+def found_worlds(
+    source: str, count: int | None, folder: Path, side: SideSettings, question: Question
+) -> list[tuple[World, list[FoundQuestion]]]:
+    """Return the worlds of a set, about `count` questions of each or all, and what is found."""
+    several = worlds(source, folder / "documents", question.seed)
+    share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
+    return [
+        (world, list(_found(world, share, folder / "index", side, question))) for world in several
+    ]
 
 
 def _found(
     world: World, share: float, index: Path, side: SideSettings, question: Question
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
-    embedder, retrievers = load_embedder(side.embedder, library=side.llama_library), []
-    for name, documents in (("device", world.device), ("cloud", world.cloud)):
-        Index.update(index / name, documents, embedder, words=side.chunk_words)
-        retrievers.append(Retriever(Index.open(index / name), embedder, search=side.search))
+    embedder = load_embedder(side.embedder, library=side.llama_library)
+    retrievers: dict[Side, Retriever] = {}
+    documents: dict[Side, tuple[Path, ...]] = {"device": world.device, "cloud": world.cloud}
+    for name, paths in documents.items():
+        Index.update(index / name, paths, embedder, words=side.chunk_words)
+        retrievers[name] = Retriever(Index.open(index / name), embedder, search=side.search)
+
+    def find(asked: Question) -> Found:
+        # What a part refers to is named by the answer before it.
+        sought = in_context(asked.prompt, [answer for _, answer in asked.history])
+        return {name: each.retrieve(sought, asked.documents) for name, each in retrievers.items()}
+
     for known in chosen(world.questions, share, question.seed):
-        device, cloud = (
-            tuple(each.retrieve(known.question, question.documents)) for each in retrievers
-        )
-        yield FoundQuestion(known, device, cloud)
+        yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)
 
 
 def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:
     known, hits = asked.known, asked.hits(way)
     return {
+        "id": known.id,
         "question": known.question,
         "place": known.place,
+        "form": known.form,
         "group": known.group,
         "answers": known.answers,
         "way": way,
         "text": text,
-        "contains": contains(text, known.answers),
-        "f1": f1(text, known.answers),
-        "refused": refuses(text, refusal),
-        "read": any(contains(hit.chunk.text, known.answers) for hit in hits),
+        **known.judged(text, refusal),
+        "read": known.is_in([hit.chunk.text for hit in hits], [hit.chunk.source for hit in hits]),
         "scores": [round(hit.score, 4) for hit in hits],
     }
 
@@ -206,35 +252,39 @@ def share(rows: Sequence[Row], measure: str) -> Interval:
 
 
 def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield every measure by place and way; first of what stands on one side, whichever it is."""
-    homes: dict[str, tuple[str, ...]] = {
-        "one side": ("device", "cloud"),
-        **{place: (place,) for place in PLACES},
-    }
+    """Yield every measure by place, form and way; one side is either."""
+    homes = {"one side": HOMES["one side"]} | {place: (place,) for place in PLACES}
+    homes["any"] = PLACES
     for name, places in homes.items():
-        for way in WAYS:
-            here = [row for row in having(rows, way=way) if row["place"] in places]
-            if not here:
-                continue
-            measured = {each: share(here, each).to_json() for each in MEASURES}
-            read = having(here, read=True)
-            refused = {"read_and_refused": share(read, "refused").to_json()} if read else {}
-            yield {"place": name, "way": way, "questions": len(here), **measured, **refused}
+        placed = [row for row in rows if row["place"] in places]
+        forms = distinct(placed, "form")
+        for form in ("all", *forms) if len(forms) > 1 else forms:
+            for way in distinct(placed, "way"):
+                here = [row for row in having(placed, way=way) if form in ("all", row["form"])]
+                measured = {each: share(here, each).to_json() for each in MEASURES}
+                read = having(here, read=True)
+                if read:
+                    measured["read_and_refused"] = share(read, "refused").to_json()
+                yield {"place": name, "form": form, "way": way, "questions": len(here), **measured}
 
 
 def _compared(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the mixture against all in one prompt: paired differences, and the ratio of F1."""
-    home = [row for row in rows if row["place"] in ("device", "cloud")]
-    pairs = list(zip(having(home, way="mixture"), having(home, way="one prompt"), strict=True))
-    for measure in ("contains", "f1"):
-        more = [
-            {"group": a["group"], "more": float(a[measure]) - float(b[measure])} for a, b in pairs
-        ]
-        value = share(more, "more").to_json()
-        yield {"compared": f"mixture - one prompt, {measure}", "value": value}
-    each = [{"group": a["group"], "mixed": a["f1"], "joined": b["f1"]} for a, b in pairs]
-    value = paired(ratio, *by_group(each, "mixed", "joined")).to_json()
-    yield {"compared": "mixture / one prompt, f1", "value": value}
+    """Yield the mixture against other ways: paired differences, and the ratio of F1."""
+    for home, other in product(("one side", "needs both"), ("one prompt", "experts")):
+        home_rows = [row for row in rows if row["place"] in HOMES[home]]
+        mixed, others = having(home_rows, way="mixture"), having(home_rows, way=other)
+        pairs = list(zip(mixed, others, strict=False))
+        for measure in ("right", "f1") if pairs else ():
+            more = [
+                {"group": a["group"], "more": float(a[measure]) - float(b[measure])}
+                for a, b in pairs
+            ]
+            value = share(more, "more").to_json()
+            yield {"compared": f"{home}: mixture - {other}, {measure}", "value": value}
+        each = [{"group": a["group"], "mixed": a["f1"], "other": b["f1"]} for a, b in pairs]
+        if sum(pair["other"] for pair in each) > 0:
+            value = paired(ratio, *by_group(each, "mixed", "other")).to_json()
+            yield {"compared": f"{home}: mixture / {other}, f1", "value": value}
 
 
 def _pair(
@@ -264,10 +314,7 @@ def _pair(
     model = answers.model
     mixed = in_shared_forwards(
         model,
-        (
-            answers.reading(each.known.question, each.device, each.cloud, ("mixture",))
-            for each in sample
-        ),
+        (answers.reading(each.known.question, each.found, ("mixture",)) for each in sample),
     )
     for level, given in replies.items():
         tokens = [
@@ -281,7 +328,7 @@ def _pair(
             "level": level,
             "same_texts": sum(a == b["mixture"] for a, b in zip(tokens, mixed, strict=True)),
             "timed": len(sample),
-            **{name: share(rows, name).to_json() for name in ("contains", "f1")},
+            **{name: share(rows, name).to_json() for name in ("right", "f1")},
             "first_ms": 1e3 * median(reply.first_s for reply in given),
             "token_ms": 1e3 * median(later) if later else None,
             "bytes": median(reply.wire_bytes for reply in given),

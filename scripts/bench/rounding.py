@@ -19,7 +19,7 @@ from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolation import LONGEST, share
-from scripts.bench.question_sets import f1, worlds
+from scripts.bench.question_sets import worlds
 from scripts.bench.reference import unrounded_reader
 from scripts.papers.intervals import Row
 
@@ -64,7 +64,7 @@ def rounding(
             while own[-1] not in stops and len(own) < LONGEST:
                 own.append(int(rows.extend(own[-1:]).at(every).argmax()))
             texts = {"f1": own, "f1_float32": answer}
-            scores = {each: f1(ours.decode(texts[each]).strip(), known.answers) for each in texts}
+            scores = {each: known.judged(ours.decode(texts[each]))["f1"] for each in texts}
             asked.append({"group": known.group, **scores})
             progress(f"asked {len(asked)} questions")
     of = dict(zip(MEASURES, (predicted, asked, asked), strict=True))

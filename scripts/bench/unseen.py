@@ -30,7 +30,7 @@ _OTHERS = {
 }
 _DISTRICTS = ["", "Old ", "Upper ", "East ", "Little "]
 
-Place = Literal["device", "cloud", "both", "nowhere"]
+Place = Literal["device", "cloud", "nowhere"]
 """Which side's documents hold an answer."""
 Form = Mapping[str, Any]
 """`text` and what may be `asked` of it: [question, answer] templates."""

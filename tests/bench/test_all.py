@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +12,18 @@ from PIL import Image
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from retrieval import Search
-from scripts.bench import kill, results
+from scripts.bench import results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
 from scripts.bench.harness import benchmark, measured, series
-from scripts.bench.index import index
-from scripts.bench.load import MODELS, texts_under_load
-from scripts.bench.overhead import overhead
 from scripts.bench.report import differences, page, table_differences
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
-from scripts.bench.soak import growths
 from scripts.bench.start import start
+
+from .under_load import MODELS, texts_under_load
 
 
 @benchmark(
@@ -180,10 +177,6 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
-    alone, pair, _ = measured(overhead, models=draft, rows=(1,), tokens=6, questions=2)
-    for part in ("ms", "cpu"):
-        ratio = pair[part]["mean"] / alone[part]["mean"]
-        assert pair[f"{part}_ratio"]["mean"] == pytest.approx(ratio, rel=0.01)
 
 
 @pytest.mark.slow
@@ -202,13 +195,11 @@ async def test_sixteen_texts_at_once_are_those_of_their_runs_alone() -> None:
 
 
 @pytest.mark.slow
-def test_an_index_is_measured() -> None:
-    found = measured(index, chunks=80)
-    assert [row["what"] for row in found[1:4]] == [f"search, {by}" for by in get_args(Search)]
+def test_what_is_found_is_measured() -> None:
     recalled = measured(retrieval, count=450, questions=10, follow_ups=5)
     kinds = [row["questions"] for row in recalled]
     assert kinds[:6] == ["names and numbers"] * 3 + ["paraphrase"] * 3
-    assert all(row["ms"]["median"] > 0 for row in [*found, *recalled] if "ms" in row)
+    assert all(row["ms"]["median"] > 0 for row in recalled if "ms" in row)
 
 
 def test_goodput_counts_the_answers_that_are_fast_in_both() -> None:
@@ -218,22 +209,3 @@ def test_goodput_counts_the_answers_that_are_fast_in_both() -> None:
     assert found["first_ms"][0] == pytest.approx(300)
     assert found["next_ms"][0] == pytest.approx(100)
     assert found["ms_per_token"]["median"] == pytest.approx(75)
-
-
-def test_growth_is_that_after_the_warm_up() -> None:
-    sizes = [
-        (100 * n, 700.0 + (50.0 if n > 10 else 5.0 * n), 800.0 + 0.3 * n) for n in range(1, 21)
-    ]
-    device, cloud = growths(sizes)
-    assert device["mb_per_1000"]["mean"] == pytest.approx(0.0, abs=1e-9)
-    assert device["warm_mb"] == 750.0
-    growth = [cloud["mb_per_1000"][name] for name in ("low", "mean", "high")]
-    assert growth == pytest.approx([3.0] * 3, abs=0.01)
-
-
-def test_kills_are_counted_by_what_becomes_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = {"kept": True, "whole": True, "again": True, "gap_s": 0.25}
-    kills = [whole, whole | {"kept": False, "whole": False, "gap_s": 0.5}]
-    monkeypatch.setattr(kill, "kills_over_http", lambda *_, **__: kills)
-    for row in measured(kill.kill, rounds=2):
-        assert (row["kept"], row["whole"], row["again"], row["longest_gap_s"]) == (1, 1, 2, 0.5)

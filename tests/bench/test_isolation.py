@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench import isolation as bench
-from scripts.bench.isolated_answers import WAYS
-from scripts.bench.question_sets import chosen, contains, f1, normalised, refuses, worlds
+from scripts.bench.isolated_answers import PARTED, WAYS, IsolatedAnswers, in_shared_forwards
+from scripts.bench.question_sets import NOTES, chosen, worlds
+from scripts.bench.reader import Setting, consider
+from scripts.bench.split_qa.score import contains, f1, normalised, refuses
 
 ARTICLES = [
     {
@@ -77,7 +81,7 @@ def _files(paths: tuple[Path, ...]) -> set[str]:
 
 
 def test_paragraphs_stand_where_the_conditions_say(articles: Path, tmp_path: Path) -> None:
-    home, both, nowhere = worlds(articles, tmp_path / "documents", seed=3)
+    home, both, nowhere, halves = worlds(articles, tmp_path / "documents", seed=3)
     device, cloud = _files(home.device), _files(home.cloud)
     assert len(home.questions) == 12
     assert not device & cloud
@@ -92,6 +96,7 @@ def test_paragraphs_stand_where_the_conditions_say(articles: Path, tmp_path: Pat
     assert len(removed) == 4
     assert not removed & moved
     assert removed == (device | cloud) - _files(nowhere.device) - _files(nowhere.cloud)
+    assert not halves.questions  # every paragraph is one sentence
 
 
 def test_the_seed_draws_the_sides_and_the_questions(articles: Path, tmp_path: Path) -> None:
@@ -113,10 +118,15 @@ def test_documents_of_ones_own_are_asked_where_they_lie(tmp_path: Path) -> None:
     (world,) = worlds(file, tmp_path, 0)
     assert world.device == (tmp_path / "notes",)
     assert world.cloud == (tmp_path / "a", tmp_path / "b")
-    assert [each.answers for each in world.questions] == [("Anna",)]
+    assert [each.answers for each in world.questions] == [(("Anna",),)]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3"])
+OUTSIDE = {"worlds": [{"name": "w", "device": {"../a": ""}, "cloud": {}, "questions": []}]}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3", json.dumps(OUTSIDE)]
+)
 def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "set.json"
     file.write_text(text)
@@ -124,8 +134,8 @@ def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
         worlds(file, tmp_path / "documents", 0)
 
 
-def test_without_a_file_the_forms_of_no_training_are_asked(tmp_path: Path) -> None:
-    (world,) = worlds(None, tmp_path / "documents", 5)
+def test_the_notes_are_asked_in_forms_of_no_training(tmp_path: Path) -> None:
+    (world,) = worlds(NOTES, tmp_path / "documents", 5)
     places = [each.place for each in world.questions]
     assert {place: places.count(place) for place in set(places)} == {
         "device": 200,
@@ -135,17 +145,30 @@ def test_without_a_file_the_forms_of_no_training_are_asked(tmp_path: Path) -> No
     assert not any(each.answers for each in world.questions if each.place == "nowhere")
 
 
+def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:
+    written, forms = worlds("split-qa", tmp_path / "documents", 0)
+    (alone,) = worlds("forms", tmp_path / "alone", 0)
+    assert alone.questions == forms.questions
+    assert len(written.questions) == 120
+    bridge = next(each for each in written.questions if each.form == "bridge")
+    texts = [(path / bridge.source).read_text() for path in (*written.device, *written.cloud)]
+    assert bridge.is_in(texts, [])
+    assert not bridge.is_in([], [])
+    said = next(each for each in written.questions if each.answers[0][0] == "yes")
+    assert said.is_in(["any"], [said.source])
+    assert not said.is_in([*texts, "yes"], ["another.md"])
+    assert len(_files(forms.device)) == len(_files(forms.cloud)) == 12
+
+
 def test_intervals_are_of_articles_and_not_of_questions() -> None:
     rows: list[dict[str, Any]] = [
-        {"group": group, "contains": right}
-        for group, right in (("a", 1), ("b", 0))
-        for _ in range(50)
+        {"group": group, "right": right} for group, right in (("a", 1), ("b", 0)) for _ in range(50)
     ]
-    by_article = bench.share(rows, "contains")
+    by_article = bench.share(rows, "right")
     assert by_article.value == 0.5
     assert (by_article.low, by_article.high) == (0, 1)
     apart = [row | {"group": number} for number, row in enumerate(rows)]
-    by_question = bench.share(apart, "contains")
+    by_question = bench.share(apart, "right")
     assert 0.35 < by_question.low < 0.5 < by_question.high < 0.65
 
 
@@ -154,15 +177,45 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
     *results, pair, _, redacted = bench.measured_set(
         SideSettings("device", model="dragon-small"),
         Question(seed=3, max_tokens=8, doubt=1.0, reweight_every=2),
-        articles,
+        str(articles),
         3,
+        cut=lambda asked: [asked[:-1], asked],
     )
     assert (pair["same_texts"], pair["timed"]) == (3, 3)
     assert redacted["level"] == "redacted"
     written = [row for row in results if "text" in row]
-    assert {row["way"] for row in written} == set(WAYS)
+    ways = {*WAYS, *(way + bench.IN_PARTS for way in PARTED)}
+    assert {row["way"] for row in written} == ways
     home = [row for row in written if row["place"] in ("device", "cloud")]
-    assert len(home) == 3 * len(WAYS)
+    assert len(home) == 3 * len(ways)
+    in_parts = [row for row in home if row["way"] == "mixture, part by part"]
+    assert all("; " in row["text"] for row in in_parts)
     for row in home:
         if row["way"] == f"{row['place']} alone":
             assert row["read"]
+
+
+@pytest.mark.slow
+def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
+    articles: Path, tmp_path: Path
+) -> None:
+    model, question = LanguageModel.load("dragon-small"), Question(seed=3, max_tokens=8)
+    side = SideSettings("device", model="dragon-small")
+    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question)
+    answers = IsolatedAnswers(model, question, load_embedder())
+    one, both = Setting(1, 0.0, 1.0), Setting(2, 2.0, 1.0)
+    considered = in_shared_forwards(model, (consider(answers, each, [one, both]) for each in found))
+    for documents, setting in ((1, one), (2, both)):
+        readings = (
+            answers.reading(
+                each.known.question,
+                {name: hits[:documents] for name, hits in each.found.items()},
+                ("mixture",),
+            )
+            for each in found
+        )
+        for said, by_setting in zip(in_shared_forwards(model, readings), considered, strict=True):
+            first_token, *_ = by_setting[setting].odds
+            refuses = said["mixture"][:1] == [model.refusal]
+            assert refuses == (first_token > 0)
+            assert refuses or said["mixture"] == by_setting[setting].tokens

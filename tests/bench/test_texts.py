@@ -7,8 +7,10 @@ from pathlib import Path
 
 from retrieval.questions import words_of
 from scripts.bench.articles import articles
+from scripts.bench.split_qa.generate import written_worlds
 from scripts.bench.unseen import FORMS, world
 
+SIDES = ("device", "cloud")
 RECIPE = Path(__file__).parents[2] / "scripts" / "train" / "models" / "text"
 
 
@@ -44,10 +46,11 @@ def test_a_world_follows_from_its_seed_and_each_question_is_asked_once() -> None
 
 def test_no_form_is_in_the_recipe_of_the_models() -> None:
     forms = tomllib.loads(FORMS.read_text(encoding="utf-8"))
+    written = [text for each in written_worlds() for side in SIDES for text in each[side].values()]
     rows = {  # words of the forms without their slots, five in a row
         " ".join(words[i : i + 5])
-        for form in [*forms["note"], *forms["article"]]
-        for part in re.split(r"\{\w+\}", form["text"])
+        for text in (*(form["text"] for form in [*forms["note"], *forms["article"]]), *written)
+        for part in re.split(r"\{\w+\}", text)
         if (words := re.findall(r"\w+", part.lower()))
         for i in range(len(words) - 4)
     }

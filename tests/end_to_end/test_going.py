@@ -23,9 +23,9 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.node.ending import LONGEST_END_S, TERMINATED
 from dragonrt.node.hosts import NotConnectedError
 from dragonrt.timeouts import USUAL
-from scripts.bench.kill import kills_over_http
 
 from .conftest import BOTH, SHORT, DeviceAt, counts
+from .kills import kills_over_http
 
 QUESTION = "What do you need to make lemon cake?"
 TIME_LIMIT_S = 60.0

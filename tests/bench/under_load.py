@@ -5,7 +5,7 @@ forwards preempted.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -30,31 +30,12 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
-from scripts.bench.harness import benchmark
 from scripts.papers.arena import Arena, Given
-from scripts.papers.intervals import Row
 from scripts.papers.model_sides import worker
 from scripts.papers.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
 MODELS = ("dragon-draft", "dragon-small")
-
-
-@benchmark(
-    {
-        "documents": "{documents}",
-        "equal": "{equal} of {texts}",
-    },
-    note="Texts equal to those of their runs alone, of all texts. So many answers are under way at "
-    "once that documents share memory and forwards; of each such lot one is stopped midway (its "
-    "beginning is compared), and one question is long.",
-)
-def load(*, answers: int = 16, tokens: int = 16, lots: int = 7, seed: int = 1) -> Iterator[Row]:
-    """Yield how many texts are equal, for every number of documents."""
-    models = [LanguageModel.load(name, "cpu") for name in MODELS]
-    for documents in (0, 1, 2):
-        equal = asyncio.run(texts_under_load(models, documents, answers, tokens, lots, seed))
-        yield {"documents": documents, "texts": len(equal), "equal": sum(equal)}
 
 
 async def texts_under_load(

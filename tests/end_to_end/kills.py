@@ -6,20 +6,17 @@ question is asked when another process of the cloud listens.
 
 import json
 import os
-import random
 import signal
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.modes.mode import OnLoss
-from scripts.bench.harness import benchmark
-from scripts.papers.intervals import Row
 
 Shown = tuple[list[str], str, list[float]]
 """The pieces of an answer, its text at the end, and when each piece came."""
@@ -30,33 +27,6 @@ OPTIONS = ("--temperature", "5", "--aggregator", "sync", "--codec", "dense:fp16"
 """A long answer, every token of which waits for the cloud."""
 
 
-@benchmark(
-    {
-        "--on-loss": "{on_loss}",
-        "kills": "{kills}",
-        "same text": "{kept}",
-        "whole": "{whole}",
-        "complete": "{again}",
-        "longest gap": "{longest_gap_s:.2f} s",
-    },
-    note="Same text: no piece was taken back, and all before the kill is what both sides say; "
-    "whole: so is all after it; complete: so is the next answer. Gap: between two pieces of text.",
-)
-def kill(*, rounds: int = 10, tokens: int = 32, seed: int = 1) -> Iterator[Row]:
-    """Yield what is seen of so many kills, at points drawn by `seed`."""
-    chance = random.Random(seed)
-    for on_loss in get_args(OnLoss):
-        points = [chance.randrange(2, tokens // 2) for _ in range(rounds)]
-        kills = kills_over_http(points, on_loss, tokens=tokens)
-        yield {
-            "on_loss": on_loss,
-            "kills": len(kills),
-            **{name: sum(each[name] for each in kills) for name in ("kept", "whole", "again")},
-            "longest_gap_s": max(each["gap_s"] for each in kills),
-            "points": points,
-        }
-
-
 def kills_over_http(
     points: Sequence[int],
     on_loss: OnLoss,
@@ -64,7 +34,7 @@ def kills_over_http(
     model: str = "dragon-small",
     tokens: int = 48,
     seed: int = 4,
-) -> list[Row]:
+) -> list[dict[str, Any]]:
     """Kill the cloud once in each of so many answers; needs the extra `serve`.
 
     `kept`: nothing shown was taken back, and all before the kill is what both sides say; `whole`:
