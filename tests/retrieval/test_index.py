@@ -261,6 +261,20 @@ def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(
     assert not list(where.glob("nearest-*"))
 
 
+def test_foreign_files_in_the_folder_are_left_alone(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    foreign = [where / name for name in (".DS_Store", "index.sqlite.bak", "nearest-shop")]
+    for path in foreign:
+        path.write_bytes(b"x")
+        path.chmod(0o644)
+    (where / "index.sqlite").write_bytes(b"no database")
+    Index.update(where, documents, embedder, rebuild=True)
+    for path in foreign:
+        assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"x", 0o644)
+
+
 def test_progress_counts_bytes_from_small_files_to_large(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
