@@ -212,7 +212,7 @@ def device(
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
-    ask: Annotated[str | None, option("Ask one question and exit.")] = None,
+    ask: Annotated[str | None, option("Ask one question and exit.", full=True)] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""

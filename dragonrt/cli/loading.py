@@ -122,11 +122,11 @@ def index(
         return None
     say_report(report)
     if not report.chunks and not report.left:
-        why = f"read are {' '.join(SUFFIXES)}"
+        why = f"files of these kinds are read: {' '.join(SUFFIXES)}"
         if report.skipped:
             why = f"{len(report.skipped)} files could not be read"
         places = ", ".join(map(str, settings.documents))
-        say(f"{places}: no document is there to answer from: {why}", "yellow")
+        say(f"{places}: no document to answer from; {why}", "yellow")
     return report
 
 
