@@ -177,10 +177,12 @@ async def test_a_question_that_is_too_long_is_named_as_the_request_does() -> Non
     def refuse() -> None:
         raise LongQuestionError(900, 100, "bytes")
 
+    said = ("user", "a?"), ("assistant", None), ("user", "b?"), ("system", "Be brief.")
+    turns = [{"role": role, "content": content} for role, content in said]
     async with served(KNOWN) as service:
         service.side.on_prepare = refuse
         for path, body, param in (
-            ("chat/completions", {"messages": [{"role": "user", "content": "b?"}]}, "messages"),
+            ("chat/completions", {"messages": turns}, "messages[2].content"),
             ("completions", {"prompt": "b?"}, "prompt"),
             ("responses", {"input": "b?"}, "input"),
         ):

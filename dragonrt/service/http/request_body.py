@@ -12,6 +12,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
+from dragonrt.settings import SettingError
 from dragonrt.wire.limits import MAX_64
 
 MAX_WARNED = 16
@@ -211,7 +212,7 @@ def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
     found = {
         name: _field(given.pop(name, None), kind, ignored, f"{where}{name}")
         for name, kind in spec.items()
-        if name in given or (kind.needed if isinstance(kind, Kind) else isinstance(kind, tuple))
+        if name in given or (isinstance(kind, Kind) and kind.needed)
     }
     ignored += (f"{where}{name}"[:MAX_NAME] for name in given)
     return found
@@ -310,6 +311,10 @@ class ApiRequest:
                 max_tokens=most,
                 top_logprobs=None if ranked is None else ranked.number,
             )
+        except SettingError as error:
+            name = {"prompt": dialogue.asked_in}.get(error.name, error.name)
+            text = f"{name} {error.problem}"
+            raise ApiError(400, text, code="invalid_value", param=name) from None
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
         if ranked is not None and (because := self.unranked(question.sampler)):
@@ -360,14 +365,17 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
 
 
-def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") -> Dialogue:
-    """Return the turns of messages; consecutive ones of one role are joined.
+def dialogue(messages: str | Sequence[Json], field: str, instructions: str = "") -> Dialogue:
+    """Return the turns of the messages in a field; consecutive ones of one role are joined.
 
-    Raises ApiError unless a question is last.
+    A text is one message. Raises ApiError unless a question is last.
     """
-    system = [instructions] if instructions else []
+    if isinstance(messages, str):
+        message = {"role": "user", "content": messages}
+        return dialogue([message], field, instructions)._replace(asked_in=field)
+    asked_in, system = field, [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
-    for message in messages:
+    for number, message in enumerate(messages):
         role, content = message.get("role"), message.get("content", [])
         if not isinstance(content, str):
             content = "".join(part.get("text", "") for part in content)
@@ -379,11 +387,12 @@ def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") ->
         asked, answered = turns[-1]
         if role == "user":
             asked.append(content)
+            asked_in = f"{field}[{number}].content"
         else:
             answered.append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
-        must = f"{asked_in} must end with a question"
-        raise ApiError(400, must, code="invalid_value", param=asked_in)
+        must = f"{field} must end with a question"
+        raise ApiError(400, must, code="invalid_value", param=field)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
     return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(system))

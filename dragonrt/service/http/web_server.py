@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import reason_of
 from dragonrt.node.lobby import source_of
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class WebServer(uvicorn.Server):
                 ws="none",
                 http=BoundedHttp,
                 log_config=None,
-                log_level=logging.WARNING,
+                log_level=logging.ERROR,  # its warnings are of clients that speak no HTTP
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -263,7 +264,8 @@ def listen_on(host: str, port: int) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
-        raise DragonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        why = f"{reason_of(error)}; choose another address or port"
+        raise DragonError(f"cannot listen on {host}:{port}: {why}") from None
 
 
 def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
