@@ -1,9 +1,11 @@
 """The body of a request: fields are checked, rejected by name, or ignored with a warning."""
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+from starlette.requests import Request
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
@@ -232,13 +234,16 @@ def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
     return [_field(each, kind[0], ignored, f"{name}[{n}]") for n, each in enumerate(value)]
 
 
-async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises ApiError if there are too many bytes."""
-    size = 0
-    async for piece in data:
+async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. Raises ApiError if there are, or will be, too many bytes."""
+    size, announced = 0, int(request.headers.get("content-length", 0))
+    error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+    if announced > largest:
+        raise error
+    async for piece in request.stream():
         size += len(piece)
         if size > largest:
-            raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+            raise error
         yield piece
 
 

@@ -21,14 +21,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import reason_of
 from dragonrt.node.lobby import source_of
+from dragonrt.service.http.admission import ENDING_S
 
 log = logging.getLogger(__name__)
 
-ENDING_S = 30
-"""Seconds for answers under way when the service ends."""
 PAUSE_S = 1.0
 """Seconds between attempts if connections cannot be accepted."""
 BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
+LONG = b"431 Request Header Fields Too Large"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -43,6 +43,7 @@ class HttpBounds:
     connections: int = 512
     of_address: int = 128
     headers_s: float = 10.0
+    header_bytes: int = 32 * 1024
     body_s: float = 30.0
     bytes_per_s: int = 64 * 1024
     taken_in_s: float = 30.0
@@ -93,6 +94,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
+        self._header_bytes: int | None = 0  # so far of the next request; None behind its headers
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
@@ -110,7 +112,16 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await(self._bounds.headers_s)
+        if self._header_bytes is not None:
+            self._header_bytes += len(data)
         super().data_received(data)
+        if self._header_bytes is not None and self._header_bytes > self._bounds.header_bytes:
+            self._refuse_headers()
+
+    def _refuse_headers(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(REFUSAL % LONG)
+            self.timeout_keep_alive_handler()
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -120,6 +131,11 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._header_bytes = None
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self._bounds.header_bytes:
+            self._refuse_headers()
+            raise ConnectionError("its headers are too long")
         super().on_headers_complete()
         self._await(self._bounds.body_s)
 
@@ -129,6 +145,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._await(None)
+        self._header_bytes = 0
         super().on_message_complete()
 
     def _await(self, seconds: float | None) -> None:
@@ -154,6 +171,10 @@ class BoundedHttp(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         self.transport.close()  # it would wait until the client reads
         self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():  # otherwise it is refused already
+            super().send_400_response(msg)
 
     def pause_writing(self) -> None:
         super().pause_writing()
