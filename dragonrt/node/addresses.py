@@ -73,6 +73,9 @@ class NetworkSettings:
     tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
     tls_key: Path | None = setting(None, "The certificate's private key.")
     tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
+    insecure: bool = setting(
+        False, "Dial another machine without key or TLS: all can be read and changed on the way."
+    )
 
     def cloud_address(self, link: LinkSettings) -> Address:
         """Return where to listen. Raises DragonError for half a certificate or a bad file."""
@@ -105,7 +108,7 @@ class NetworkSettings:
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
         _no_url(self.host)
         key = read_key(self.key_file) if self.key_file is not None else None
-        return Address(self.host, self.port, key, context, link.emulate(side))
+        return Address(self.host, self.port, key, context, link.emulate(side), self.insecure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +134,23 @@ def members(
     """Return the other sides of a device: the cloud or, in mode federated, the `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
-    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit.
+    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
+    has to be protected.
     """
-    address = network.device_address(link)
+    found = _members(how, network, network.device_address(link), workers, hosts)
+    for each in found:
+        for host in each.hosts or (each,):
+            host.address.check()
+    return found
+
+
+def _members(
+    how: Settings,
+    network: NetworkSettings,
+    address: Address,
+    workers: Sequence[str],
+    hosts: Sequence[str],
+) -> tuple[Member, ...]:
     if not how.several:
         if workers:
             raise DragonError("--worker is for --mode federated: leave it out")

@@ -24,6 +24,7 @@ FEDERATED = "--mode federated"
         ("--key-file missing", "missing"),
         ("--tls-cert mine", "certificate"),
         ("--tls-ca missing", "missing"),
+        ("--host 192.0.2.1", "--insecure"),
         ("--port 99999", "99999"),
         ("--temperature nan", "--temperature"),
         ("--max-tokens 0", "--max-tokens"),
@@ -78,6 +79,13 @@ def test_a_wrong_call_is_one_line_too(run: Run, arguments: str, said: str) -> No
     outcome = run(*arguments.split())
     assert (outcome.code, outcome.output) == (2, "")
     assert said in outcome.line
+
+
+def test_an_unprotected_way_is_said_where_it_is_wanted(run: Run) -> None:
+    outcome = run("device", "--host", "192.0.2.1", "--insecure", "--model", "moon")
+    assert outcome.code == 1
+    assert outcome.errors.startswith("--insecure: ")
+    assert "192.0.2.1" in outcome.errors
 
 
 def test_half_a_certificate_is_refused(run: Run) -> None:
