@@ -137,25 +137,13 @@ def members(
     HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
     has to be protected.
     """
-    found = _members(how, network, network.device_address(link), workers, hosts)
-    for each in found:
-        for host in each.hosts or (each,):
-            host.address.check()
-    return found
-
-
-def _members(
-    how: Settings,
-    network: NetworkSettings,
-    address: Address,
-    workers: Sequence[str],
-    hosts: Sequence[str],
-) -> tuple[Member, ...]:
+    address = network.device_address(link)
     if not how.several:
         if workers:
             raise DragonError("--worker is for --mode federated: leave it out")
         found = _distinct([_host(address, text) for text in hosts], "host")
         first = found[0].address if found else address
+        first.check()
         return (Member("cloud", first, hosts=found if len(found) > 1 else ()),)
     usual = NetworkSettings()
     if hosts or (network.host, network.port) != (usual.host, usual.port):
@@ -174,6 +162,8 @@ def _members(
 def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
     if len({each.name for each in found}) < len(found):
         raise DragonError(f"each {what} may be named once: give them different ports")
+    for each in found:
+        each.address.check()
     return tuple(found)
 
 

@@ -16,7 +16,6 @@ from json import dumps
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dragonrt.errors import DragonError
 
@@ -61,7 +60,8 @@ def pack(value: Any, *, whole: bool = False) -> Any:
             return {"array": data, "dtype": value.dtype.str, "shape": list(value.shape)}
         case np.ndarray() if whole:
             # The same byte of all numbers side by side: of most only a few differ.
-            data = b64encode(zlib.compress(_bytes(value).T.tobytes(), level=1)).decode("ascii")
+            numbers = np.frombuffer(value.tobytes(), np.uint8).reshape(-1, value.itemsize)
+            data = b64encode(zlib.compress(numbers.T.tobytes(), level=1)).decode("ascii")
             return {"planes": data, "dtype": value.dtype.str, "shape": list(value.shape)}
         case Gap(missing=missing):
             return {"gap": missing}
@@ -70,10 +70,6 @@ def pack(value: Any, *, whole: bool = False) -> Any:
         values = {each.name: getattr(value, each.name) for each in fields(value)}
         return {"of": name, "fields": {n: pack(each, whole=whole) for n, each in values.items()}}
     return {"gap": type(value).__name__}
-
-
-def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.frombuffer(array.tobytes(), np.uint8).reshape(-1, array.dtype.itemsize)
 
 
 def unpack(packed: Any) -> Any:

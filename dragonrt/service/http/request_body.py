@@ -376,8 +376,8 @@ def dialogue(messages: str | Sequence[Json], field: str, instructions: str = "")
     A text is one message. Raises ApiError unless a question is last.
     """
     if isinstance(messages, str):
-        message = {"role": "user", "content": messages}
-        return dialogue([message], field, instructions)._replace(asked_in=field)
+        only = [{"role": "user", "content": messages}]
+        return dialogue(only, field, instructions)._replace(asked_in=field)
     asked_in, system = field, [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
     for number, message in enumerate(messages):

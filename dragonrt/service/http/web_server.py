@@ -94,7 +94,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
-        self._header_bytes: int | None = 0  # so far of the next request; None behind its headers
+        self._room: int | None = self._bounds.header_bytes  # of the next headers
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
@@ -112,16 +112,17 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await(self._bounds.headers_s)
-        if self._header_bytes is not None:
-            self._header_bytes += len(data)
-        super().data_received(data)
-        if self._header_bytes is not None and self._header_bytes > self._bounds.header_bytes:
-            self._refuse_headers()
-
-    def _refuse_headers(self) -> None:
-        if not self.transport.is_closing():
+        head, rest = data[: self._room], data[self._room :] if self._room is not None else b""
+        if self._room is not None:
+            self._room -= len(head)
+        super().data_received(head)
+        if self.transport.is_closing():
+            return
+        if self._room == 0:
             self.transport.write(REFUSAL % LONG)
             self.timeout_keep_alive_handler()
+        elif rest:
+            super().data_received(rest)
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -131,11 +132,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        self._header_bytes = None
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self._bounds.header_bytes:
-            self._refuse_headers()
-            raise ConnectionError("its headers are too long")
+        self._room = None
         super().on_headers_complete()
         self._await(self._bounds.body_s)
 
@@ -145,7 +142,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._await(None)
-        self._header_bytes = 0
+        self._room = self._bounds.header_bytes
         super().on_message_complete()
 
     def _await(self, seconds: float | None) -> None:
@@ -171,10 +168,6 @@ class BoundedHttp(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         self.transport.close()  # it would wait until the client reads
         self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
-
-    def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():  # otherwise it is refused already
-            super().send_400_response(msg)
 
     def pause_writing(self) -> None:
         super().pause_writing()
