@@ -343,10 +343,9 @@ async def test_who_asks_while_the_service_ends_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(application, "device", device)
     monkeypatch.setattr(application, "on_signals", lambda numbers, *steps: signals.extend(steps))
     monkeypatch.setattr(WebServer, "stop", stopping)
-    of_side: Any = SideSettings("device"), side.model, None, (), ALONE, HttpSettings(http_port=0)
-    serving = asyncio.create_task(
-        application.serve_device(*of_side, Question(), None, (), print, print, ready.set_result)
-    )
+    of_side = SideSettings("device"), side.model, None, (), ALONE, HttpSettings(http_port=0)
+    given: Any = (*of_side, Question(), None, (), print, print, ready.set_result)
+    serving = asyncio.create_task(application.serve_device(*given))
     async with httpx2.AsyncClient(base_url=await ready, timeout=BOUND_S) as http:
         path, asked = "/v1/chat/completions", chat_body("long?")
         halted = asyncio.create_task(http.post(path, json=asked))
