@@ -22,7 +22,11 @@ KEY = "setting"
 
 
 class SettingError(DragonError):
-    """A value that a field does not take; the line names both."""
+    """A value that the field `name` does not take; the line names both."""
+
+    def __init__(self, problem: str, name: str = "") -> None:
+        super().__init__(f"{name} {problem}" if name else problem)
+        self.problem, self.name = problem, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ def _check(entry: Entry, value: Any) -> None:
     if must is not None:
         shown = repr(value)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise SettingError(f"{entry.about.option or entry.name} must be {must}, not {shown}")
+        raise SettingError(f"must be {must}, not {shown}", entry.about.option or entry.name)
 
 
 def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:

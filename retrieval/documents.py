@@ -51,7 +51,7 @@ def parse(data: bytes, suffix: str) -> Document:
 
 
 _LOADERS: dict[str, tuple[str, Loader]] = {
-    ".txt": ("text", plain.read_text),
+    **dict.fromkeys(("", ".txt", ".json", ".log", ".org"), ("text", plain.read_text)),
     ".md": ("Markdown", plain.read_markdown),
     ".markdown": ("Markdown", plain.read_markdown),
     ".html": ("HTML", plain.read_html),
@@ -66,4 +66,5 @@ _LOADERS: dict[str, tuple[str, Loader]] = {
     ".eml": ("e-mail", plain.read_eml),
     ".mbox": ("mailbox", plain.read_mbox),
 }
-SUFFIXES = tuple(_LOADERS)
+SUFFIXES = tuple(filter(None, _LOADERS))
+"""Files without a suffix are read, too, if they are text."""

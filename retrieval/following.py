@@ -66,7 +66,8 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
     def wanted(_: watchfiles.Change, name: str) -> bool:
         path = Path(name)
         below = any(map(path.is_relative_to, folders)) and not path.is_relative_to(index)
-        return path in named or (below and path.suffix.lower() in SUFFIXES)
+        read = path.suffix.lower() in SUFFIXES or not (path.suffix or path.name.startswith("."))
+        return path in named or (below and read)
 
     # Only its directory notices a file that is replaced in one step.
     watched = folders | {path.parent for path in named}

@@ -3,9 +3,10 @@
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .store import Chunk, IndexedFile, Manifest, Search, Store
 _AT_ONCE = 64  # chunks embedded before they are kept
 _PORTION, _SHARE = 256, 4
 """New chunks of a portion, or the share of the indexed ones if that is more."""
+_KINDS = 8  # named of those that are not read
 _PORTION_S = 30.0
 """A portion that takes longer ends early: some files take long to read."""
 
@@ -65,6 +67,12 @@ class Report:
     left: int = 0
     left_bytes: int = 0
     next_file: str = ""
+
+    @property
+    def other_kinds(self) -> str:
+        """Return the suffixes of the `ignored` files, the most frequent ones first."""
+        kinds = Counter(PurePath(name).suffix.lower() or "(none)" for name in self.ignored)
+        return " ".join(kind for kind, _ in kinds.most_common(_KINDS))
 
 
 class Index:

@@ -5,6 +5,7 @@ import os
 import shlex
 import stat
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -87,7 +88,7 @@ class FoundFiles:
         name, (begin, suffix) = self._name(path), os.path.splitext(path)  # noqa: PTH122
         if begin.rpartition(os.sep)[2].startswith(".") or self._left_out(name + slash):
             return False
-        if not slash and suffix.lower() not in SUFFIXES:
+        if not slash and suffix.lower() not in SUFFIXES and (suffix or not _is_text(path)):
             self.ignored.append(shown(name))
             return False
         if self._follow_links or not os.path.islink(path):  # noqa: PTH114
@@ -98,6 +99,18 @@ class FoundFiles:
             self.skipped[shown(name)] = "is a link out of the documents: --follow-links reads it"
             return False
         return not slash
+
+
+def _is_text(path: str) -> bool:
+    """Return whether a file begins as text does; True if it cannot be read, which is said later."""
+    try:
+        with opened(Path(path)) as file:
+            begin = file.read(1024)
+        return bool(getincrementaldecoder("utf-8")().decode(begin)) and b"\0" not in begin
+    except UnicodeDecodeError:
+        return False
+    except OSError:
+        return True
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:

@@ -6,7 +6,6 @@ be recomputed, so writes are not synced; a checksum detects damage.
 
 import math
 import os
-import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -112,15 +111,18 @@ class KvStore:
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
-    """Delete every model's KV of chunks that are not `live`, and what interrupted writes left."""
+    """Delete every model's KV of chunks that are not `live`, and what interrupted writes left.
+
+    All other files stay.
+    """
     kept = {f"{digest}.safetensors" for digest in live}
-    for folder in (directory / "kv").glob("*"):
-        for path in [*folder.glob(".*.tmp"), *folder.glob("*.safetensors")]:
+    for folder in (directory / "kv").glob("*/"):
+        for path in [*folder.glob(".*.safetensors.*.tmp"), *folder.glob("*.safetensors")]:
             if path.name not in kept:
                 with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
                     path.unlink()
-        if not any(folder.iterdir()):
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # it is not empty
+            folder.rmdir()
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:

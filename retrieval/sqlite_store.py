@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 _FILE = "index.sqlite"
 _LEAST_FREE = 2**20  # bytes, below which SQLite has various errors
-_OURS = (f"{_FILE}*", "writer.lock", "kv", "kv/*", "kv/*/*")
+_DATABASE = (_FILE, f"{_FILE}-*")
+_OURS = (*_DATABASE, "writer.lock", "kv", "kv/*/", "kv/*/*.safetensors")
 
 _SCHEMA = f"""
 BEGIN;
@@ -79,18 +80,18 @@ class SqliteStore(Store):
         """
         try:
             make_directory(directory)
-        except OSError as error:
-            raise RetrievalError(f"cannot create {directory}: {error.strerror or error}") from error
-        try:
-            lock = filelock.FileLock(directory / "writer.lock", timeout=wait_s, mode=0o600)
-            with lock, cls._opened(directory, rebuild) as store:
-                yield store
-                for path in directory.glob("nearest-*"):  # former versions had vectors there, too
-                    path.unlink(missing_ok=True)
+            place = directory / "writer.lock"
+            lock = filelock.FileLock(place, timeout=wait_s, mode=0o600).acquire()
         except filelock.Timeout:
             raise RetrievalError(
                 f"another process is updating the index in {directory}: wait until it is done"
             ) from None
+        except OSError as error:
+            raise RetrievalError(f"cannot use {directory}: {error.strerror or error}") from error
+        with lock, cls._opened(directory, rebuild) as store:
+            yield store
+            for path in directory.glob("nearest-*.faiss"):  # of former versions
+                path.unlink(missing_ok=True)
 
     @classmethod
     def _opened(cls, directory: Path, rebuild: bool) -> "SqliteStore":
@@ -115,7 +116,7 @@ class SqliteStore(Store):
         except RetrievalError:
             if not rebuild:
                 raise
-            for path in directory.glob(f"{_FILE}*"):
+            for path in [found for name in _DATABASE for found in directory.glob(name)]:
                 path.unlink()
             return cls._opened(directory, rebuild=False)
         return store

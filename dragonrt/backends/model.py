@@ -71,6 +71,8 @@ class LanguageModel:
             if device not in ("auto", "cpu"):
                 raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
             backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
+        elif path.suffix == ".gguf" and not path.is_dir():
+            raise ModelError(f"there is no file {path}")
         elif path.is_dir() or name.count("/") == 1:
             from dragonrt.backends.transformers_.checkpoint import load_model
 

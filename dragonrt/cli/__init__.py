@@ -20,6 +20,7 @@ from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 from dragonrt.node.ending import exit_on_sigterm
+from dragonrt.settings import SettingError, flag
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -133,6 +134,8 @@ def run(commands: App) -> NoReturn:
         _fail(error, f"unexpected argument: {' '.join(error.unused_tokens or ())}", 2)
     except CycloptsError as error:
         _fail(error, str(error), 2)
+    except SettingError as error:
+        _fail(error, f"{flag(error.name)} {error.problem}" if error.name else str(error), 1)
     except DragonError as error:
         _fail(error, str(error), 1)
     except KeyboardInterrupt:

@@ -42,7 +42,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.s
         StatusSettings: "HTTP",
         LinkSettings: LINK,
     },
-    without=("rebuild", "tls"),
+    without=("rebuild", "tls", "insecure"),
 )
 class CloudOptions:
     """What a cloud answers with, where it listens, and its limits."""
@@ -61,6 +61,7 @@ class DeviceOptions:
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store"),
         *("llama_library", "port", "key_file", "tls", "tls_cert", "tls_key", "tls_ca"),
+        "insecure",
     ),
 )
 class InspectedOptions:
@@ -171,7 +172,7 @@ class _Chosen:
         question, how = composed(mode, values)
         reached = settings(NetworkSettings, own)
         others = members(how, reached, settings(LinkSettings, own), worker, hosts)
-        _warn(reached)
+        _warn(reached, others)
         side = settings(SideSettings, own, side="device", model=MODES[mode].model)
         side = side.beside(other.address.host for other in others)
         if side.has_documents and (unread := MODES[mode].unread):
@@ -213,7 +214,7 @@ def device(
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
-    ask: Annotated[str | None, option("Ask one question and exit.")] = None,
+    ask: Annotated[str | None, option("Ask one question and exit.", full=True)] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
@@ -292,6 +293,10 @@ def _print(finding: "Finding") -> str:
     return finding.level
 
 
-def _warn(network: NetworkSettings) -> None:
+def _warn(network: NetworkSettings, others: Sequence[Member] = ()) -> None:
     for line in network.expiring(date.today()):
         say(line, "yellow")
+    for host in (host for each in others for host in each.hosts or (each,)):
+        if host.address.exposed:
+            name = host.address.host
+            say(f"--insecure: anyone on the way to {name} reads and changes what is sent", "red")

@@ -3,16 +3,36 @@
 import json
 import logging
 import os
+import re
 import socket
 import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
-output = Console(highlight=False)
-messages = Console(stderr=True, highlight=False)
+CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""C0 but newline and tab, DEL, C1, and what reverses the direction of a text."""
+
+
+class SafeConsole(Console):
+    """Shows control characters of all text, such as an answer's, as `\\x1b`, also in a pipe."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments; only rich itself makes sequences for the terminal."""
+        for text, style, control in super().render(renderable, options):
+            if not control:
+                text = CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+            yield Segment(text, style, control)
+
+
+output = SafeConsole(highlight=False)
+messages = SafeConsole(stderr=True, highlight=False)
 
 LEVELS = {None: logging.INFO, "yellow": logging.WARNING, "red": logging.ERROR}
 

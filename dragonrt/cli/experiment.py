@@ -36,7 +36,9 @@ class TogetherOptions:
 
 def demo(
     *,
-    ask: Annotated[str | None, option("Ask this instead of the sample questions.")] = None,
+    ask: Annotated[
+        str | None, option("Ask this instead of the sample questions.", full=True)
+    ] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
     answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,

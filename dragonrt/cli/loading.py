@@ -136,14 +136,11 @@ def index(
         return None
     say_report(report)
     if not report.chunks and not report.left:
-        kinds = (
-            f"{len(report.ignored)} files are of other kinds than" if report.ignored else "read are"
-        )
-        why = f"{kinds} {' '.join(SUFFIXES)}"
+        why = f"files of these kinds are read: {' '.join(SUFFIXES)}"
         if report.skipped:
             why = f"{len(report.skipped)} files could not be read"
         places = ", ".join(map(str, settings.documents))
-        say(f"{places}: no document is there to answer from: {why}", "yellow")
+        say(f"{places}: no document to answer from; {why}", "yellow")
     return report
 
 
@@ -157,6 +154,8 @@ def say_report(report: "Report | DragonError") -> None:
         f"files ({report.added} new, {report.changed} changed, {report.deleted} deleted, "
         f"{len(report.skipped)} skipped; {report.embedded} embedded)"
     )
+    if report.ignored:
+        line += f"; {len(report.ignored)} files of other kinds: {report.other_kinds}"
     if report.left:
         size = f"{report.left_bytes / 1e6:.1f} MB"
         say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")

@@ -30,10 +30,12 @@ def option(
     default: str | None = None,
     low: int | None = None,
     no: bool = False,
+    full: bool = False,
 ) -> Parameter:
     """Return an option; if given again, the last one counts.
 
-    `kind` names its value, of at least `low`; `default` is shown; `no` adds a --no-… flag.
+    `kind` names its value, of at least `low`, or a text that is `full`: not empty. `default` is
+    shown; `no` adds a --no-… flag.
     """
     return Parameter(
         name=names or None,
@@ -42,9 +44,14 @@ def option(
         group=group(panel),
         allow_repeating=True,
         negative=None if no else (),
-        validator=None if low is None else Number(gte=low),
+        validator=_full if full else None if low is None else Number(gte=low),
         show_default=False if default is None else lambda _: default,
     )
+
+
+def _full(_: Any, text: str | None) -> None:
+    if text is not None and not text.strip():
+        raise ValueError("it is empty")
 
 
 @functools.cache

@@ -55,6 +55,7 @@ class OwnRace(Distribution):
     `listed` is int64 [K], strictly increasing.
     """
 
+    packed_whole: ClassVar = True
     listed: NDArray[np.int64]
 
 

@@ -202,8 +202,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        text = f"the connection to {self.peer_name} broke: {exc and reason_of(exc)}"
-        self._inbox.end(LinkError(text) if exc else None)
+        self._inbox.end(_broken(self.peer_name, exc) if exc else None)
         self._writable.set()
         self._closed.set()
 
@@ -317,6 +316,16 @@ async def listen(host: str, port: int, handler: Callable[[TcpStream], Awaitable[
     except OSError as error:
         raise LinkError(f"{where}: {reason_of(error)}; choose another address or port") from None
     return server
+
+
+def _broken(name: str, error: Exception) -> LinkError:
+    why = reason_of(error)
+    if isinstance(error, ssl.SSLError) and ("certificate" in why or "unknown ca" in why):
+        return TlsError(
+            f"{name} asks for a certificate that its authority signed ({why}): give --tls-cert and "
+            "--tls-key"
+        )
+    return LinkError(f"the connection to {name} broke: {why}")
 
 
 def _address_name(host: str, port: int) -> str:

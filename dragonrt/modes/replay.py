@@ -156,18 +156,17 @@ def _fold(inputs: Sequence[ModeInput]) -> Replayed:
     mode, found = begun.machine(), Replayed(begun.mode, begun.side)
     works: list[Work] = []
     for number, each in enumerate(inputs[1:], start=1):
-        for _ in range(each.asked):
-            if (work := mode.wanted()) is not None:
-                works.append(work)
-        try:
-            happened: Any = unpack(each.input)
-        except UnpackError as error:
-            return replace(found, problem=str(error))
-        if type(happened) in (Computed, Preempted):
-            happened = replace(happened, work=works[happened.work])
         effects: Effects | DragonError
         try:
+            for _ in range(each.asked):
+                if (work := mode.wanted()) is not None:
+                    works.append(work)
+            happened: Any = unpack(each.input)
+            if type(happened) in (Computed, Preempted):
+                happened = replace(happened, work=works[happened.work])
             effects = mode.handle(happened, each.now)
+        except UnpackError as error:
+            return replace(found, problem=str(error))
         except DragonError as error:
             effects = error
         found = replace(found, inputs=number, tokens=tuple(mode.decided))

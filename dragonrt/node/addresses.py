@@ -73,6 +73,9 @@ class NetworkSettings:
     tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
     tls_key: Path | None = setting(None, "The certificate's private key.")
     tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
+    insecure: bool = setting(
+        False, "Dial another machine without key or TLS: all can be read and changed on the way."
+    )
 
     def cloud_address(self, link: LinkSettings) -> Address:
         """Return where to listen. Raises DragonError for half a certificate or a bad file."""
@@ -105,7 +108,7 @@ class NetworkSettings:
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
         _no_url(self.host)
         key = read_key(self.key_file) if self.key_file is not None else None
-        return Address(self.host, self.port, key, context, link.emulate(side))
+        return Address(self.host, self.port, key, context, link.emulate(side), self.insecure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,8 @@ def members(
     """Return the other sides of a device: the cloud or, in mode federated, the `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
-    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit.
+    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
+    has to be protected.
     """
     address = network.device_address(link)
     if not how.several:
@@ -139,6 +143,7 @@ def members(
             raise DragonError("--worker is for --mode federated: leave it out")
         found = _distinct([_host(address, text) for text in hosts], "host")
         first = found[0].address if found else address
+        first.check()
         return (Member("cloud", first, hosts=found if len(found) > 1 else ()),)
     usual = NetworkSettings()
     if hosts or (network.host, network.port) != (usual.host, usual.port):
@@ -157,6 +162,8 @@ def members(
 def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
     if len({each.name for each in found}) < len(found):
         raise DragonError(f"each {what} may be named once: give them different ports")
+    for each in found:
+        each.address.check()
     return tuple(found)
 
 

@@ -208,7 +208,7 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
     bits = bandwidth.latest
     up = f"{bits / 1e6:.3g} Mbit/s up" if bits else "too fast to tell"
     found = [
-        Finding("ok", host.name, seen),
+        Finding(_warns(address.exposed), host.name, seen, "give both sides the same --key-file"),
         Finding(slow, "round trip", trips, "answers come late over such a link"),
         Finding("ok", "bandwidth", up),
     ]

@@ -62,13 +62,30 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the cloud listens. A shared `key` encrypts all data; `emulate` wraps each stream."""
+    """Where the cloud listens. A shared `key` encrypts all data; `emulate` wraps each stream.
+
+    A device dials an `exposed` one only if that is meant to be `insecure`.
+    """
 
     host: str
     port: int
     key: bytes | None = None
     tls: ssl.SSLContext | None = None
     emulate: Callable[[Stream], Stream] | None = None
+    insecure: bool = False
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others could read and change what is sent to this host."""
+        return not (is_loopback(self.host) or self.key is not None or self.tls is not None)
+
+    def check(self) -> None:
+        """Raise TlsError if a device may not dial it."""
+        if self.exposed and not self.insecure:
+            raise TlsError(
+                f"anyone on the way to {self.host} could read and change what is sent: give both "
+                "sides the same --key-file, or use TLS with --tls or --tls-ca (--insecure dials it)"
+            )
 
     def around(self, stream: Stream, side: Side) -> Stream:
         """Return the stream, emulated and encrypted as the address requires."""
@@ -77,7 +94,11 @@ class Address:
         return link if key is None else EncryptedStream(link, key, dials=dials)
 
     async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
-        """Connect as a device; return the stream and the state of the connection on it."""
+        """Connect as a device; return the stream and the state of the connection on it.
+
+        Raises LinkError.
+        """
+        self.check()
         stream = await connect(self.host, self.port, tls=self.tls)
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Stream, TlsError
 from dragonrt.privacy.constant_rate import ConstantRate
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
@@ -213,6 +213,8 @@ class Peer:
         try:
             data = await self._stream.receive()
         except LinkError as error:
+            if isinstance(error, TlsError) and self.connection.state is not State.OPEN:
+                raise
             self.lost_reason = str(error)
         self._heard_s = self._loop.time()
         events = self.connection.receive_data(data) if data else self.connection.eof()

@@ -80,7 +80,9 @@ class SideSettings:
         "Default: a quarter of the machine's.",
     )
     trace: Path | None = setting(
-        None, "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it."
+        None,
+        "Write every event to this file, about 1 kB per token, 150 kB with codec race. "
+        "`dragonrt trace` reads it.",
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
     share_sources: bool = setting(True, "Send devices the names of the files used.")

@@ -122,17 +122,20 @@ def cost_line(reply: Reply) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return what left this side, in one line: observed, without a guarantee."""
+    """Return what left this side, in one line: observed, without a guarantee.
+
+    Documents that made the text less likely left nothing in it: their evidence is not shown.
+    """
     evidence = ledger["evidence_bits"]
-    files = sorted(ledger["files"], key=lambda each: -each["bits"])
+    files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]
     parts = [
         f"left this side: {ledger['question_bytes'] + ledger['history_bytes']} bytes asked",
         f"{ledger['tokens_sent']} tokens, {ledger['distributions_sent']} distributions",
         f"{ledger['tokens_not_in_answer']} not in the answer",
         f"{ledger['tokens_withheld']} withheld" if ledger["tokens_withheld"] else "",
         f"{ledger['revealed_bits']:g} bits revealed" if ledger["revealed_bits"] else "",
-        "" if evidence is None else f"{round(evidence)} bits of evidence",
-        *(f"{each['file']} {round(each['bits'])}" for each in files[:SHOWN_FILES]),
+        "" if evidence is None or evidence < 0 else f"{round(evidence)} bits of evidence",
+        *(f"{each['file']} {round(each['bits'])}" for each in files if round(each["bits"]) > 0),
     ]
     return " | ".join(part for part in parts if part)
 

@@ -1,17 +1,19 @@
 """Values of the program as JSON and back, exactly: the inputs of a mode, for traces.
 
 Dataclasses are named by module and class; arrays are their bytes. A function, or an array that
-would swell the file, leaves a gap, which `unpack` reports.
+would swell the file, leaves a gap: most of them are passed on unread, and reading one is an error.
+A dataclass whose arrays are read says `packed_whole: ClassVar = True`; they are compressed.
 """
 
 import sys
+import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from hashlib import blake2b
 from json import dumps
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,8 +27,20 @@ class UnpackError(DragonError):
     """A packed value has a gap or is of another program; the line names it."""
 
 
-def pack(value: Any) -> Any:
-    """Return the value as JSON."""
+class Gap:
+    """In place of a value of that type. Raises UnpackError when it is read."""
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+
+    def __getattr__(self, *_: Any) -> NoReturn:
+        raise UnpackError(f"a value of the type {self.missing} is not in the trace: it is too long")
+
+    __getitem__ = __len__ = __iter__ = __array__ = __bool__ = __call__ = __float__ = __getattr__
+
+
+def pack(value: Any, *, whole: bool = False) -> Any:
+    """Return the value as JSON; if `whole`, an array of any length."""
     name = f"{type(value).__module__}:{type(value).__qualname__}"
     match value:
         case Enum():
@@ -44,16 +58,22 @@ def pack(value: Any) -> Any:
         case np.ndarray() | np.generic() if value.nbytes <= LONGEST_ARRAY:
             data = b64encode(value.tobytes()).decode("ascii")
             return {"array": data, "dtype": value.dtype.str, "shape": list(value.shape)}
+        case np.ndarray() if whole:
+            # The same byte of all numbers side by side: of most only a few differ.
+            numbers = np.frombuffer(value.tobytes(), np.uint8).reshape(-1, value.itemsize)
+            data = b64encode(zlib.compress(numbers.T.tobytes(), level=1)).decode("ascii")
+            return {"planes": data, "dtype": value.dtype.str, "shape": list(value.shape)}
+        case Gap(missing=missing):
+            return {"gap": missing}
     if is_dataclass(value) and not isinstance(value, type):
-        return {
-            "of": name,
-            "fields": {each.name: pack(getattr(value, each.name)) for each in fields(value)},
-        }
+        whole = getattr(value, "packed_whole", False)
+        values = {each.name: getattr(value, each.name) for each in fields(value)}
+        return {"of": name, "fields": {n: pack(each, whole=whole) for n, each in values.items()}}
     return {"gap": type(value).__name__}
 
 
 def unpack(packed: Any) -> Any:
-    """Return the value that was packed. Raises UnpackError if there is a gap."""
+    """Return the value that was packed, with its gaps. Raises UnpackError for unknown forms."""
     match packed:
         case list():
             return [unpack(each) for each in packed]
@@ -65,6 +85,10 @@ def unpack(packed: Any) -> Any:
             return {unpack(key): unpack(each) for key, each in pairs}
         case {"array": str(data), "dtype": dtype, "shape": shape}:
             return np.frombuffer(b64decode(data), np.dtype(dtype)).reshape(shape)[()]
+        case {"planes": str(data), "dtype": dtype, "shape": shape}:
+            kind, planes = np.dtype(dtype), zlib.decompress(b64decode(data))
+            numbers = np.frombuffer(planes, np.uint8).reshape(kind.itemsize, -1).T.tobytes()
+            return np.frombuffer(numbers, kind).reshape(shape)
         case {"enum": str(name), "value": value}:
             return _class(name)(value)
         case {"of": str(name), "fields": dict(values)}:
@@ -73,8 +97,8 @@ def unpack(packed: Any) -> Any:
             for each in fields(kind):
                 object.__setattr__(made, each.name, unpack(values[each.name]))
             return made
-        case {"gap": name}:
-            raise UnpackError(f"a value of the type {name} is not in the trace: it is too long")
+        case {"gap": str(name)}:
+            return Gap(name)
         case dict():
             raise UnpackError("a value in the trace is of no known form")
     return packed

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,11 @@ def test_an_unknown_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
         "dragonrt.backends.transformers_.checkpoint.AutoConfig.from_pretrained", fail
     )
     assert name in refused(name)
+
+
+def test_a_file_that_is_missing_is_not_sought_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dragonrt.backends.transformers_.checkpoint", None)
+    assert "models/none.gguf" in refused("models/none.gguf")
 
 
 def test_what_is_no_model_is_refused(changed: Callable[..., Path]) -> None:

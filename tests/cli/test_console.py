@@ -1,7 +1,9 @@
 """What is said on stderr, as text and as JSON."""
 
+import io
 import json
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from dragonrt.cli.console import JsonLines, say_listening
+from dragonrt.cli.console import JsonLines, SafeConsole, say_listening
+from dragonrt.service.view import AnswerView
+from dragonrt.traces.events import TokenDecided
 
 Run = Callable[..., Any]
 
@@ -60,3 +64,17 @@ def test_an_entry_stays_on_its_line_with_its_traceback() -> None:
     entry = json.loads(line)
     assert entry["message"] == "two\nlines ß"
     assert "ValueError" in entry["exception"]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_no_answer_controls_the_terminal(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = SafeConsole(file=io.StringIO(), force_terminal=terminal, color_system="standard")
+    harmful = "".join(map(chr, range(32))) + "\x7f\x9b2J\u202eabc\u2066"
+    view = AnswerView(console)
+    view.piece(harmful, TokenDecided(0, 5, True, True, "own", 0.1, 0.5))
+    view.notice(harmful)
+    assert isinstance(console.file, io.StringIO)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # rich's own styles
+    assert all(each in "\n\t" or each.isprintable() for each in text)
+    assert all(shown in text for shown in (r"\x1b", r"\x9b2J", r"\u202eabc", r"\u2066"))

@@ -19,14 +19,16 @@ FEDERATED = "--mode federated"
         ("--rule algorithm1", "algorithm1"),
         ("--aggregator me", "aggregator"),
         ("--latency=-5ms", "'-5ms'"),
-        ("--jitter-kind wild", "jitter_kind"),
+        ("--jitter-kind wild", "--jitter-kind"),
         ("--link moon", "'moon'"),
         ("--key-file missing", "missing"),
         ("--tls-cert mine", "certificate"),
         ("--tls-ca missing", "missing"),
+        ("--host 192.0.2.1", "--insecure"),
         ("--port 99999", "99999"),
-        ("--temperature nan", "temperature"),
-        ("--relevance-temperature nan", "relevance_temperature"),
+        ("--temperature nan", "--temperature"),
+        ("--max-tokens 0", "--max-tokens"),
+        ("--relevance-temperature nan", "--relevance-temperature"),
         ("--on-loss cry", "'cry'"),
         ("--on abacus", "'abacus'"),
         ("--watch", "--documents"),
@@ -62,6 +64,8 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
         ("device --max-tokens many", "Invalid value for --max-tokens: unable to convert"),
         ("device --wat", "Unknown option: --wat"),
         ("device --ask", "--ask requires an argument"),
+        ("device --ask=", "--ask"),
+        ("demo --ask=", "--ask"),
         ("device --follow=maybe", "--follow"),
         ("device what", "unexpected argument: what"),
         ("index", "requires an argument"),
@@ -75,6 +79,13 @@ def test_a_wrong_call_is_one_line_too(run: Run, arguments: str, said: str) -> No
     outcome = run(*arguments.split())
     assert (outcome.code, outcome.output) == (2, "")
     assert said in outcome.line
+
+
+def test_an_unprotected_way_is_said_where_it_is_wanted(run: Run) -> None:
+    outcome = run("device", "--host", "192.0.2.1", "--insecure", "--model", "moon")
+    assert outcome.code == 1
+    assert outcome.errors.startswith("--insecure: ")
+    assert "192.0.2.1" in outcome.errors
 
 
 def test_half_a_certificate_is_refused(run: Run) -> None:

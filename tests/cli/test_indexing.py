@@ -24,7 +24,7 @@ def documents(tmp_path: Path) -> Path:
     ("files", "said"),
     [
         ({}, ".docx"),
-        ({"a.zip": b"PK"}, "1 files are of other kinds"),
+        ({"a.zip": b"PK", "b": b"\x7fELF\0", "c.zip": b"PK"}, ": .zip (none)"),
         ({"empty.txt": b" "}, "1 files could not be read"),
     ],
 )

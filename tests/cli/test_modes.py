@@ -55,7 +55,7 @@ def test_workers_that_cannot_be_reached_are_named(run: Run) -> None:
 def test_a_mode_that_does_not_answer_from_documents_says_so_before_anything_is_loaded(
     run: Run, mode: str
 ) -> None:
-    asked = ["device", "--mode", mode, *(["--worker", "a:1"] if mode == "federated" else [])]
+    asked = ["device", "--mode", mode, *(["--worker", "[::1]:1"] if mode == "federated" else [])]
     # There is no such model: nothing is loaded.
     errors = run(*asked, "--model", "./none", "--documents", "here").errors
     assert ("does not answer from them: --mode dragon does" in errors) == (mode != "dragon")

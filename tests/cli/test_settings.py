@@ -179,7 +179,7 @@ def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
 def test_what_a_field_takes_is_the_same_wherever_it_comes_from(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "max_tokens must be an integer from 1 to 65536, not 0"
+    said = "--max-tokens must be an integer from 1 to 65536, not 0"
     assert run("device", "--max-tokens", "0").line == said
     (tmp_path / "dragonrt.toml").write_text("[device]\nmax-tokens = 0\n")
     assert run("device").line == said

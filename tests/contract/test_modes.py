@@ -7,9 +7,24 @@ import pytest
 
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
-from dragonrt.testing.mode_contract import CHECKS, Case, ContractError, asked, check_texts
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.testing.mode_contract import (
+    CHECKS,
+    VOCABULARY,
+    Case,
+    ContractError,
+    asked,
+    check_replays,
+    check_texts,
+)
 from dragonrt.testing.scripted import PrefixVerifier, ScriptedModel
+from dragonrt.traces import packed
 from scripts.campaign.oracle import Attendance, oracle, redacted_oracle
 from scripts.campaign.scenario import MARKER_TOKENS
 
@@ -27,6 +42,25 @@ def text(question: Question, settings: Settings, models: Mapping[str, ScriptedMo
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_mode_keeps_the_contract(check: Callable[[Case], None], waiting: Settings) -> None:
     check(Case(entry_of(waiting), waiting, text))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DragonSettings(codec="race", on_loss="wait"),
+        DragonSettings(codec="dense:fp32", on_loss="wait"),
+        SpeculativeSettings(on_loss="wait"),
+        FederatedSettings(codec="dense:fp16", require_all=True),
+        SprinterSettings(codec="dense:fp32", on_loss="wait"),
+    ],
+    ids=["race", "dragon", "speculative", "federated", "sprinter"],
+)
+def test_a_trace_without_long_arrays_replays(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_vocabulary = 8 * VOCABULARY
+    monkeypatch.setattr(packed, "LONGEST_ARRAY", whole_vocabulary - 1)
+    check_replays(Case(entry_of(settings), settings, text))
 
 
 def test_another_text_breaks_it() -> None:

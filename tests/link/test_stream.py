@@ -18,7 +18,7 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
+from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, TlsError, connect, listen
 from dragonrt.link.tls import TlsStream, client_context, server_context
 from dragonrt.timeouts import Timeouts
 
@@ -422,6 +422,10 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
         with suppress(LinkError):  # asyncio may close before it has sent the alert
             assert await posing.receive() == b""
         await posing.wait_closed()
+        without = await connect("127.0.0.1", server.port, tls=client_context(authority))
+        with pytest.raises(TlsError):
+            await without.receive()
+        await without.wait_closed()
     tls = server_context(device, keys["device"], authority)
     async with await listen("127.0.0.1", 0, secured(tls)) as server:
         with pytest.raises(LinkError):

@@ -1,12 +1,15 @@
 """Where the other sides are: workers, one cloud, an emulated link."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import TlsError
 from dragonrt.modes.settings import DragonSettings, FederatedSettings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, host_and_port, members
+from dragonrt.node.endpoints import Address
 
 
 def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Path) -> None:
@@ -20,7 +23,7 @@ def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Path) -> None:
 
 def test_without_weights_all_are_equal() -> None:
     how = FederatedSettings(weights="relevance")
-    found = members(how, NetworkSettings(), LinkSettings(), ["a:1", "b:2"])
+    found = members(how, NetworkSettings(), LinkSettings(), ["[::1]:1", "localhost:2"])
     assert [each.weight for each in found] == [1.0, 1.0]
 
 
@@ -29,6 +32,22 @@ def test_the_other_modes_have_one_cloud() -> None:
     assert cloud == Member("cloud", NetworkSettings(port=9).device_address(LinkSettings()))
     with pytest.raises(DragonError, match="leave it out"):
         members(DragonSettings(), NetworkSettings(), LinkSettings(), ["a:1"])
+
+
+async def test_no_device_dials_another_machine_unprotected() -> None:
+    network, link, far = NetworkSettings(), LinkSettings(), "192.0.2.1:7070"
+    workers = ["127.0.0.1:1", far]
+    with pytest.raises(TlsError):
+        members(DragonSettings(), NetworkSettings(host="192.0.2.1"), link, [])
+    with pytest.raises(TlsError):
+        members(DragonSettings(), network, link, [], workers)
+    with pytest.raises(TlsError):
+        members(FederatedSettings(), network, link, workers)
+    nobody: Any = None
+    with pytest.raises(TlsError):
+        await Address("192.0.2.1", 7070).dial(nobody)
+    members(DragonSettings(), NetworkSettings(insecure=True), link, [], workers)
+    members(DragonSettings(), NetworkSettings(tls=True), link, [], workers)
 
 
 @pytest.mark.parametrize(

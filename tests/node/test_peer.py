@@ -16,7 +16,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import BufferedStream, Stream, TlsError
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -262,6 +262,19 @@ def test_a_handshake_that_never_comes_is_given_up() -> None:
         return asyncio.get_running_loop().time()
 
     assert run(wait()) == USUAL.handshake_s
+
+
+def test_what_tls_says_against_a_handshake_is_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(self: BufferedStream) -> bytes:
+        raise TlsError("a certificate is required")
+
+    async def shake_hands() -> None:
+        peer, _ = silent_pair()
+        with pytest.raises(TlsError):
+            await peer.handshake()
+
+    monkeypatch.setattr(BufferedStream, "receive", fail)
+    run(shake_hands())
 
 
 @dataclass

@@ -136,10 +136,22 @@ def test_broken_files_are_named_and_the_rest_is_indexed(
     (documents / "broken.docx").write_bytes(b"no archive")
     (documents / "picture.png").write_bytes(b"\x89PNG")
     (documents / ".hidden.txt").write_text("private")
+    (documents / "program").write_bytes(b"\x7fELF\0\0")
     report = Index.update(where, documents, embedder)
     assert [name for name, _ in report.skipped] == ["broken.docx", "broken.pdf"]
-    assert report.ignored == ("picture.png",)
+    assert report.ignored == ("picture.png", "program")
+    assert report.other_kinds == ".png (none)"
     assert report.added == report.chunks == 4
+
+
+def test_texts_of_other_programs_are_read(where: Path, tmp_path: Path, embedder: Embedder) -> None:
+    names = {"README", "notes.org", "settings.json", "yesterday.LOG"}
+    folder = tmp_path / "others"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(f"Größe in {name}, äöü" * 100)
+    Index.update(where, folder, embedder)
+    assert Index.open(where).files().keys() == names
 
 
 def test_documents_may_be_named_one_by_one(
@@ -259,6 +271,20 @@ def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(
     assert (hits[0].chunk.source, len(hits)) == ("ferry.txt", 4)
     assert len(Index.open(where)) == 3
     assert not list(where.glob("nearest-*"))
+
+
+def test_foreign_files_in_the_folder_are_left_alone(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    foreign = [where / name for name in (".DS_Store", "index.sqlite.bak", "nearest-shop")]
+    for path in foreign:
+        path.write_bytes(b"x")
+        path.chmod(0o644)
+    (where / "index.sqlite").write_bytes(b"no database")
+    Index.update(where, documents, embedder, rebuild=True)
+    for path in foreign:
+        assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"x", 0o644)
 
 
 def test_progress_counts_bytes_from_small_files_to_large(

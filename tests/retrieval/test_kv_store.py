@@ -79,6 +79,16 @@ def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "kv").rglob("*")] == ["one", "live.safetensors"]
 
 
+def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
+    KvStore(tmp_path, "one").write("dead", ARRAYS)
+    folders = tmp_path / "kv", tmp_path / "kv" / "one"
+    foreign = [folder / name for folder in folders for name in (".DS_Store", ".Trash.tmp")]
+    for path in foreign:
+        path.write_bytes(b"x")
+    prune_kv(tmp_path, [])
+    assert [path for path in (tmp_path / "kv").rglob("*") if path.is_file()] == foreign
+
+
 def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:
     sizes = {"x": np.zeros(1000, np.uint8)}
     one, two = KvStore(tmp_path, "one", limit=3500), KvStore(tmp_path, "two", limit=3500)

@@ -152,6 +152,36 @@ async def test_a_body_that_nobody_reads_is_not_waited_for() -> None:
         assert answered.startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_long_headers_are_refused(whole: bool) -> None:
+    end = b"\r\n\r\n" if whole else b""
+    async with served({}, bounds=PATIENT) as service, client(service) as stranger:
+        assert b"200" in await stranger.asks()
+        await stranger.reader.read(65536)
+        stranger.writer.write(HEADERS + b"X: " + b"x" * 33_000 + end)
+        assert (await stranger.answered()).startswith(b"HTTP/1.1 431")
+
+
+async def test_a_body_that_will_be_too_large_is_refused_at_once() -> None:
+    async with served({}, bounds=PATIENT) as service, client(service) as stranger:
+        stranger.writer.write(POST + b"Content-Length: 100000000\r\n\r\n")
+        assert (await stranger.answered()).startswith(b"HTTP/1.1 413")
+
+
+async def test_a_request_names_one_host() -> None:
+    async with served({}, bounds=PATIENT) as service, client(service) as stranger:
+        stranger.writer.write(HEADERS + b"Host: localhost\r\nConnection: close\r\n\r\n")
+        assert (await stranger.answered()).startswith(b"HTTP/1.1 400")
+
+
+async def test_a_try_to_upgrade_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    upgrade = b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+    async with served({}, bounds=PATIENT) as service, client(service) as stranger:
+        stranger.writer.write(HEADERS + upgrade)
+        assert b"200" in await stranger.reader.readline()
+    assert not caplog.records
+
+
 async def test_an_idle_connection_is_ended() -> None:
     async with served({}, bounds=bounded(idle_s=SOON_S)) as service, client(service) as idle:
         assert b"200" in await idle.asks()

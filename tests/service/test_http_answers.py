@@ -2,19 +2,25 @@
 
 import asyncio
 import json
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
 import openai
 import pytest
 
+from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import LongQuestionError
-from dragonrt.service.http import api_answer
+from dragonrt.node.main import Device
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.service.http import api_answer, application
+from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.web_server import WebServer
 
-from .conftest import READS_ENGLISH
-from .http_served import BOUND_S, chat_body, served
+from .conftest import READS_ENGLISH, reciting_device
+from .http_served import ALONE, BOUND_S, chat_body, served
 
 KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
 
@@ -178,10 +184,12 @@ async def test_a_question_that_is_too_long_is_named_as_the_request_does() -> Non
     def refuse() -> None:
         raise LongQuestionError(900, 100, "bytes")
 
+    said = ("user", "a?"), ("assistant", None), ("user", "b?"), ("system", "Be brief.")
+    turns = [{"role": role, "content": content} for role, content in said]
     async with served(KNOWN) as service:
         service.side.on_prepare = refuse
         for path, body, param in (
-            ("chat/completions", {"messages": [{"role": "user", "content": "b?"}]}, "messages"),
+            ("chat/completions", {"messages": turns}, "messages[2].content"),
             ("completions", {"prompt": "b?"}, "prompt"),
             ("responses", {"input": "b?"}, "input"),
         ):
@@ -325,6 +333,41 @@ async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
         assert "".join(deltas(response)) == "one two three"
         with suppress(httpx2.TransportError):  # once nobody listens any more
             assert (await service.chat("b?")).status_code == 503
+
+
+async def test_who_asks_while_the_service_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the answers under way are given; a second signal does not wait for them."""
+    (reciting, side), stop = reciting_device(KNOWN, halt_at=0), WebServer.stop
+    signals: list[Callable[[], None]] = []
+    stops: list[WebServer] = []
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def device(*_: Any) -> AsyncIterator[Device]:
+        yield reciting
+
+    def stopping(server: WebServer) -> None:
+        stops.append(server)
+        stop(server)
+
+    monkeypatch.setattr(application, "device", device)
+    monkeypatch.setattr(application, "on_signals", lambda numbers, *steps: signals.extend(steps))
+    monkeypatch.setattr(WebServer, "stop", stopping)
+    of_side = SideSettings("device"), side.model, None, (), ALONE, HttpSettings(http_port=0)
+    given: Any = (*of_side, Question(), None, (), print, print, ready.set_result)
+    serving = asyncio.create_task(application.serve_device(*given))
+    async with httpx2.AsyncClient(base_url=await ready, timeout=BOUND_S) as http:
+        path, asked = "/v1/chat/completions", chat_body("long?")
+        halted = asyncio.create_task(http.post(path, json=asked))
+        await until(lambda: bool(side.heard))
+        signals[0]()
+        for _ in range(2):
+            refused = await http.post(path, json=asked, headers={"Connection": "close"})
+            assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        assert not stops
+        signals[1]()
+        await serving
+        await asyncio.gather(halted, return_exceptions=True)
 
 
 async def test_what_happened_is_counted() -> None:

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from dragonrt.errors import DragonError
 from dragonrt.node.reindexing import Following
@@ -69,9 +71,13 @@ def notes(tmp_path: Path) -> tuple[Path, Any]:
     return uploads, side
 
 
-async def pieces(*data: bytes) -> AsyncIterator[bytes]:
-    for each in data:
-        yield each
+def pieces(*data: bytes) -> Request:
+    left = [*data]
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    return Request({"type": "http", "headers": []}, receive)
 
 
 async def after_update(side: Any, change: Any) -> Any:

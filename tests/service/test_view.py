@@ -140,6 +140,14 @@ def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -
     )
 
 
+def test_evidence_against_the_text_is_not_shown() -> None:
+    ledger = replace(reply(), text="").ledger()
+    against = {"evidence_bits": -3.0, "files": [{"file": "tom.txt", "bits": -3.0}]}
+    line = ledger_line(ledger | against)
+    assert "evidence" not in line
+    assert "tom.txt" not in line
+
+
 def test_an_approximate_answer_says_so() -> None:
     drafted = TokenDecided(0, 5, None, None, "own", 0.1, 1.0)
     events = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ class DraftedToken:
     `threshold` is C-SQS's β at this token. `signals` are for a stopping rule.
     """
 
+    packed_whole: ClassVar = True
     token: int
     quantized: Quantized
     q: NDArray[np.float64] | None = None

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from dragonrt.service.http.api_errors import ApiError
 
 LONGEST_WAIT_S = 60.0
 """A request that waits longer is rejected."""
+ENDING_S = 30
+"""Seconds for answers under way when the service ends."""
 FIRST_GUESS_S = 1.0
 """The expected duration of an answer before there was one."""
 SMOOTHING = 0.2
@@ -24,6 +26,20 @@ class Admission:
         self._most_waiting = waiting
         self._turns = asyncio.Semaphore(at_once)
         self._answer_s = FIRST_GUESS_S
+        self._drained = asyncio.Event()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Reject all further requests; if `at_once`, wait for none of the others either."""
+        self.closing = True
+        if at_once or not (self.running or self.waiting):
+            self._drained.set()
+
+    async def drained(self) -> bool:
+        """Wait until no request is left after `close`; return False if some are left in the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                await self._drained.wait()
+        return not (self.running or self.waiting)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
@@ -53,6 +69,8 @@ class Admission:
             self.running -= 1
             self._answer_s += SMOOTHING * (clock() - began_s - self._answer_s)
             self._turns.release()
+            if self.closing:
+                self.close()
 
     def _full(self, status: int, code: str, about: str) -> ApiError:
         free_s = min(LONGEST_WAIT_S, self._answer_s * (self.waiting + 1) / self._at_once)

@@ -111,14 +111,14 @@ async def serve_device(
             async with serving(service.application(keys), listening, context, places) as server:
 
                 def stop() -> None:
-                    admission.closing = True
-                    if stopped.is_set():
-                        server.stop()
+                    admission.close(at_once=stopped.is_set())
                     stopped.set()
 
                 on_signals((signal.SIGINT, signal.SIGTERM), stop, stop)
                 on_ready(url_of(http.http_host, listening, "https" if context else "http"))
                 await stopped.wait()
+                if not await admission.drained():
+                    server.stop()  # twice: at once
 
 
 class HttpService:
@@ -224,7 +224,7 @@ class HttpService:
     async def _change(self, request: Request) -> Response:
         name = request.path_params["name"]
         if request.method == "PUT":
-            result = await self._documents.add(self._side, name, request.stream())
+            result = await self._documents.add(self._side, name, request)
         else:
             result = await self._documents.delete(self._side, name)
         return JSONResponse(result, 202 if "reason" in result else 200)
@@ -265,7 +265,7 @@ async def _body(request: Request) -> Json:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
-    pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
+    pieces = [piece async for piece in bounded(request, LARGEST_BODY)]
     return json_object(b"".join(pieces))
 
 

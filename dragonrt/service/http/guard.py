@@ -49,6 +49,8 @@ class Guard:
 
     def _objection(self, scope: Scope) -> ApiError | None:
         headers, path = Headers(scope=scope), scope["path"]
+        if len(headers.getlist("host")) > 1:
+            return ApiError(400, "a request names one Host", code="invalid_host")
         host, origin = headers.get("host", ""), headers.get("origin")
         if self._keys is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
             return ApiError(403, f"{host!r} is not local; use localhost", code="foreign_host")

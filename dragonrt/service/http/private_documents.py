@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from starlette.requests import Request
 
 from dragonrt.errors import DragonError
 from dragonrt.node.local_side import LocalSide
@@ -73,7 +74,7 @@ class PrivateDocuments:
         kinds = list(SUFFIXES) if self.changeable else []
         return {"files": listed, "total": len(names), "kinds": kinds}
 
-    async def add(self, side: LocalSide, name: str, data: AsyncIterable[bytes]) -> dict[str, Any]:
+    async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
         """Store a file and wait until it is indexed. Raises ApiError if it cannot be."""
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
@@ -84,7 +85,7 @@ class PrivateDocuments:
         unfinished = path.with_name(f".{name}.part")  # hidden: not yet a document
         try:
             with create(unfinished) as file:
-                async for piece in bounded(data, LARGEST_FILE):
+                async for piece in bounded(request, LARGEST_FILE):
                     await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
             unfinished.replace(path)

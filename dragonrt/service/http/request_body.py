@@ -1,9 +1,11 @@
 """The body of a request: fields are checked, rejected by name, or ignored with a warning."""
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+from starlette.requests import Request
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
@@ -12,6 +14,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
+from dragonrt.settings import SettingError
 from dragonrt.wire.limits import MAX_64
 
 MAX_WARNED = 16
@@ -211,7 +214,7 @@ def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
     found = {
         name: _field(given.pop(name, None), kind, ignored, f"{where}{name}")
         for name, kind in spec.items()
-        if name in given or (kind.needed if isinstance(kind, Kind) else isinstance(kind, tuple))
+        if name in given or (isinstance(kind, Kind) and kind.needed)
     }
     ignored += (f"{where}{name}"[:MAX_NAME] for name in given)
     return found
@@ -231,13 +234,16 @@ def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
     return [_field(each, kind[0], ignored, f"{name}[{n}]") for n, each in enumerate(value)]
 
 
-async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises ApiError if there are too many bytes."""
-    size = 0
-    async for piece in data:
+async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. Raises ApiError if there are, or will be, too many bytes."""
+    size, announced = 0, int(request.headers.get("content-length", 0))
+    error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+    if announced > largest:
+        raise error
+    async for piece in request.stream():
         size += len(piece)
         if size > largest:
-            raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+            raise error
         yield piece
 
 
@@ -310,6 +316,10 @@ class ApiRequest:
                 max_tokens=most,
                 top_logprobs=None if ranked is None else ranked.number,
             )
+        except SettingError as error:
+            name = {"prompt": dialogue.asked_in}.get(error.name, error.name)
+            text = f"{name} {error.problem}"
+            raise ApiError(400, text, code="invalid_value", param=name) from None
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
         if ranked is not None and (because := self.unranked(question.sampler)):
@@ -360,14 +370,17 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
 
 
-def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") -> Dialogue:
-    """Return the turns of messages; consecutive ones of one role are joined.
+def dialogue(messages: str | Sequence[Json], field: str, instructions: str = "") -> Dialogue:
+    """Return the turns of the messages in a field; consecutive ones of one role are joined.
 
-    Raises ApiError unless a question is last.
+    A text is one message. Raises ApiError unless a question is last.
     """
-    system = [instructions] if instructions else []
+    if isinstance(messages, str):
+        only = [{"role": "user", "content": messages}]
+        return dialogue(only, field, instructions)._replace(asked_in=field)
+    asked_in, system = field, [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
-    for message in messages:
+    for number, message in enumerate(messages):
         role, content = message.get("role"), message.get("content", [])
         if not isinstance(content, str):
             content = "".join(part.get("text", "") for part in content)
@@ -379,11 +392,12 @@ def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") ->
         asked, answered = turns[-1]
         if role == "user":
             asked.append(content)
+            asked_in = f"{field}[{number}].content"
         else:
             answered.append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
-        must = f"{asked_in} must end with a question"
-        raise ApiError(400, must, code="invalid_value", param=asked_in)
+        must = f"{field} must end with a question"
+        raise ApiError(400, must, code="invalid_value", param=field)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
     return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(system))

@@ -44,13 +44,10 @@ class ApiResponse(AnswerForm):
         fields, ignored = read(body, RESPONSE)
         included, top = fields.get("include", []), fields.get("top_logprobs", 0)
         ranked = Wanted("top_logprobs" if top else "include", top)
-        turns = fields.get("input", [])
-        if isinstance(turns, str):
-            turns = [{"role": "user", "content": turns}]
         return defaults.asked(
             fields,
             ignored,
-            dialogue(turns, "input", fields.get("instructions", "")),
+            dialogue(fields.get("input", []), "input", fields.get("instructions", "")),
             ("max_output_tokens",),
             ranked if top or LOGPROBS in included else None,
             traced=TRACE in included,

@@ -19,15 +19,16 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import reason_of
 from dragonrt.node.lobby import source_of
+from dragonrt.service.http.admission import ENDING_S
 
 log = logging.getLogger(__name__)
 
-ENDING_S = 30
-"""Seconds for answers under way when the service ends."""
 PAUSE_S = 1.0
 """Seconds between attempts if connections cannot be accepted."""
 BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
+LONG = b"431 Request Header Fields Too Large"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -42,6 +43,7 @@ class HttpBounds:
     connections: int = 512
     of_address: int = 128
     headers_s: float = 10.0
+    header_bytes: int = 32 * 1024
     body_s: float = 30.0
     bytes_per_s: int = 64 * 1024
     taken_in_s: float = 30.0
@@ -92,6 +94,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
+        self._room: int | None = self._bounds.header_bytes  # of the next headers
         self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
@@ -109,7 +112,17 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await(self._bounds.headers_s)
-        super().data_received(data)
+        head, rest = data[: self._room], data[self._room :] if self._room is not None else b""
+        if self._room is not None:
+            self._room -= len(head)
+        super().data_received(head)
+        if self.transport.is_closing():
+            return
+        if self._room == 0:
+            self.transport.write(REFUSAL % LONG)
+            self.timeout_keep_alive_handler()
+        elif rest:
+            super().data_received(rest)
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -119,6 +132,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._room = None
         super().on_headers_complete()
         self._await(self._bounds.body_s)
 
@@ -128,6 +142,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._await(None)
+        self._room = self._bounds.header_bytes
         super().on_message_complete()
 
     def _await(self, seconds: float | None) -> None:
@@ -179,7 +194,7 @@ class WebServer(uvicorn.Server):
                 ws="none",
                 http=BoundedHttp,
                 log_config=None,
-                log_level=logging.WARNING,
+                log_level=logging.ERROR,  # its warnings are of clients that speak no HTTP
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -263,7 +278,8 @@ def listen_on(host: str, port: int) -> socket.socket:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
-        raise DragonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        why = f"{reason_of(error)}; choose another address or port"
+        raise DragonError(f"cannot listen on {host}:{port}: {why}") from None
 
 
 def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:

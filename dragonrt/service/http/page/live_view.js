@@ -112,7 +112,8 @@ const LEFT = {
 
 function ledgerRows(ledger) {
   const rows = Object.entries(LEFT)
-    .filter(([name]) => ledger[name] != null)
+    .filter(([name]) => (ledger[name] ?? -1) >= 0)
     .map(([name, said]) => [said, ledger[name]]);
-  return [...rows, ...(ledger.files ?? []).map(({ file, bits }) => [`of ${file}, bits`, bits])];
+  const files = (ledger.files ?? []).filter(({ bits }) => bits >= 0);
+  return [...rows, ...files.map(({ file, bits }) => [`of ${file}, bits`, bits])];
 }
