@@ -12,6 +12,7 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
+    "parts": "Right answers to questions of two parts, one on each side, in parts and whole.",
     "retrieval": "What is found by meaning, by words and by both.",
     "index": "A large index: opening, searches, updates.",
     "soak": "Memory of both sides, and waits, over thousands of answers of some devices.",

@@ -16,7 +16,7 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.question import Question
+from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
 from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
@@ -84,6 +84,27 @@ class IsolatedAnswers:
             answers[way] = yield from self._decided(question, sides)
         return answers
 
+    def in_turn(
+        self, parts: Sequence[str], find: Callable[[Question], Sequence[Sequence[Hit]]]
+    ) -> Reading[tuple[Turn, ...]]:
+        """Answer a question's parts by the mixture, as `Conversation` does: the turns.
+
+        `find` returns each side's chunks.
+        """
+        turns: tuple[Turn, ...] = ()
+        noise, left = Noise(self.asked.seed), self.asked.max_tokens
+        for number, part in enumerate(parts):
+            how = {"seed": noise.seed_of(number), "max_tokens": left}
+            question = replace(self.asked, prompt=part, history=turns, **how)
+            sides = []
+            for hits in find(question):
+                side = yield from self._side(question, hits)
+                sides.append(side)
+            tokens = yield from self._decided(question, sides)
+            turns = (*turns, (part, self.model.decode(tokens).strip()))
+            left = max(1, left - len(tokens) - 1)  # the stop token counts, too
+        return turns
+
     def joined(self, hits: Iterable[Hit]) -> list[int]:
         """Render all chunks, each once and the nearest first, as one document: its tokens."""
         prompt = self.model.prompt
@@ -109,7 +130,7 @@ class IsolatedAnswers:
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
-        tokens = model.encode(model.prompt.question_text((), question.prompt))
+        tokens = model.encode(model.prompt.question_text(question.history, question.prompt))
         capacity = len(tokens) + question.max_tokens
         rows = partial(model.rows, documents or [model.document_kv(())], capacity)
         weights = weighing(model, question, hits, self.embedder)

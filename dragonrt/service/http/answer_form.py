@@ -110,13 +110,17 @@ class AnswerForm:
         """Return the response object of an unstreamed answer; call after all its events."""
         raise NotImplementedError
 
-    def cite(self, reply: Reply, source: Json) -> Json:
-        """Return the annotation of a document."""
+    def cite(self, start: int, end: int, source: Json) -> Json:
+        """Return the annotation of a document, for the answer that stands there in the text."""
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
         """Return an annotation for each document, and for each code that no document has."""
-        cited = [self.cite(reply, _about(*each)) for each in reply.sources]
+        cited = [
+            self.cite(place, place + len(part.text), _about(*each))
+            for place, part in reply.parts
+            for each in part.sources
+        ]
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
 
