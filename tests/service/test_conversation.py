@@ -9,15 +9,26 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
     Conversation,
+    JoinedReply,
     Reply,
 )
+from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
+from dragonrt.traces.events import (
+    AnswerClosed,
+    AnswerOpened,
+    Disclosed,
+    QuestionSent,
+    Record,
+    TokenDecided,
+)
 
 from .conftest import RecitingSide, reciting_device
 
@@ -151,11 +162,40 @@ async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of
         whole = report["statistics"][name]
         assert whole == first["statistics"][name] + second["statistics"][name]
     assert [each["file"] for each in report["sources"]] == ["notes.txt"], "a source is named once"
-    (bits,) = report["ledger"]["files"]
-    assert bits["bits"] == sum(each["ledger"]["files"][0]["bits"] for each in (first, second))
     for code in report["not_found"]:
         assert reply.text[code["start_index"] : code["end_index"]] == code["text"]
     assert [code["text"] for code in report["not_found"]] == ["41", "42"]
+
+
+def test_what_left_the_device_is_summed_by_file() -> None:
+    def told(prompt: str, *files: tuple[str, float]) -> Reply:
+        evidence = TokenDecided(
+            0, 1, None, None, "own", 0.0, 1.0, evidence=1.5, files=tuple(bits for _, bits in files)
+        )
+        answer = Answer(
+            question=Question(prompt=prompt),
+            settings=DragonSettings(),
+            records=[
+                Record(0.0, "device", 1, event)
+                for event in (
+                    AnswerOpened("dragon", 0, {}),
+                    *(QuestionSent(9, 0), Disclosed(0, 2), Disclosed(1, 1)),
+                    *(evidence, replace(evidence, step=1)),
+                    AnswerClosed("stop", 100, 20),
+                )
+            ],
+            passages=tuple(Passage("", name, 0.5) for name, _ in files),
+        )
+        return Reply(prompt, answer)
+
+    parts = [told("a?", ("x", 1.0), ("y", 2.0)), told("b?", ("y", 4.0))]
+    text = JoinedText(["a?", "b?"], "")
+    reply = JoinedReply.of("a? b?", text, parts, Finish.STOP)
+    ledger = reply.ledger()
+    assert ledger["files"] == [{"file": "x", "bits": 2.0}, {"file": "y", "bits": 12.0}]
+    for name in ("question_bytes", "tokens_sent", "tokens_not_in_answer", "evidence_bits"):
+        assert ledger[name] == sum(part.ledger()[name] for part in parts) > 0
+    assert reply.statistics()["bytes_sent"] == 200
 
 
 async def test_a_part_without_an_answer_is_named_and_has_no_source() -> None:

@@ -178,10 +178,10 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
 
 
 def _prompt(reply: Reply) -> tuple[int, float]:
-    """Return the tokens of the conversation, and the seconds until it was prefilled."""
+    """Return the tokens of the conversation, and the seconds to prefill it, of all parts."""
     events = (record.event for record in reply.answer.records)
-    ready = next((event for event in events if isinstance(event, SideReady)), None)
-    return (0, 0.0) if ready is None else (ready.prompt_tokens, ready.load + ready.prefill)
+    ready = [event for event in events if isinstance(event, SideReady)]
+    return sum(e.prompt_tokens for e in ready), sum(e.load + e.prefill for e in ready)
 
 
 def _about(side: Side, source: Source) -> Json:
