@@ -33,6 +33,8 @@ pytestmark = [
 
 ASKED = tuple(each for each in bundled.questions() if each.kind != "both")[:2]
 """One that the device's documents answer, one that the cloud's do."""
+IN_PARTS = tuple(each for each in bundled.questions() if each.kind == "both" and each.demo)
+"""Each side knows one part; the second one needs the answer to the first."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[Side, Path]:
     folders: dict[Side, Path] = {}
     for side in ("device", "cloud"):
         folders[side] = tmp_path_factory.mktemp(side)
-        needed = {name for each in ASKED for whose, name in each.evidence if whose == side}
+        needed = {
+            name for each in (*ASKED, *IN_PARTS) for whose, name in each.evidence if whose == side
+        }
         others = sorted(path.name for path in bundled.documents(side).iterdir())[:4]
         for name in needed.union(others):
             shutil.copy(bundled.documents(side) / name, folders[side])
@@ -87,6 +91,35 @@ async def test_each_side_knows_what_the_other_one_asks(
         for asked in ASKED:
             reply = await device.ask(asked.text, Question(max_tokens=40))
             assert asked.answered_by(reply.text), reply.text
+
+
+async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    address, question = Address("127.0.0.1", real_cloud.wait_ready()), Question(max_tokens=40)
+    synchronous = DragonSettings(aggregator=Aggregator.SYNC)
+    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+        for asked in IN_PARTS:
+            reply = await device.ask(asked.text, question)
+            assert asked.answered_by(reply.text), reply.text
+            (_, first), (_, second) = reply.parts
+            assert (first.sources[0][0], second.sources[0][0]) == ("device", "cloud")
+            oracle = await device.ask(asked.text, question, synchronous)
+            assert oracle.answer.tokens == reply.answer.tokens
+
+
+async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    address = Address("127.0.0.1", real_cloud.wait_ready())
+    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+        talk = device.conversation(Question(max_tokens=40))
+        assert "Amber Press" in (await talk.ask("Where do I work?")).text
+        assert "Irene Meyer" in (await talk.ask("And who founded it?")).text
+        for asked in ASKED:
+            reply = await talk.ask(asked.text)
+            assert asked.answered_by(reply.text), reply.text
+        assert len(talk.history) == 4
 
 
 async def test_no_link_load_aggregator_or_rule_changes_a_token(
