@@ -19,7 +19,7 @@ from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.backend_session import PrefillResult
-from dragonrt.node.citing import Passage
+from dragonrt.node.citing import Passage, is_refusal
 from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library
 from dragonrt.node.model_session import ModelSession
@@ -111,7 +111,10 @@ class LocalSide:
             files = [names.index(chunk.source) for chunk in chunks]
             texts = [self.model.encode(chunk.text) for chunk in chunks]
             passages = (
-                Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
+                Passage(
+                    hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text, hit.chunk.start
+                )
+                for hit in hits
             )
             context = ModelSession(self.worker, cache, start_hash(question.seed))
             return PrefillResult(
@@ -133,9 +136,14 @@ class LocalSide:
         asked = replace(question, accepted=())
         if question.accepted and asked in self.pinned:
             return self.pinned[asked]
-        sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
+        words = sought(question, self.model.prompt.template.refusal)
         try:
-            hits = self.library.find(sought, question.documents, question.relevance_floor)
+            if question.chunk is None:
+                limits = question.documents, question.relevance_floor, question.document
+                hits = self.library.find(words, *limits)
+            else:
+                chunks = self.library.chunks_of(question.document)
+                hits = [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
         except RetrievalError as error:
             raise DragonError(str(error)) from error
         while len(self.pinned) >= PINNED:
@@ -161,6 +169,12 @@ class LocalSide:
         """Return the tokens of the question that fit behind the longest document."""
         room = self.model.context_length - longest - asked.max_tokens
         return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
+
+
+def sought(question: Question, refusal: str) -> str:
+    """Return the words to search for: the question's, after the turns that it continues."""
+    turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
+    return in_context(question.prompt, turns)
 
 
 def weighing(

@@ -1,11 +1,12 @@
 """A conversation with both sides: questions, their answers as text, and the history."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
@@ -14,8 +15,12 @@ from dragonrt.node.answer import OnRecord
 from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
+from dragonrt.node.marking import Mark, Piece, marks
 from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.sampling.noise import Noise
 from dragonrt.service.languages import check_language
+from dragonrt.service.parts import JoinedText, parts_of
+from dragonrt.service.tasks import named_in, reads_whole, turns
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -34,7 +39,10 @@ CONTEXT = 8
 """Tokens decoded again before each new one, so that spaces match the whole text."""
 
 OnPiece = Callable[[str, TokenDecided], None]
-"""Called with each piece of text and the decision that completed it."""
+"""Called with each piece of text and the decision that completed it.
+
+No side has a share in a refusal.
+"""
 
 
 class TextStream:
@@ -92,13 +100,28 @@ class TextStream:
         return text.removesuffix(self._held)
 
 
+NEUTRAL = 0.5
+"""The share of a refusal, and of words between the answers of two parts: they are nobody's."""
+
+
 @dataclass(frozen=True)
 class Reply:
-    """An answer for a person; `refusal` is the model's refusal if no document has the answer."""
+    """An answer for a person; `refusal` is the model's refusal if no document has the answer.
+
+    `pieces` are the text as it was generated. `place` is the part's number of so many, if it
+    answers one part of a question.
+    """
 
     text: str
     answer: Answer
     refusal: str = ""
+    pieces: tuple[Piece, ...] = ()
+    place: tuple[int, int] = (1, 1)
+
+    @property
+    def parts(self) -> list[tuple[int, "Reply"]]:
+        """Return the answer to each part of the question, and where in the text it begins."""
+        return [(0, self)]
 
     @cached_property
     def sources(self) -> list[tuple[Side, Source]]:
@@ -112,6 +135,11 @@ class Reply:
         own = cited(answer.passages, answer.moved.files, self.text, answer.question.prompt)
         theirs = (each.sources for each in answer.attributions if each is not None)
         return named(own, dict.fromkeys(chain.from_iterable(theirs)), answer.moved.other)
+
+    @cached_property
+    def marks(self) -> list[Mark]:
+        """The words of the text that one of the sources moved, in order."""
+        return marks(self.pieces, self.answer.passages, self.answer.moved, self.sources)
 
     @cached_property
     def not_found(self) -> list[Code]:
@@ -133,22 +161,20 @@ class Reply:
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
         answer, entry = self.answer, entry_of(self.answer.settings)
-        files: dict[int | None, str] = dict(enumerate(each.file for each in answer.passages))
-        carried = [
-            {"device_share": round(event.share, 4), "document": files.get(event.document)}
-            for _, event in answer.decisions
-        ]
+        part, of = self.place
         return {
             "question": answer.question.prompt,
+            "part": part,
+            "of": of,
             "text": self.text,
             "tokens": answer.tokens,
-            "carried": carried,
             "finish": answer.finish.value,
             "mode": entry.name,
             "approximate": not entry.exact,
             **traced(answer.question),
             **traced(answer.settings),
             "sources": [cited_json(*each) for each in self.sources],
+            "marks": [mark_json(each) for each in self.marks],
             "not_found": [code_json(each) for each in self.not_found],
             "notices": answer.notices,
             "statistics": self.statistics(),
@@ -164,6 +190,59 @@ class Reply:
         return {**left, "files": named}
 
 
+@dataclass(frozen=True)
+class JoinedReply(Reply):
+    """The answers to a question's parts as one. Its costs, and what left the device, are sums."""
+
+    answered: Sequence[tuple[int, Reply]] = ()
+
+    @classmethod
+    def of(cls, prompt: str, text: JoinedText, parts: Sequence[Reply], finish: Finish) -> Self:
+        """Join the answers to the parts of a prompt."""
+        first, answers = parts[0], [part.answer for part in parts]
+        whole = replace(
+            first.answer,
+            question=replace(first.answer.question, prompt=prompt),
+            records=[record for each in answers for record in each.records],
+            finish=finish,
+            bytes_sent=sum(each.bytes_sent for each in answers),
+            bytes_received=sum(each.bytes_received for each in answers),
+        )
+        answered = tuple(zip(text.places, parts, strict=False))
+        return cls(text.text, whole, first.refusal, answered=answered)
+
+    @property
+    def parts(self) -> Sequence[tuple[int, Reply]]:
+        return self.answered
+
+    @cached_property
+    def sources(self) -> list[tuple[Side, Source]]:
+        found = [source for _, part in self.answered for source in part.sources]
+        return [*{(side, each.name, each.sentence): (side, each) for side, each in found}.values()]
+
+    @cached_property
+    def marks(self) -> list[Mark]:
+        return [
+            replace(mark, start=place + mark.start, end=place + mark.end)
+            for place, part in self.answered
+            for mark in part.marks
+        ]
+
+    @cached_property
+    def not_found(self) -> list[Code]:
+        return [
+            Code(code.text, place + code.start, place + code.end)
+            for place, part in self.answered
+            for code in part.not_found
+        ]
+
+    def ledger(self) -> dict[str, Any]:
+        bits: dict[str, float] = {}
+        for each in [each for _, part in self.answered for each in part.ledger()["files"]]:
+            bits[each["file"]] = round(bits.get(each["file"], 0.0) + each["bits"], 2)
+        return {**super().ledger(), "files": [{"file": n, "bits": b} for n, b in bits.items()]}
+
+
 def cited_json(side: Side, source: Source) -> dict[str, Any]:
     """Return the JSON object of a source, for `--json` and the APIs."""
     return {
@@ -176,6 +255,12 @@ def cited_json(side: Side, source: Source) -> dict[str, Any]:
     }
 
 
+def mark_json(mark: Mark) -> dict[str, Any]:
+    """Return the place of a mark in the text, in characters, and that of its chunk in the file."""
+    where = {"start_index": mark.start, "end_index": mark.end, "side": mark.side}
+    return {**where, "file": mark.source.name, "chunk_start": mark.place}
+
+
 def code_json(code: Code) -> dict[str, Any]:
     """Return a number or code and its place, in characters, in the text."""
     return {"text": code.text, "start_index": code.start, "end_index": code.end}
@@ -185,7 +270,8 @@ def code_json(code: Code) -> dict[str, Any]:
 class Conversation:
     """Puts one question after another to a connected device, with the settings of `question`.
 
-    If `seed` is None each answer draws a fresh one. `stops` are texts that end an answer.
+    If `seed` is None each answer draws a fresh one. `stops` are texts that end an answer. The parts
+    of a question are turns of their own; with stops, or if tokens are ranked, it is asked whole.
     """
 
     device: Device
@@ -194,6 +280,7 @@ class Conversation:
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
     _session: ClientSession | None = None
+    _stopped: bool = False
 
     async def ask(
         self,
@@ -206,25 +293,105 @@ class Conversation:
 
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
+        check_language(self.device.side.model, prompt)
+        whole, limit = self.question, self.question.max_tokens
+        is_cut = whole.parts == "on" and not self.stops and whole.top_logprobs is None
+        asked, notice = await self._turns(prompt, is_cut=is_cut)
+        noise = Noise(self.seed if self.seed is not None else secrets.randbits(SEED_BITS))
+        by_chunk = asked[0].chunk is not None
+        labels = ["" if by_chunk else each.prompt for each in asked]
+        text = JoinedText(labels, self.device.side.model.prompt.template.refusal)
+        replies: list[Reply] = []
+
+        def emit(piece: str, decision: TokenDecided) -> None:
+            lead, words = text.push(piece)
+            if lead:
+                on_piece(lead, replace(decision, share=NEUTRAL))
+            if words:
+                on_piece(words, decision)
+
+        told = [Record(asyncio.get_running_loop().time(), "device", 0, Noticed(notice))]
+        if notice:
+            on_notice(notice)
+            on_record(*told)
+        self._stopped, finish, before = False, Finish.STOP, self.history
+        for number, part in enumerate(asked):
+            if by_chunk:
+                self.history = before
+            question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
+            reply = await self._answer(question, emit, on_notice, on_record)
+            replies.append(replace(reply, place=(number + 1, len(asked))))
+            text.next()
+            limit, finish = limit - len(reply.answer.tokens), reply.answer.finish
+            if self._stopped or limit < 1 or finish is not Finish.STOP:
+                break
+        if len(asked) == 1:
+            return replies[0]
+        if rest := text.end():
+            *_, (_, decision) = [each for part in replies for each in part.answer.decisions]
+            on_piece(rest, replace(decision, share=NEUTRAL))
+        if len(replies) < len(asked) and finish is Finish.STOP:
+            finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
+        joined = JoinedReply.of(prompt, text, replies, finish)
+        joined.answer.records.extend(told if notice else ())
+        if by_chunk:
+            self.history = [*before, (prompt, joined.text)][-HISTORY:]
+        if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
+            parts = [(part.answer.question.prompt, part.text) for part in replies]
+            shown = "; ".join(self.device.shown[part] for part in parts)
+            self.device.remember((prompt, joined.text), shown)
+        return joined
+
+    async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], str]:
+        """Return the turns of an answer, each a question, and a notice.
+
+        Raises TaskError for a task that the model cannot do.
+        """
+        question, side = replace(self.question, prompt=prompt), self.device.side
+        library, mixes = side.library, entry_of(self.device.settings).unread is None
+        if not is_cut:
+            return [question], ""
+        if reads_whole(prompt, side.model.name) and library is not None and mixes:
+
+            def chunks() -> tuple[str, int]:
+                index = library.retriever.index
+                document = question.document or named_in(prompt, index.files())
+                return document, len(index.store.chunks_of(document))
+
+            document, count = await side.librarian.call(chunks)
+            if count:
+                return turns(question, document, count)
+        return [replace(question, prompt=part) for part in parts_of(prompt)], ""
+
+    async def _answer(
+        self,
+        question: Question,
+        on_piece: OnPiece,
+        on_notice: Callable[[str], None],
+        on_record: OnRecord,
+    ) -> Reply:
+        """Return the answer to one part of a question, and make both a turn of the conversation."""
         model = self.device.side.model
-        check_language(model, prompt)
         strings = (*model.prompt.template.stops, *self.stops)
         question = replace(
-            self.question,
-            prompt=prompt,
+            question,
             history=tuple(self.history),
             shown=self._shown_before(),
-            seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=model.with_stops(strings),
         )
         stream = TextStream(model.decode, strings)
-        pieces: list[str] = []
+        pieces: list[Piece] = []
+        refusal = model.prompt.template.refusal
+
+        def text() -> str:
+            return "".join(piece for piece, _ in pieces)
 
         def emit(piece: str, decision: TokenDecided) -> None:
             piece = piece if pieces else piece.lstrip()
             if piece:
-                pieces.append(piece)
-                on_piece(piece, decision)
+                pieces.append((piece, decision))
+                refused = refusal.strip().startswith(text().rstrip())
+                on_piece(piece, replace(decision, share=NEUTRAL) if refused else decision)
 
         def handle(record: Record) -> None:
             on_record(record)
@@ -236,7 +403,7 @@ class Conversation:
             elif event.token not in question.stop_tokens:
                 emit(stream.push(event.token), event)
                 if stream.stopped:
-                    self.stop(Finish.STOP)
+                    session.stop(Finish.STOP)
 
         session = self._session = self.device.asking(question, handle)
         try:
@@ -244,12 +411,12 @@ class Conversation:
         finally:
             self._session = None
         if answer.decisions and (rest := stream.finish()):
-            pieces.append(rest)
-            on_piece(rest, answer.decisions[-1][1])
-        reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
-        self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
+            emit(rest, answer.decisions[-1][1])
+        reply = Reply(text().rstrip(), answer, refusal, tuple(pieces))
+        turn = question.prompt, reply.text
+        self.history = [*self.history, turn][-HISTORY:]
         if self.device.settings.keeps_drafts:
-            self.device.remember((prompt, reply.text), self._shown_of(answer, strings))
+            self.device.remember(turn, self._shown_of(answer, strings))
         return reply
 
     def _shown_before(self) -> tuple[str, ...]:
@@ -274,7 +441,8 @@ class Conversation:
         pieces = [stream.push(token) for token in redacted(kept, model.encode(MARKER))]
         return ("".join(pieces) + stream.finish()).strip()
 
-    def stop(self, finish: Finish = Finish.CANCELLED) -> None:
+    def stop(self) -> None:
         """End the answer under way, if any, with the tokens decided so far."""
+        self._stopped = True  # between two parts, too
         if self._session is not None:
-            self._session.stop(finish)
+            self._session.stop()

@@ -123,6 +123,27 @@ class IsolatedAnswers:
                 answers[name].append(tokens)
         return answers
 
+    def in_turn(
+        self, parts: Sequence[str], find: Callable[[Question], Sequence[Sequence[Hit]]]
+    ) -> Reading[tuple[Turn, ...]]:
+        """Answer a question's parts by the mixture, as `Conversation` does: the turns.
+
+        `find` returns each side's chunks.
+        """
+        turns: tuple[Turn, ...] = ()
+        noise, left = Noise(self.asked.seed), self.asked.max_tokens
+        for number, part in enumerate(parts):
+            how = {"seed": noise.seed_of(number), "max_tokens": left}
+            question = replace(self.asked, prompt=part, history=turns, **how)
+            sides = []
+            for hits in find(question):
+                side = yield from self._side(question, hits)
+                sides.append(side)
+            tokens = yield from self._decided(question, sides)
+            turns = (*turns, (part, self.model.decode(tokens).strip()))
+            left = max(1, left - len(tokens) - 1)  # the stop token counts, too
+        return turns
+
     def joined(self, hits: Iterable[Hit]) -> list[int]:
         """Render all chunks, each once and the nearest first, as one document: its tokens."""
         prompt = self.model.prompt

@@ -1,6 +1,7 @@
 """A real language model, SmolLM2 in its 4-bit file, and its draft: two processes."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SpeculativeSettings
@@ -24,6 +26,18 @@ from dragonrt.side import Side
 from .conftest import connected_device, counts, slow_link
 from .test_speculative import said_alone
 
+PLAN = "stall plan.md"
+STALLS = """# Stalls
+
+## Food
+
+Omar sells cake, and Paula sells soup.
+
+## Games
+
+Ivan brings the ropes. Hana brings a ball.
+"""
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -33,6 +47,8 @@ pytestmark = [
 
 ASKED = tuple(each for each in bundled.questions() if each.kind != "both")[:2]
 """One that the device's documents answer, one that the cloud's do."""
+IN_PARTS = tuple(each for each in bundled.questions() if each.kind == "both" and each.demo)
+"""Each side knows one part; the second one needs the answer to the first."""
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +57,13 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[Side, Path]:
     folders: dict[Side, Path] = {}
     for side in ("device", "cloud"):
         folders[side] = tmp_path_factory.mktemp(side)
-        needed = {name for each in ASKED for whose, name in each.evidence if whose == side}
+        needed = {
+            name for each in (*ASKED, *IN_PARTS) for whose, name in each.evidence if whose == side
+        }
         others = sorted(path.name for path in bundled.documents(side).iterdir())[:4]
         for name in needed.union(others):
             shutil.copy(bundled.documents(side) / name, folders[side])
+    (folders["device"] / PLAN).write_text(STALLS)
     return folders
 
 
@@ -87,6 +106,57 @@ async def test_each_side_knows_what_the_other_one_asks(
         for asked in ASKED:
             reply = await device.ask(asked.text, Question(max_tokens=40))
             assert asked.answered_by(reply.text), reply.text
+
+
+async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    address, question = Address("127.0.0.1", real_cloud.wait_ready()), Question(max_tokens=40)
+    synchronous = DragonSettings(aggregator=Aggregator.SYNC)
+    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+        for asked in IN_PARTS:
+            reply = await device.ask(asked.text, question)
+            assert asked.answered_by(reply.text), reply.text
+            (_, first), (_, second) = reply.parts
+            assert (first.sources[0][0], second.sources[0][0]) == ("device", "cloud")
+            oracle = await device.ask(asked.text, question, synchronous)
+            assert oracle.answer.tokens == reply.answer.tokens
+
+
+async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    address = Address("127.0.0.1", real_cloud.wait_ready())
+    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+        talk = device.conversation(Question(max_tokens=40))
+        assert "Amber Press" in (await talk.ask("Where do I work?")).text
+        assert "Irene Meyer" in (await talk.ask("And who founded it?")).text
+        for asked in ASKED:
+            reply = await talk.ask(asked.text)
+            assert asked.answered_by(reply.text), reply.text
+        assert len(talk.history) == 4
+
+
+async def test_a_list_of_a_document_is_read_chunk_by_chunk_and_no_link_changes_it(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    near = Address("127.0.0.1", real_cloud.wait_ready())
+    far = replace(near, emulate=slow_link(0.05, 0.02))
+    synchronous = DragonSettings(aggregator=Aggregator.SYNC)
+    found = []
+    for address, how in ((near, synchronous), (far, DragonSettings())):
+        async with connected_device(real_model, real_library, address, how) as device:
+            reply = await device.ask(f"List the people in {PLAN}", Question(max_tokens=40, seed=1))
+            found.append([part.answer.tokens for _, part in reply.parts])
+            assert [part.answer.passages[0].place for _, part in reply.parts] == [0, 54]
+            assert re.fullmatch(r".*(Omar|Paula).*; .*(Ivan|Hana).*", reply.text), reply.text
+            assert {(side, source.name) for side, source in reply.sources} == {("device", PLAN)}
+            chosen = await device.ask("Who brings the ropes?", Question(document=PLAN, seed=1))
+            assert {each.file for each in chosen.answer.passages} == {PLAN}
+            for asked, document in ((f"Summarise {PLAN}", ""), ("Who?", "no plan.md")):
+                with pytest.raises(DragonError):
+                    await device.ask(asked, Question(document=document))
+    assert found[0] == found[1]
 
 
 async def test_no_link_load_aggregator_or_rule_changes_a_token(

@@ -96,7 +96,8 @@ class RecitingSide(SimulatedSide):
     on_prepare: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
-    library: None = None
+    library: Any = None
+    librarian: Any = None
     worker: Any = field(
         default_factory=lambda: SimpleNamespace(
             answers=0, batches=Counter(), scheduler=SimpleNamespace(requests=[])
@@ -109,9 +110,10 @@ class RecitingSide(SimulatedSide):
         self.heard.append((question.prompt, question.history))
         self.questions.append(question)
         self.on_prepare()
-        if question.prompt not in self.answers:
+        asked = question.prompt + ("" if question.chunk is None else f" {question.chunk}")
+        if asked not in self.answers:
             raise DragonError("the question is too long")
-        model = Recitation(self.answers[question.prompt].encode())
+        model = Recitation(self.answers[asked].encode())
         context = HaltingContext(model, self.halt_at, self.on_close)
         return PrefillResult(
             context,

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
+from dragonrt.node.marking import Mark
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest, Json
@@ -19,7 +20,7 @@ from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source
 
-ELSEWHERE = ("question", "text", "tokens", "carried")
+ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
 IMPOSSIBLE = -9999.0
 """OpenAI's value for the logarithm of 0."""
@@ -110,13 +111,22 @@ class AnswerForm:
         """Return the response object of an unstreamed answer; call after all its events."""
         raise NotImplementedError
 
-    def cite(self, reply: Reply, source: Json) -> Json:
-        """Return the annotation of a document."""
+    def cite(self, start: int, end: int, source: Json) -> Json:
+        """Return the annotation of a document, for those characters of the text."""
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
-        """Return an annotation for each document, and for each code that no document has."""
-        cited = [self.cite(reply, _about(*each)) for each in reply.sources]
+        """Return an annotation for each mark, and for each code that no document has.
+
+        A document without a mark has one that covers the whole answer to its part of the question.
+        """
+        cited: list[Json] = []
+        for place, part in reply.parts:
+            marked, end = [(mark.side, mark.source) for mark in part.marks], len(part.text)
+            whole = (Mark(0, end, *each) for each in part.sources if each not in marked)
+            for mark in (*part.marks, *whole):
+                about = _about(mark.side, mark.source)
+                cited.append(self.cite(place + mark.start, place + mark.end, about))
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
 
@@ -174,10 +184,10 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
 
 
 def _prompt(reply: Reply) -> tuple[int, float]:
-    """Return the tokens of the conversation, and the seconds until it was prefilled."""
+    """Return the tokens of the conversation, and the seconds to prefill it, of all parts."""
     events = (record.event for record in reply.answer.records)
-    ready = next((event for event in events if isinstance(event, SideReady)), None)
-    return (0, 0.0) if ready is None else (ready.prompt_tokens, ready.load + ready.prefill)
+    ready = [event for event in events if isinstance(event, SideReady)]
+    return sum(e.prompt_tokens for e in ready), sum(e.load + e.prefill for e in ready)
 
 
 def _about(side: Side, source: Source) -> Json:
