@@ -1,6 +1,7 @@
 """A conversation on a scripted side without a cloud: text, stop strings, history, stopping."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.node.client_session import Answer
+from dragonrt.node.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
@@ -130,3 +132,29 @@ async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> N
     talk.history = [("who?", "Tim")]  # of which is not known what was shown
     asked = (await talk.ask("b?")).answer.question
     assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)
+
+
+@pytest.mark.parametrize("later", Disclosure)
+async def test_what_was_withheld_stays_withheld_after_a_restart(
+    tmp_path: Path, later: Disclosure
+) -> None:
+    answers = {"who?": "Tom\n", "b?": "yes\n"}
+    redacting = DragonSettings(disclose=Disclosure.REDACTED)
+    for settings, prompt in ((redacting, "who?"), (replace(redacting, disclose=later), "b?")):
+        talk, _ = conversation(answers)
+        resources = replace(talk.device.resources, marker=tuple(b" -"))
+        told = ToldAnswers(tmp_path / "told")
+        talk.device = replace(talk.device, settings=settings, resources=resources, told=told)
+        talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back
+        asked = (await talk.ask(prompt)).answer.question  # alone: all of it is withheld
+    ((_, read),) = asked.resumed(()).history
+    assert "Tom" not in read
+
+
+async def test_an_answer_that_nobody_knows_is_withheld_where_drafts_are_kept() -> None:
+    talk, _ = conversation({"b?": "yes\n"})
+    for level, told in ((Disclosure.DRAFTS, "Tim"), (Disclosure.ANSWER, "…")):
+        talk.history = [("who?", "Tim")]
+        talk.device = replace(talk.device, settings=DragonSettings(disclose=level))
+        asked = (await talk.ask("b?")).answer.question
+        assert asked.resumed(()).history == (("who?", told),)
