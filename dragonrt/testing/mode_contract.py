@@ -228,6 +228,7 @@ def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.Sess
         wire.Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
         wire.Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
         wire.Target(1, step, prefix_hash, FAR, "cloud"),
+        wire.Target(1, step, prefix_hash ^ 1, 1, "cloud"),
         wire.EntryRequest(1, step, prefix_hash, (FAR,)),
         wire.EntryResponse(1, step, prefix_hash, NOISE),
         wire.Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
