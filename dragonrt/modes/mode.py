@@ -282,7 +282,10 @@ class Mode:
             case Left(peer, reason, returns):
                 self._left(peer, reason, returns, now)
             case Received(peer, message):
-                self._received(peer, message, now)
+                try:
+                    self._received(peer, message, now)
+                except DragonError as error:
+                    raise ModeError(str(error)) from error
             case Measured(_, rtt_s, bits_per_s):
                 self._measured(rtt_s, bits_per_s)
             case Computed(work, result, seconds):

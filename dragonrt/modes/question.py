@@ -107,21 +107,21 @@ class Question:
             if token >= vocabulary:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
-    def resumed(self, accepted: tuple[int, ...]) -> "Question":
-        """Return it as another side may read it, to go on from these tokens."""
-        answers = [answer for _, answer in self.history]
+    def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
+        """Return it as another side may read it, to go on from these tokens.
+
+        It reads what was shown of an earlier answer, otherwise the `mark`, or with None all of it.
+        """
+        answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
         """Return it as a cloud may read it that receives the `accepted` tokens alone.
 
-        It reads what was shown of an earlier answer, otherwise the `mark`: the `marker`'s text.
+        The `mark` is the `marker`'s text.
         """
         return replace(
-            self,
-            history=self._shown_after([mark] * len(self.history)),
-            shown=(),
-            accepted=tuple(accepted),
+            self.resumed(tuple(accepted), mark),
             max_tokens=min(MAX_TOKENS, longest_redacted(self.max_tokens, marker)),
         )
 

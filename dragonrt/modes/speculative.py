@@ -109,7 +109,6 @@ class SpeculativeDrafting(Drafting):
         if result.payload is None:
             return Advance()
         self._block, block.payload = None, result.payload
-        block.distributions = self._codec.sends_distributions
         if block.resolution is not None and self._codec.has_resolution:
             block.resolutions = (block.resolution,)
         self.sent.append(block)

@@ -96,7 +96,7 @@ class SprinterDrafting(Drafting):
             return self.decide_alone(result.token.token)
         known = tuple(self.prefix.tokens[self._known :])
         block = Block(self.decided, self.prefix.hash, tokens=[result.token], decided=known)
-        block.payload, block.distributions = result.payload, True
+        block.payload = result.payload
         self.sent.append(block)
         self.prefix.append(result.token.token)
         return Advance(block=block)

@@ -17,6 +17,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.hosts import Route
 from dragonrt.node.peer import Peer
+from dragonrt.privacy.disclosure import Door
 from dragonrt.settings import traced
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces.events import AnswerOpened, Event, Record, SideReady, TokenDecided
@@ -130,8 +131,14 @@ class AnswerSession:
             self._closed.set()
         return peer
 
+    def open(self, peer: Peer, message: wire.Open) -> None:
+        """Open a session on the connection, and use it."""
+        if self._driver.lets_out(message):
+            peer.open(self, message)
+            self.attach(peer, message.session)
+
     def send(self, message: wire.SessionMessage) -> None:
-        if self._peer is None:
+        if self._peer is None or not self._driver.lets_out(message):
             return
         self._unread += self._peer.send(message)
         if self._unread > CONGESTED_BYTES and self._draining is None:
@@ -191,10 +198,16 @@ class AnswerSession:
 
 
 class Driver:
-    """Runs one mode: feeds inputs in order and executes effects. `recorder` gets every event."""
+    """Runs one mode: feeds inputs in order and executes effects. `recorder` gets every event.
 
-    def __init__(self, mode: modes.Mode, recorder: Recorder, timeouts: Timeouts) -> None:
+    What leaves a device passes its `door`; a cloud has none.
+    """
+
+    def __init__(
+        self, mode: modes.Mode, recorder: Recorder, timeouts: Timeouts, door: Door | None = None
+    ) -> None:
         self.mode = mode
+        self._door = door
         self.recorder = recorder
         self.timeouts = timeouts
         self.sessions: dict[str, AnswerSession] = {}
@@ -283,6 +296,15 @@ class Driver:
         """Record an event of this answer, under its session's number if it has only one."""
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
+
+    def lets_out(self, message: wire.SessionMessage) -> bool:
+        """Return whether a message may leave, and record what it discloses."""
+        if self._door is None:
+            return True
+        entry = self._door.entry(message)
+        if entry is not None:
+            self.record(entry)
+        return entry is not None
 
     def _carry_out(self, effects: modes.Effects) -> None:
         late = self.over.is_set()

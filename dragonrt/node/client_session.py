@@ -15,6 +15,7 @@ from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.citing import Passage
 from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
+from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
@@ -82,7 +83,8 @@ class ClientSession:
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         recorder = prefiller.recorder.also(self._record)
-        self._driver = driver = Driver(mode, recorder, prefiller.timeouts)
+        door = Door(settings.keeps_drafts, resources.marker if settings.redacts else ())
+        self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
         self._several = len(connectors) > 1  # the events then belong to no session
@@ -200,11 +202,7 @@ class ClientSession:
         if not self._several:
             self._opened(len(driver.mode.decided))
         peer.pacing.shape(settings)
-        peer.open(session, wire.Open(number, self._entry.name, pack(question), pack(settings)))
-        session.attach(peer, number)
-        history = sum(len(text.encode()) for turn in question.history for text in turn)
-        words = len(question.prompt.encode()) + len(question.instructions.encode())
-        driver.record(events.QuestionSent(words, history, len(question.accepted)))
+        session.open(peer, wire.Open(number, self._entry.name, pack(question), pack(settings)))
         driver.feed(Joined(session.name, number))
 
     async def _keep_joined(self, session: AnswerSession) -> None:

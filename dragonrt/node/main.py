@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
@@ -32,6 +32,7 @@ from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.told import ToldAnswers, told_path
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerClosed, Record
@@ -41,7 +42,6 @@ T = TypeVar("T")
 
 SESSIONS_APART = 2**20
 """Session numbers of each host of several, so that a trace can tell them apart."""
-REMEMBERED = 1024  # answers whose text for the cloud is kept
 M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
 SWITCH_S = 0.0005
 """How long one thread may hold the interpreter while another wants it: 5 ms by default."""
@@ -121,8 +121,8 @@ async def run_cloud(
 class Device:
     """A device that dials its other sides, and asks one question after another.
 
-    `shown` is the text that a cloud may read of the latest answers if drafts are not disclosed.
-    `resources` depend on the `unmet` other sides.
+    `told` is what other sides were told of earlier answers. `resources` depend on the `unmet`
+    other sides.
     """
 
     side: LocalSide
@@ -130,14 +130,7 @@ class Device:
     settings: Settings
     resources: Resources
     unmet: Sequence[Member] = ()
-    shown: dict[Turn, str] = field(default_factory=dict)
-
-    def remember(self, turn: Turn, shown: str) -> None:
-        """Keep the disclosed text of an answer, for the latest REMEMBERED answers."""
-        self.shown.pop(turn, None)
-        self.shown[turn] = shown
-        while len(self.shown) > REMEMBERED:
-            del self.shown[next(iter(self.shown))]
+    told: ToldAnswers = field(default_factory=ToldAnswers)
 
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
@@ -188,7 +181,7 @@ async def device(
         _dialling(model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
         resources = Resources(vocabulary=side.vocabulary)
-        found = Device(side, connectors, how, resources, unmet=members)
+        found = Device(side, connectors, how, resources, members, ToldAnswers(told_path()))
         with suppress(NotConnectedError):
             found.complete()
         yield found

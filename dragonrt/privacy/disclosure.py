@@ -6,11 +6,17 @@ answer    target tokens                         drafts    the device
 redacted  those likely for the cloud, too       drafts    the device (see `redaction`)
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from struct import iter_unpack
+from typing import Any, Final
 
+from dragonrt.errors import DragonError
 from dragonrt.side import Side
-from dragonrt.wire.messages import Draft, Opened, SessionMessage, Target, Working
+from dragonrt.traces.events import Disclosed
+from dragonrt.wire import messages as wire
+from dragonrt.wire.messages import SessionMessage
 
 
 class Disclosure(StrEnum):
@@ -26,7 +32,84 @@ FLOOR: Final = 0.25
 of the context cannot leak (SPEC 1.11). Measured with the bundled embedder."""
 
 ADMITTED: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
-    "device": (Working, Opened, Draft),
-    "cloud": (Target,),
+    "device": (wire.Working, wire.Opened, wire.Draft),
+    "cloud": (wire.Target,),
 }
 """All messages that a side accepts if the device keeps its drafts."""
+
+TOKEN_BYTES: Final = 4
+"""A block with more for each of its tokens carries distributions."""
+
+
+Crossing = Mapping[str, int]
+"""What a message discloses: fields of `Disclosed`, the ledger's entry."""
+NOTHING: Final[Crossing] = {}
+
+
+def _of_open(message: wire.Open, marker: Sequence[int]) -> Crossing:
+    sent: dict[str, Any] = dict(message.question)
+    texts = sent.get("prompt", ""), sent.get("instructions", "")
+    turns = [text for turn in sent.get("history", ()) for text in turn]
+    accepted = iter_unpack("<I", sent.get("accepted", b""))
+    return {
+        "question": sum(len(text.encode()) for text in texts),
+        "history": sum(len(text.encode()) for text in turns),
+        "tokens": sum(token not in marker for (token,) in accepted),
+    }
+
+
+def _of_block(message: wire.Block, marker: Sequence[int]) -> Crossing:
+    carries = message.resolutions or len(message.payload) > TOKEN_BYTES * message.count
+    return {
+        "tokens": message.count + len(message.decided),
+        "distributions": message.count if carries else 0,
+    }
+
+
+RULES: Final[dict[type[SessionMessage], Callable[[Any, Sequence[int]], Crossing]]] = {
+    wire.Open: _of_open,
+    wire.Working: lambda message, marker: NOTHING,
+    wire.Opened: lambda message, marker: NOTHING,
+    wire.Draft: lambda message, marker: {
+        "tokens": 1,
+        "distributions": 1,
+        "step": message.step,
+        "token": message.token,
+    },
+    wire.Target: lambda message, marker: {"tokens": int(message.token not in marker)},
+    wire.EntryRequest: lambda message, marker: {"tokens": len(message.tokens)},
+    wire.EntryResponse: lambda message, marker: {"distributions": 1},
+    wire.Coefficients: lambda message, marker: NOTHING,
+    wire.Conclude: lambda message, marker: NOTHING,
+    wire.Close: lambda message, marker: {
+        "documents": len(message.attribution.sources) if message.attribution else 0
+    },
+    wire.Block: _of_block,
+    wire.Verdict: lambda message, marker: {"tokens": 1},
+    wire.Upload: lambda message, marker: {"distributions": len(message.payloads)},
+}
+"""What a message of each type discloses. The `marker`'s tokens stand for withheld ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The only way out of a device's answer (SPEC 1.10).
+
+    If it `keeps_drafts`, no distribution passes, and no document is named.
+    """
+
+    keeps_drafts: bool
+    marker: Sequence[int] = ()
+
+    def entry(self, message: SessionMessage) -> Disclosed | None:
+        """Return the ledger's entry of a message that may leave, None for one that may not.
+
+        Raises DragonError for a message without a rule.
+        """
+        name, rule = type(message).__name__.lower(), RULES.get(type(message))
+        if rule is None:
+            raise DragonError(f"no rule says what a message of type {name} discloses")
+        crossing = rule(message, self.marker)
+        if self.keeps_drafts and (crossing.get("distributions") or crossing.get("documents")):
+            return None
+        return Disclosed(name, **crossing)

@@ -338,8 +338,8 @@ class Conversation:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
         if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
             parts = [(part.answer.question.prompt, part.text) for part in replies]
-            shown = "; ".join(self.device.shown[part] for part in parts)
-            self.device.remember((prompt, joined.text), shown)
+            disclosed = "; ".join(self.device.told.get(part) or "" for part in parts)
+            self.device.told.remember((prompt, joined.text), disclosed)
         return joined
 
     async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], str]:
@@ -416,22 +416,19 @@ class Conversation:
         turn = question.prompt, reply.text
         self.history = [*self.history, turn][-HISTORY:]
         if self.device.settings.keeps_drafts:
-            self.device.remember(turn, self._shown_of(answer, strings))
+            self.device.told.remember(turn, self._shown_of(answer, strings))
         return reply
 
     def _shown_before(self) -> tuple[str, ...]:
-        """Return the disclosed texts of the history's answers, empty if all text is disclosed.
+        """Return what other sides may read of the history's answers.
 
-        If this device did not give an answer, or has forgotten it, it is disclosed whole at level
-        `answer`, and not at `redacted`.
+        What was withheld stays withheld, at level `drafts`, too. A device that keeps its drafts
+        withholds an answer of which it is not known what was disclosed.
         """
-        settings = self.device.settings
-        if not settings.keeps_drafts:
-            return ()
-        return tuple(
-            self.device.shown.get(turn, MARKER.strip() if settings.redacts else turn[1])
-            for turn in self.history
-        )
+        keeps = self.device.settings.keeps_drafts
+        told = map(self.device.told.get, self.history)
+        unknown = (MARKER.strip() if keeps else answer for _, answer in self.history)
+        return tuple(a if a is not None else b for a, b in zip(told, unknown, strict=True))
 
     def _shown_of(self, answer: Answer, stops: tuple[str, ...]) -> str:
         """Return the disclosed text of an answer, with marks for withheld tokens."""

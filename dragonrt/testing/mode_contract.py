@@ -6,15 +6,16 @@ scripted models, by the code that two processes run.
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prediction, Prepared, Received
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import ModeEntry, Resources
+from dragonrt.modes.registry import MODES, ModeEntry, Resources, register
 from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
@@ -25,9 +26,10 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
 from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import ModeInput, Record
+from dragonrt.traces.events import Disclosed, MessageSent, ModeInput, Record
 from dragonrt.traces.schema import from_object, to_object
 from dragonrt.wire import messages as wire
+from dragonrt.wire.limits import MAX_32
 
 VOCABULARY = 16
 STEADY = Schedule(1, latency_s=0.01)
@@ -137,7 +139,23 @@ def answered(
             await each.cloud.kill()
         return answer.answer, took_s
 
-    return run(ask())
+    with registered(case.entry):
+        return run(ask())
+
+
+@contextmanager
+def registered(entry: ModeEntry) -> Iterator[None]:
+    """Have this entry in place of those of its name or its settings, and then those again."""
+    before = dict(MODES)
+    for name, each in before.items():
+        if name == entry.name or each.settings is entry.settings:
+            del MODES[name]
+    register(entry)
+    try:
+        yield
+    finally:
+        MODES.clear()
+        MODES.update(before)
 
 
 def check_texts(case: Case) -> None:
@@ -160,7 +178,8 @@ def check_replays(case: Case) -> None:
                 kept.append(json.dumps(to_object(record)))
 
         given, _ = answered(case, 4, schedule, keep)
-        found = replayed(from_object(json.loads(line)) for line in kept)
+        with registered(case.entry):
+            found = list(replayed(from_object(json.loads(line)) for line in kept))
         for each in found:
             if each.problem or each.differs is not None:
                 raise ContractError(
@@ -182,25 +201,50 @@ def check_waits(case: Case) -> None:
             raise ContractError(f"with a cloud {name} the text is another, and nobody was told")
 
 
+def check_ledger(case: Case) -> None:
+    """Every message of the device is in the ledger."""
+    sent, told = Counter[str](), Counter[str]()
+
+    def count(record: Record) -> None:
+        if record.side == "device" and isinstance(record.event, MessageSent):
+            sent[record.event.message] += 1
+        elif isinstance(record.event, Disclosed):
+            told[record.event.message] += 1
+
+    for name, schedule in LINKS.items():
+        answered(case, 2, schedule, count)
+        if any(told[name] != count for name, count in sent.items() if name not in UNTOLD):
+            raise ContractError(f"{name}: of {dict(sent)} messages the ledger has {dict(told)}")
+
+
+UNTOLD = (*(each.__name__.lower() for each in wire.CONNECTION_MESSAGES), "close")
+"""Messages of the connection, and the one that ends a session: of a device, without documents."""
 FAR, TEXT, NOISE = 900, 0x1234, b"\xff" * 9
-BAD_MESSAGES: Sequence[wire.SessionMessage] = (
-    wire.Draft(1, FAR, TEXT, FAR, 0.0, 0, 0, TEXT, NOISE),
-    wire.Target(1, FAR, TEXT, FAR, "cloud"),
-    wire.EntryRequest(1, FAR, TEXT, (FAR,)),
-    wire.EntryResponse(1, FAR, TEXT, NOISE),
-    wire.Block(1, FAR, FAR, TEXT, 3, (), (), NOISE),
-    wire.Verdict(1, FAR, 200, FAR, 0),
-    wire.Upload(1, FAR, 0.0, 0, (b"\xff",)),
-)
-"""Messages that fit no answer."""
+
+
+def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.SessionMessage]:
+    """Return messages that fit no answer, for the place of one."""
+    return (
+        wire.Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
+        wire.Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
+        wire.Target(1, step, prefix_hash, FAR, "cloud"),
+        wire.Target(1, step, prefix_hash ^ 1, 1, "cloud"),
+        wire.EntryRequest(1, step, prefix_hash, (FAR,)),
+        wire.EntryResponse(1, step, prefix_hash, NOISE),
+        wire.Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
+        wire.Verdict(1, round_, 200, FAR, 0),
+        wire.Upload(1, round_, 0.0, 0, (b"\xff",)),
+    )
 
 
 def check_messages(case: Case) -> None:
     """A message that fits no answer is refused by ModeError, or leads to nothing."""
-    of, entry = (asked(1)[0], case.settings, case.resources), case.entry
-    for message in BAD_MESSAGES:
-        _rejects(entry.device(*of), case.clouds[0], message)
-        _rejects(entry.cloud(*of), "device", message)
+    question = asked(1)[0]
+    of, entry = (question, case.settings, case.resources), case.entry
+    for place in ((FAR, TEXT, FAR), (0, start_hash(question.seed), 1)):
+        for message in bad_messages(*place):
+            _rejects(entry.device(*of), case.clouds[0], message)
+            _rejects(entry.cloud(*of), "device", message)
 
 
 def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
@@ -218,4 +262,4 @@ def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
         raise ContractError(f"{message} was believed")
 
 
-CHECKS = (check_texts, check_replays, check_waits, check_messages)
+CHECKS = (check_texts, check_replays, check_waits, check_ledger, check_messages)

@@ -162,10 +162,10 @@ class AnswerCounts(Counts):
     `opened_s` and `last_s` are the times of its beginning and of the newest decision, `begun_s` is
     the beginning of the part under way.
 
-    What left the device (SPEC 1.10) is observed, without a guarantee: bytes of text, and tokens,
-    some with `distributions_sent`. `evidence_bits`, and `file_bits` in the order of
-    `Answer.passages`, sum over the `weighed` tokens, whose distribution of the cloud was known.
-    `revealed` is what tokens revealed to the cloud, None if it also reads drafts.
+    What left the device (SPEC 1.10): bytes of text, tokens and distributions; `undecided` are the
+    drafts. `evidence_bits`, and `file_bits` in the order of `Answer.passages`, sum over the
+    `weighed` tokens, whose distribution of the cloud was known. `revealed` is what tokens revealed
+    to the cloud, None if it also reads drafts.
     """
 
     opened: events.AnswerOpened | None = None
@@ -176,16 +176,17 @@ class AnswerCounts(Counts):
     prefill_s: float = 0.0
     alone_from: int | None = None
     closed: events.AnswerClosed | None = None
-    question_bytes: int = summed("ask.question")
-    history_bytes: int = summed("ask.history")
-    tokens_sent: int = summed("ask.accepted", "disclose", "block.tokens", "block.decided")
-    distributions_sent: int = summed("disclose.distribution")
+    question_bytes: int = summed("disclose.question")
+    history_bytes: int = summed("disclose.history")
+    tokens_sent: int = summed("disclose.tokens")
+    distributions_sent: int = summed("disclose.distributions")
+    documents_named: int = summed("disclose.documents")
     tokens_withheld: int = summed("decide.withheld")
     weighed: int = 0
     evidence_bits: float = 0.0
     file_bits: list[float] = field(default_factory=list)
     revealed: float | None = None
-    disclosed: list[tuple[int, int]] = field(default_factory=list)
+    undecided: list[tuple[int, int]] = field(default_factory=list)
     decided: dict[int, int] = field(default_factory=dict)
     dead: int = 0
 
@@ -213,10 +214,8 @@ class AnswerCounts(Counts):
                 self._take_verdict(event)
             case events.BlockOutrun():
                 self._compare("device", event.tokens, event.tokens)
-            case events.BlockSent():
-                self.distributions_sent += event.tokens * event.distributions
-            case events.Disclosed():
-                self.disclosed.append((event.step, event.token))
+            case events.Disclosed(step=int(step), token=int(token)):
+                self.undecided.append((step, token))
             case events.ThresholdMoved() if self.opened is not None:
                 if self.dropped_mass is None:
                     self.dropped_mass = DroppedMass.of(self.opened, event)
@@ -241,7 +240,7 @@ class AnswerCounts(Counts):
     @property
     def unused(self) -> int:
         """Tokens that were drafted and sent, but are not in the answer at their place."""
-        dead = sum(self.decided.get(step) != token for step, token in self.disclosed)
+        dead = sum(self.decided.get(step) != token for step, token in self.undecided)
         return self.dead + dead + self.block_tokens - self.stood
 
     def _take_decision(self, now: float, event: events.TokenDecided) -> None:
@@ -279,8 +278,8 @@ class AnswerCounts(Counts):
 
     def _take_end(self, event: events.AnswerClosed) -> None:
         """Add the bytes of an answer; the next part counts its steps and its time anew."""
-        self.dead += sum(self.decided.get(step) != token for step, token in self.disclosed)
-        self.disclosed, self.decided, self.begun_s = [], {}, None
+        self.dead += sum(self.decided.get(step) != token for step, token in self.undecided)
+        self.undecided, self.decided, self.begun_s = [], {}, None
         bytes_ = {
             name: getattr(event, name) + getattr(self.closed, name, 0)
             for name in ("bytes_sent", "bytes_received", "padding_sent", "padding_received")

@@ -132,39 +132,31 @@ class TokenRanked(Event, kind="rank"):
     probabilities: tuple[float, ...] = ()
 
 
-class QuestionSent(Event, kind="ask"):
-    """A question left the device: bytes of its text and of the history, and `accepted` tokens.
+class Disclosed(Event, kind="disclose"):
+    """A message of an answer left the device: the ledger's entry, of what it discloses (SPEC 1.10).
 
-    Recorded for every other side that an answer is opened with, and again when it is resumed.
+    Bytes of the `question` and of the `history`, `tokens`, `distributions`, named `documents`.
+    An undecided `token` is for that `step` of the answer.
     """
 
-    question: int
-    history: int
-    accepted: int = 0
-
-
-class Disclosed(Event, kind="disclose"):
-    """A token for that place of the answer left the device, perhaps with a `distribution`."""
-
-    step: int
-    token: int
-    distribution: bool = False
+    message: str
+    question: int = 0
+    history: int = 0
+    tokens: int = 0
+    distributions: int = 0
+    documents: int = 0
+    step: int | None = None
+    token: int | None = None
 
 
 class BlockSent(Event, kind="block"):
-    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
-
-    It carries `decided` tokens that the other side lacked, and the `distributions` that the tokens
-    were drafted from, if the codec sends any.
-    """
+    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards."""
 
     round: int
     step: int
     tokens: int
     bits: int
     seconds: float
-    decided: int = 0
-    distributions: bool = False
 
 
 class BlockJudged(Event, kind="verdict"):

@@ -129,20 +129,13 @@ def trace_report(counts: Counts) -> dict[str, Any]:
 
 
 def ledger(answer: AnswerCounts) -> dict[str, Any]:
-    """Return what left the device in an answer; files by their number.
-
-    Each mode sends other parts of what the device's documents contain:
-
-        dragon        drafts with distributions; or decided tokens alone (`disclose`)
-        speculative   drafted tokens, with the distributions that the codec sends; the cloud's text
-        federated     drafted tokens, to every worker; the workers' text
-        sprinter      accepted tokens, and one doubtful token a block with its distribution
-    """
+    """Return what left the device in an answer, to all other sides; files by their number."""
     return {
         "question_bytes": answer.question_bytes,
         "history_bytes": answer.history_bytes,
         "tokens_sent": answer.tokens_sent,
         "distributions_sent": answer.distributions_sent,
+        "documents_named": answer.documents_named,
         "tokens_not_in_answer": answer.unused,
         "tokens_withheld": answer.tokens_withheld,
         "revealed_bits": None if answer.revealed is None else round(answer.revealed, 2),

@@ -18,7 +18,15 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, TlsError, connect, listen
+from dragonrt.link.stream import (
+    HIGH_WATER,
+    Stream,
+    TcpStream,
+    TlsError,
+    connect,
+    is_loopback,
+    listen,
+)
 from dragonrt.link.tls import TlsStream, client_context, server_context
 from dragonrt.timeouts import Timeouts
 
@@ -430,3 +438,20 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
     async with await listen("127.0.0.1", 0, secured(tls)) as server:
         with pytest.raises(LinkError):
             await connect("127.0.0.1", server.port, tls=right)
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("0.0.0.0", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_is_loopback(host: str, ours: bool) -> None:
+    assert is_loopback(host) is ours

@@ -227,6 +227,26 @@ async def test_after_the_end_nothing_is_fed_or_kept(bench: Bench) -> None:
     await bench.driver.wait_over()
 
 
+class Hasty(ScriptedMode):
+    """Decides once more when it is stopped."""
+
+    def handle(self, happened: Input, now: float) -> Effects:
+        effects = super().handle(happened, now)
+        if isinstance(happened, Stopped):
+            effects.events.append(decided(1))
+        return effects
+
+
+def test_a_token_decided_as_the_person_stops_is_not_shown() -> None:
+    async def talk(bench: Bench) -> None:
+        bench.feed(events=[decided(0)])
+        bench.driver.stop(Finish.CANCELLED)
+        assert bench.events == [decided(0)]
+        assert bench.driver.finish is Finish.CANCELLED
+
+    driven(talk, Hasty())
+
+
 # What fails.
 
 

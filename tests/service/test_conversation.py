@@ -1,6 +1,7 @@
 """A conversation on a scripted side without a cloud: text, stop strings, history, stopping."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
+from dragonrt.node.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
@@ -27,7 +29,6 @@ from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
     Disclosed,
-    QuestionSent,
     Record,
     TokenDecided,
 )
@@ -196,9 +197,9 @@ def test_what_left_the_device_and_the_costs_are_summed() -> None:
                 Record(t, "device", 1, event)
                 for t, event in (
                     (begun_s, AnswerOpened("dragon", 0, {})),
-                    (begun_s, QuestionSent(9, 0)),
-                    (begun_s, Disclosed(0, 2)),
-                    (begun_s, Disclosed(1, 1)),
+                    (begun_s, Disclosed("open", question=9)),
+                    (begun_s, Disclosed("draft", tokens=1, distributions=1, step=0, token=2)),
+                    (begun_s, Disclosed("draft", tokens=1, distributions=1, step=1, token=1)),
                     (decided_s, evidence),
                     (decided_s + 0.5, replace(evidence, step=1)),
                     (decided_s + 0.5, AnswerClosed("stop", 100, 20)),
@@ -295,3 +296,29 @@ async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later(
     ((_, shown_whole),) = asked.redacted(" …", (), resources.marker).history
     assert "Heron" not in shown_whole
     assert "; " in shown_whole, "it is known what was shown"
+
+
+@pytest.mark.parametrize("later", Disclosure)
+async def test_what_was_withheld_stays_withheld_after_a_restart(
+    tmp_path: Path, later: Disclosure
+) -> None:
+    answers = {"who?": "Tom\n", "b?": "yes\n"}
+    redacting = DragonSettings(disclose=Disclosure.REDACTED)
+    for settings, prompt in ((redacting, "who?"), (replace(redacting, disclose=later), "b?")):
+        talk, _ = conversation(answers)
+        resources = replace(talk.device.resources, marker=tuple(b" -"))
+        told = ToldAnswers(tmp_path / "told")
+        talk.device = replace(talk.device, settings=settings, resources=resources, told=told)
+        talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back
+        asked = (await talk.ask(prompt)).answer.question  # alone: all of it is withheld
+    ((_, read),) = asked.resumed(()).history
+    assert "Tom" not in read
+
+
+async def test_an_answer_that_nobody_knows_is_withheld_where_drafts_are_kept() -> None:
+    talk, _ = conversation({"b?": "yes\n"})
+    for level, told in ((Disclosure.DRAFTS, "Tim"), (Disclosure.ANSWER, "…")):
+        talk.history = [("who?", "Tim")]
+        talk.device = replace(talk.device, settings=DragonSettings(disclose=level))
+        asked = (await talk.ask("b?")).answer.question
+        assert asked.resumed(()).history == (("who?", told),)

@@ -21,7 +21,6 @@ from dragonrt.traces.events import (
     BlockJudged,
     Disclosed,
     Event,
-    QuestionSent,
     Record,
     TokenDecided,
 )
@@ -131,7 +130,8 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
 
 def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -> None:
     told = replace(HALF, evidence=6.2, files=(5.9,))
-    records = [record(1.0, QuestionSent(31, 9)), record(1.1, Disclosed(0, 5, True))]
+    left = Disclosed("open", question=31, history=9), Disclosed("draft", tokens=1, distributions=1)
+    records = [record(1.0 + 0.1 * i, each) for i, each in enumerate(left)]
     answered = reply().answer
     answered.records += [*records, record(1.2, told)]
     assert ledger_line(Reply("yes", answered).ledger()) == (

@@ -268,16 +268,20 @@ def counted(*happened: Event) -> AnswerCounts:
     return AnswerCounts.of(Record(1.0, "device", 1, each) for each in (opened("dragon"), *happened))
 
 
+def draft(step: int, token: int) -> events.Disclosed:
+    return events.Disclosed("draft", tokens=1, distributions=1, step=step, token=token)
+
+
 def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
     found = counted(
-        events.QuestionSent(30, 0),
-        events.Disclosed(0, 5, True),
-        events.Disclosed(1, 6, True),
+        events.Disclosed("open", question=30),
+        draft(0, 5),
+        draft(1, 6),
         told(0, 5, 1.5, 1.0, 0.25),
         told(1, 7, 2.0, 2.0, 0.0),
-        events.Disclosed(1, 7, True),
-        events.Disclosed(2, 8, True),  # beyond the end
-        events.QuestionSent(30, 12, 2),
+        draft(1, 7),
+        draft(2, 8),  # beyond the end
+        events.Disclosed("open", question=30, history=12, tokens=2),
         told(2, 9, withheld=True),
     )
     assert ledger(found) == {
@@ -285,6 +289,7 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
         "history_bytes": 12,
         "tokens_sent": 6,
         "distributions_sent": 4,
+        "documents_named": 0,
         "tokens_not_in_answer": 2,
         "tokens_withheld": 1,
         "revealed_bits": None,
@@ -292,16 +297,14 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
         "evidence_of_tokens": 2,
         "evidence_bits_of_files": [3.0, 0.25],
     }
-    assert ledger(counted(events.Disclosed(0, 5), told(0, 5)))["evidence_bits"] is None
+    assert ledger(counted(draft(0, 5), told(0, 5)))["evidence_bits"] is None
 
 
-def test_blocks_send_distributions_or_none() -> None:
-    for sends in (False, True):
-        blocks = (
-            events.BlockSent(1, 0, 4, 80, 0.1, distributions=sends),
-            events.BlockSent(2, 4, 4, 80, 0.1, decided=2, distributions=sends),
-            events.BlockJudged(1, 4, 3, 7, 0.1, 0.1),
-        )
-        found = counted(*blocks)
-        assert (found.tokens_sent, found.distributions_sent, found.unused) == (10, 8 * sends, 5)
+def test_tokens_of_blocks_that_did_not_stand_are_not_in_the_answer() -> None:
+    blocks = (
+        events.BlockSent(1, 0, 4, 80, 0.1),
+        events.BlockSent(2, 4, 4, 80, 0.1),
+        events.BlockJudged(1, 4, 3, 7, 0.1, 0.1),
+    )
+    assert counted(*blocks).unused == 5
     assert counted(*blocks, events.BlockOutrun(2, 3)).unused == 2

@@ -312,8 +312,7 @@ class BlockDrafter(PeerTracking):
         block.round = self._round
         self.send(block.message(self._session))
         numbers = block.round, block.step, block.count, block.bits
-        known, distributions = len(block.decided), block.distributions
-        self.emit(events.BlockSent(*numbers, self._draft_s, known, distributions))
+        self.emit(events.BlockSent(*numbers, self._draft_s))
         self._draft_s = 0.0
 
 

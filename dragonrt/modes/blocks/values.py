@@ -108,7 +108,7 @@ class Block:
         resolution: a controller's, in place of the codec's own; `resolutions` travel.
         matched: the length of the match that it was looked up behind, 0 for the model's.
         start: what the blocks before it left.
-        payload: the encoded tokens, once it is complete; with their `distributions` or not.
+        payload: the encoded tokens, once it is complete.
         decided: tokens before `step` that the cloud does not know.
         round: its number, once it is sent at `sent_s`.
     """
@@ -123,7 +123,6 @@ class Block:
     payload: bytes = b""
     decided: tuple[int, ...] = ()
     resolutions: tuple[int, ...] = ()
-    distributions: bool = False
     round: int = 0
     sent_s: float = 0.0
 

@@ -61,7 +61,7 @@ class KeepingDevice(Dragon):
 
     def disclosed(self, question: Question) -> Question:
         if not self._terms.settings.redacts:
-            return super().disclosed(question)
+            return question.resumed(tuple(self.decided), MARKER)
         transcript = self._drafts.transcript
         read = transcript.prefix.tokens[: transcript.length]
         return question.redacted(MARKER, read, self._terms.resources.marker)

@@ -80,10 +80,6 @@ class Dragon(PeerTracking):
         """A device may take long to read the question: its cloud is more patient."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
-    def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
-        if self.side == "device":
-            self.emit(events.Disclosed(step, token, distribution))
-
     # The other side comes and goes.
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
@@ -325,4 +321,3 @@ class Dragon(PeerTracking):
         for hook in self._hooks.send:
             message = hook(message, draft, now)
         self.send(message)
-        self.disclose(draft.step, draft.token, distribution=True)

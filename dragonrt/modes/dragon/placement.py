@@ -81,8 +81,6 @@ class Placement(Plug):
                 times = self._round_trip.stamp(now)
             session, prefix_hash = self._port.session, prefix.hashes[each]
             self._port.send(Target(session, each, prefix_hash, token, lead, *times))
-        if new and not decided.ruling.withheld:  # a marker is no token of the answer
-            self._port.disclose(own.step, mixed.token)
 
     def _choose(self, step: int, bits: int) -> Side:
         """Return who decides the step after `step`; an own draft has so many bits.

@@ -28,9 +28,6 @@ class Port(Protocol):
     def emit(self, *found: Event) -> None:
         """Publish events of this answer."""
 
-    def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
-        """Record that a token, or its distribution too, left the device."""
-
     def advance(self, cause: Cause, now: float) -> None:
         """Decide as many steps as the drafts allow; `cause` is what arrived last."""
 

@@ -157,8 +157,6 @@ class Race(Decision, Plug):
         if self._race.adapts:
             self.tau = lowered(self.tau)
         self._port.send(EntryResponse(message.session, step, prefix_hash, payload))
-        for token in message.tokens:
-            self._port.disclose(step, token)
 
     def on_decision(self, decided: Decided) -> None:
         # Keep what the other side may still request of the own draft.

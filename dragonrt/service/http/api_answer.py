@@ -205,7 +205,7 @@ class _LiveTrace:
         if isinstance(news, AnswerPiece):
             return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
         match news.event:
-            case TokenDecided(token=token) | Disclosed(token=token):
+            case TokenDecided(token=token) | Disclosed(token=int(token)):
                 return {**to_object(news), "text": self._device.side.model.decode([token])}
             case _:
                 return to_object(news)

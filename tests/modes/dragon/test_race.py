@@ -39,9 +39,6 @@ class Machine:
     def emit(self, *found: Any) -> None:
         pass
 
-    def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
-        pass
-
     def advance(self, cause: str, now: float) -> None:
         self.advanced += 1
 

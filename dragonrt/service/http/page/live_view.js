@@ -30,7 +30,7 @@ export class LiveView {
     const { counted } = this;
     if (event.event === "decide") this.decide(event);
     else if (event.event === "draft") counted.drafted += 1;
-    else if (event.event === "disclose") this.drafts.set(event.step, event.text);
+    else if (event.event === "disclose" && event.text) this.drafts.set(event.step, event.text);
     else if (event.event === "block") counted.drafted += event.tokens;
     else if (event.event === "rollback") counted.rollbacks += 1;
     else if (event.event === "link") this.link = event;
@@ -103,7 +103,8 @@ const LEFT = {
   question_bytes: "bytes of the question",
   history_bytes: "bytes of earlier turns",
   tokens_sent: "tokens sent",
-  distributions_sent: "of them with a distribution",
+  distributions_sent: "distributions sent",
+  documents_named: "documents named",
   tokens_not_in_answer: "of them not in the answer",
   tokens_withheld: "tokens withheld",
   revealed_bits: "bits revealed",
