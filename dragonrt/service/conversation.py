@@ -119,7 +119,7 @@ class Reply:
     place: tuple[int, int] = (1, 1)
 
     @property
-    def parts(self) -> list[tuple[int, "Reply"]]:
+    def parts(self) -> Sequence[tuple[int, "Reply"]]:
         """Return the answer to each part of the question, and where in the text it begins."""
         return [(0, self)]
 

@@ -107,42 +107,24 @@ class IsolatedAnswers:
     def part_by_part(
         self, parts: Sequence[str], find: Callable[[Question], Found], ways: Iterable[str] = PARTED
     ) -> Reading[dict[str, list[list[int]]]]:
-        """Answer each part of a question as a turn of its own, searched for anew.
+        """Answer each part of a question as a turn of its own, as `Conversation` does.
 
-        Return tokens by way and part.
+        `find` searches for a part behind the turns before it. Return tokens by way and part.
         """
         answers: dict[str, list[list[int]]] = {}
+        noise = Noise(self.asked.seed)
         for name in ways:
             turns: tuple[Turn, ...] = ()
-            answers[name] = []
-            for part in parts:
-                asked = replace(self.asked, prompt=part, history=turns)
+            answers[name], left = [], self.asked.max_tokens
+            for number, part in enumerate(parts):
+                seed = noise.seed_of(number)
+                asked = replace(self.asked, prompt=part, history=turns, seed=seed, max_tokens=left)
                 reading = replace(self, asked=asked).reading(part, find(asked), (name,))
                 tokens = (yield from reading)[name]
                 turns = (*turns, (part, self.model.decode(tokens).strip()))
                 answers[name].append(tokens)
+                left = max(1, left - len(tokens) - 1)  # the stop token counts, too
         return answers
-
-    def in_turn(
-        self, parts: Sequence[str], find: Callable[[Question], Sequence[Sequence[Hit]]]
-    ) -> Reading[tuple[Turn, ...]]:
-        """Answer a question's parts by the mixture, as `Conversation` does: the turns.
-
-        `find` returns each side's chunks.
-        """
-        turns: tuple[Turn, ...] = ()
-        noise, left = Noise(self.asked.seed), self.asked.max_tokens
-        for number, part in enumerate(parts):
-            how = {"seed": noise.seed_of(number), "max_tokens": left}
-            question = replace(self.asked, prompt=part, history=turns, **how)
-            sides = []
-            for hits in find(question):
-                side = yield from self._side(question, hits)
-                sides.append(side)
-            tokens = yield from self._decided(question, sides)
-            turns = (*turns, (part, self.model.decode(tokens).strip()))
-            left = max(1, left - len(tokens) - 1)  # the stop token counts, too
-        return turns
 
     def joined(self, hits: Iterable[Hit]) -> list[int]:
         """Render all chunks, each once and the nearest first, as one document: its tokens."""

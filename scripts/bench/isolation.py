@@ -21,12 +21,13 @@ from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.local_side import sought
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.service.parts import parts_of
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
-from retrieval.questions import in_context
 from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import (
     PARTED,
@@ -136,7 +137,7 @@ def isolation(
     own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
     return measured_set(
-        replace(own, model=chosen_model(own.model)), question, source, questions, timed
+        replace(own, model=chosen_model(own.model)), question, source, questions, timed, parts_of
     )
 
 
@@ -154,7 +155,8 @@ def measured_set(
     """
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder, model = Path(name), load_model(side)
-        by_world = found_worlds(source, count, folder, side, question)
+        refusal = model.prompt.template.refusal
+        by_world = found_worlds(source, count, folder, side, question, refusal)
         found = [each for _, world in by_world for each in world]
         answering = IsolatedAnswers(
             model, question, load_embedder(side.embedder, library=side.llama_library)
@@ -193,18 +195,29 @@ def _answered(
 
 
 def found_worlds(
-    source: str, count: int | None, folder: Path, side: SideSettings, question: Question
+    source: str,
+    count: int | None,
+    folder: Path,
+    side: SideSettings,
+    question: Question,
+    refusal: str,
 ) -> list[tuple[World, list[FoundQuestion]]]:
     """Return the worlds of a set, about `count` questions of each or all, and what is found."""
     several = worlds(source, folder / "documents", question.seed)
     share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
     return [
-        (world, list(_found(world, share, folder / "index", side, question))) for world in several
+        (world, list(_found(world, share, folder / "index", side, question, refusal)))
+        for world in several
     ]
 
 
 def _found(
-    world: World, share: float, index: Path, side: SideSettings, question: Question
+    world: World,
+    share: float,
+    index: Path,
+    side: SideSettings,
+    question: Question,
+    refusal: str,
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
     embedder = load_embedder(side.embedder, library=side.llama_library)
@@ -215,9 +228,8 @@ def _found(
         retrievers[name] = Retriever(Index.open(index / name), embedder, search=side.search)
 
     def find(asked: Question) -> Found:
-        # What a part refers to is named by the answer before it.
-        sought = in_context(asked.prompt, [answer for _, answer in asked.history])
-        return {name: each.retrieve(sought, asked.documents) for name, each in retrievers.items()}
+        words = sought(asked, refusal)
+        return {name: each.retrieve(words, asked.documents) for name, each in retrievers.items()}
 
     for known in chosen(world.questions, share, question.seed):
         yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)

@@ -22,12 +22,13 @@ from dragonrt.node.local_side import sought
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
-from dragonrt.side import SIDES
-from retrieval import Hit, Index, Retriever
+from dragonrt.side import SIDES, Side
+from retrieval import Index, Retriever
 from scripts.bench.harness import benchmark, progress
-from scripts.bench.isolated_answers import IsolatedAnswers, in_shared_forwards
+from scripts.bench.isolated_answers import Found, IsolatedAnswers, in_shared_forwards
 from scripts.bench.isolation import IsolatedQuestionOptions, IsolatedSideOptions, share
-from scripts.bench.question_sets import contains, worlds
+from scripts.bench.question_sets import worlds
+from scripts.bench.split_qa.score import contains
 from scripts.papers.intervals import Row
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -84,29 +85,33 @@ def asked(side: SideSettings, question: Question, known: Sequence[dict[str, Any]
     model, embedder = load_model(side), load_embedder(side.embedder, library=side.llama_library)
     refusal = model.prompt.template.refusal
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
-        retrievers = []
+        retrievers: dict[Side, Retriever] = {}
         for each in SIDES:
             notes, index = Path(name) / each, Path(name) / f"index-{each}"
             notes.mkdir()
             for number, case in enumerate(cases()):
                 (notes / f"{number}.txt").write_text(case[each], encoding="utf-8")
             Index.update(index, (notes, bundled.documents(each)), embedder, words=side.chunk_words)
-            retrievers.append(Retriever(Index.open(index), embedder, search=side.search))
+            retrievers[each] = Retriever(Index.open(index), embedder, search=side.search)
 
-        def find(part: Question) -> list[list[Hit]]:
+        def find(part: Question) -> Found:
             words = sought(part, refusal)
-            return [each.retrieve(words, part.documents) for each in retrievers]
+            return {side: each.retrieve(words, part.documents) for side, each in retrievers.items()}
 
         answering = IsolatedAnswers(model, question, embedder)
         for way in ("in parts", "whole"):
             progress(f"asking {len(known)} questions {way}")
             cut = parts_of if way == "in parts" else lambda prompt: [prompt]
             given = in_shared_forwards(
-                model, (answering.in_turn(cut(case["question"]), find) for case in known)
+                model,
+                (
+                    answering.part_by_part(cut(case["question"]), find, ("mixture",))
+                    for case in known
+                ),
             )
-            for number, (case, turns) in enumerate(zip(known, given, strict=True)):
-                texts = [answer for _, answer in turns]
+            for number, (case, tokens) in enumerate(zip(known, given, strict=True)):
+                texts = [model.decode(each).strip() for each in tokens["mixture"]]
                 places = zip((texts[0], texts[-1]), case["answers"], strict=True)
                 first, second = (contains(text, words) for text, words in places)
                 measures = {"first": first, "second": second, "both": first and second}
-                yield {"way": way, "group": number, "turns": turns, **measures}
+                yield {"way": way, "group": number, "texts": texts, **measures}

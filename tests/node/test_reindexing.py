@@ -3,11 +3,12 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
@@ -29,9 +30,11 @@ def children() -> list[int]:
     return [int(number) for task in tasks for number in (task / "children").read_text().split()]
 
 
-async def pieces(*data: bytes) -> AsyncIterator[bytes]:
-    for each in data:
-        yield each
+def posted(data: bytes) -> Request:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells the children")
@@ -61,7 +64,7 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
     async with local_side(settings, model, library, updated) as side, asyncio.timeout(BOUND_S):
         following = side.following
         assert following is not None
-        assert await private.add(side, "a.txt", pieces(b"The bus is yellow.")) == {
+        assert await private.add(side, "a.txt", posted(b"The bus is yellow.")) == {
             "name": "a.txt",
             "indexed": True,
         }
@@ -71,7 +74,7 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
         os.kill(watcher, signal.SIGKILL)
         assert isinstance(await reports.get(), DragonError)
         assert following.stopped
-        said = await private.add(side, "b.txt", pieces(b"The tram is red."))
+        said = await private.add(side, "b.txt", posted(b"The tram is red."))
         assert said == {"name": "b.txt", "indexed": False, "reason": following.stopped}
         report = await reports.get()
         assert isinstance(report, Report), "it is started again, and takes up what it missed"

@@ -38,6 +38,7 @@ class Drafted:
     distribution: Any
     step: int = 0
     relevance: float = 0.0
+    kept: float = 0.0
 
 
 @dataclass(frozen=True)
