@@ -150,7 +150,8 @@ class IsolatedAnswers:
             else:
                 weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = rule.target(step, *(Candidate(0, each) for each in drawn), weights)
+                device, cloud = (Candidate(0, each) for each in drawn)
+                token = rule.target(step, device, cloud, weights)
             if token in stops:
                 break
             line.append(token)
