@@ -235,12 +235,12 @@ def mixed(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np
 
 
 def best_expert(
-    logs: NDArray[np.float64], relevances: Sequence[float]
+    logs: NDArray[np.floating[Any]], relevances: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
     """One side's part of SPEC 1.9: exp(max_i score_i) as parts of 1, and the log of its sum."""
     *documents, bare = logs.tolist()
     most = max(map(max, documents))
-    weighed = list(zip(documents, relevances, strict=False))
+    weighed = list(zip(documents, relevances.tolist(), strict=False))
     score = {
         x: max(1.5 * row[x] - 0.5 * bare[x] + h for row, h in weighed)
         for x in range(len(bare))

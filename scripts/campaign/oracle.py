@@ -241,8 +241,8 @@ def _taken(
 
     def said(side: Side, text: TokenPrefix) -> tuple[Coded, float]:
         if by_experts:
-            p, weight = best_expert(*asked.models[side].said(len(text), text.hash).experts())
-            return coded(name, p), weight
+            best, weight = best_expert(*asked.models[side].said(len(text), text.hash).experts())
+            return coded(name, best), weight
         p = asked.law(side, text) if by_drafts else asked.p(side, text)
         return coded(name, p), asked.weight(side, text)
 

@@ -89,10 +89,10 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
                 assert reply.answer.tokens == tokens, how
                 values = CASES[prompt]
                 pair = Disagreeing("", "", (values[0], ""), (values[1], ""))
-                side = outcome(reply.text, pair, model.prompt.template.refusal)
-                assert side in ("device", "cloud")
-                said, other = values if side == "device" else values[::-1]
-                held = "the cloud's" if side == "device" else "your"
+                owner = outcome(reply.text, pair, model.prompt.template.refusal)
+                assert owner in ("device", "cloud")
+                said, other = values if owner == "device" else values[::-1]
+                held = "the cloud's" if owner == "device" else "your"
                 (notice,) = reply.answer.notices
                 assert said.startswith(notice.partition(":")[0])
                 assert notice.endswith(f": {held} documents say {other}")

@@ -35,7 +35,7 @@ def rows(seed: int, documents: int, spread: float) -> Rows:
     logits = spread * random.standard_normal((documents + 1, V))
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     relevances = np.append(random.standard_normal(documents), -np.inf)
-    return Rows(logs, relevances, np.ones(V, np.float32) / V)
+    return Rows(logs, relevances, np.full(V, 1 / V, np.float32))
 
 
 def experts(sampler: Sampler | None = None) -> Experts:
@@ -72,8 +72,8 @@ def test_two_sides_choose_the_best_document_of_both() -> None:
         rule = experts(Sampler(temperature=temperature))
         seen = [rule.seen(side) for side in (device, cloud)]
         weights = side_weights(*(relevance for _, relevance, _ in seen))
-        sent = [Candidate(0, Distribution.from_dense(p)) for p, *_ in seen]
-        tokens = np.array([rule.target(step, *sent, weights) for step in range(steps)])
+        a, b = (Candidate(0, Distribution.from_dense(p)) for p, *_ in seen)
+        tokens = np.array([rule.target(step, a, b, weights) for step in range(steps)])
         together = scores(device, cloud)
         if temperature == 0:
             assert tokens == together.argmax()

@@ -1,6 +1,7 @@
 """What documents hold in place of a number of the answer."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,8 @@ async def test_each_number_that_no_document_agrees_with_has_theirs(
     text: str, documents: list[str], expected: tuple[str, ...]
 ) -> None:
     tokens, backend = [*numbered(text), 0], Copying()
-    async with JobThread("beside") as beside, Worker(backend, beside) as worker:
+    model: Any = backend
+    async with JobThread("beside") as beside, Worker(model, beside) as worker:
         read = cache(*documents, backend=backend)
         await worker.read(read.prefill)
         session = ModelSession(worker, read, START)
