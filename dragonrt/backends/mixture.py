@@ -4,14 +4,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.agreement import BEFORE, LOST, NUMBER, Agreement, Standing
 from dragonrt.backends.backend import RowLogits
 
 SUREST = 1 - 1e-6
 """The largest probability of a refusal: keeps a row's weight above 0."""
+
+LEAST_SAID = 1e-4
+"""A row that lost its weight says no token with a smaller probability, times its weight."""
 
 Relevances = NDArray[np.float64]
 """Document relevances [rows], already divided by their temperature."""
@@ -63,24 +68,32 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the weights of the rows. Values are computed at first use, once.
+    `weigh` returns the weights of the rows, before some lost theirs as `standing` has it. Values
+    are computed at first use, once.
     """
 
     rows: RowLogits
     weigh: Callable[[], RowWeights]
+    standing: Standing = BEFORE
+    agreement: Agreement | None = None
 
-    @cached_property
+    @property
     def p(self) -> NDArray[np.float32]:
         """Return the locally aggregated distribution [vocabulary], before any sampler.
 
         It sums to 1 up to float32's rounding; a codec makes the sum exact.
         """
-        return self.rows.mixed(self._weighed.logs)
+        return self._mixed[0]
 
     @cached_property
     def relevance(self) -> float:
-        """Return h̃, by which the other side weighs this one."""
+        """Return h̃ of the documents."""
         return self._weighed.relevance
+
+    @property
+    def kept(self) -> float:
+        """Return the logarithm of the share of this side's weight that its rows keep."""
+        return self._mixed[1]
 
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
@@ -90,15 +103,67 @@ class Mixture:
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Return ω̃, the weight of each row [rows]."""
-        return self._weighed.weights
+        """Return ω̃, the weight of each row [rows]: its share of p."""
+        weights = self._weighed.weights
+        if not self.standing.lost:
+            return weights
+        parts = np.exp(self.rows.at(self._said).astype(np.float64)).sum(axis=1)
+        parts = np.where(self._lost, math.exp(-LOST) + parts, 1.0) * weights
+        found: NDArray[np.float64] = parts / parts.sum()
+        return found
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return each row's part of the probabilities of these tokens [rows, tokens]."""
         p = np.exp(self.rows.at(tokens).astype(np.float64))
-        shares: NDArray[np.float64] = p * self.weights[:, None]
+        shares: NDArray[np.float64] = p * self._weighed.weights[:, None]
+        if self.standing.lost:
+            said = np.isin(tokens, self._said)
+            shares[self._lost] *= np.where(said, 1.0, math.exp(-LOST))
+            shares /= math.exp(self.kept)
         return shares
+
+    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
+        """Return the rows' log-probabilities [rows, vocabulary], and their relevances [rows].
+
+        A row that lost its weight has LOST less, but for the tokens that it may still say.
+        """
+        logs = self.rows.at(np.arange(self.p.size)).astype(np.float64)
+        if self.standing.lost:
+            less = np.full(self.p.size, LOST)
+            less[self._said] = 0.0
+            logs[self._lost] -= less
+        return logs, self._weighed.logs.astype(np.float64) + self._weighed.relevance
 
     @cached_property
     def _weighed(self) -> RowWeights:
         return self.weigh()
+
+    @cached_property
+    def _lost(self) -> NDArray[np.bool_]:
+        return self.standing.rows(len(self._weighed.logs))
+
+    @cached_property
+    def _mixed(self) -> tuple[NDArray[np.float32], float]:
+        """Return p, and the logarithm of what it summed to before it was normalised."""
+        logs = self._weighed.logs
+        if not self.standing.lost:
+            return self.rows.mixed(logs), 0.0
+        p = self.rows.mixed(logs - np.float32(LOST) * self._lost.astype(np.float32)).copy()
+        p[self._said] += self._of_lost[self._said]
+        kept = float(p.sum(dtype=np.float64))
+        p /= np.float32(kept)
+        return p, min(0.0, math.log(kept))
+
+    @cached_property
+    def _of_lost(self) -> NDArray[np.float32]:
+        """Return what the rows that lost would add to p."""
+        logs = np.where(self._lost, self._weighed.logs, np.float32(-np.inf))
+        return self.rows.mixed(logs.astype(np.float32))
+
+    @cached_property
+    def _said(self) -> NDArray[np.int64]:
+        """Return the tokens that the rows that lost may still say."""
+        if self.standing.phase == NUMBER or self.agreement is None:
+            return np.empty(0, np.int64)
+        tokens = np.flatnonzero(self._of_lost >= LEAST_SAID)
+        return tokens[self.agreement.begin_nothing(tokens)]

@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Sequence as Tokens
+from functools import cached_property
 from pathlib import Path
 
 from dragonrt import bundled
+from dragonrt.backends.agreement import Agreement
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.llama_cpp.model_file import MADE
@@ -86,6 +88,11 @@ class LanguageModel:
         """Return the hash that stored KV depends on: checkpoint, precision, forward, prompt."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """Return which rows agree with the values of an answer, by this vocabulary's texts."""
+        return Agreement(self.decode)
 
     @property
     def refusal(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from dragonrt.backends.agreement import BEFORE, Agreement, Standing
 from dragonrt.backends.backend import Preemption, RowLogits
 from dragonrt.backends.mixture import Mixture, RowWeights, Weighing
 from dragonrt.backends.row_set import RowSet
@@ -14,6 +15,9 @@ from dragonrt.backends.scheduler import Done, Request, run_alone
 
 REMEMBERED_WEIGHINGS = 8
 """Weights kept for prefixes, in case of a rollback."""
+
+REMEMBERED_STANDINGS = 1024
+"""The same of standings; a value whose beginning is forgotten is read again."""
 
 LONGEST_RUN = 16
 """The most tokens without a prediction that are read as part of an answer's block."""
@@ -32,13 +36,15 @@ class PrefixCache:
         prompt: Sequence[int],
         start: int,
         weighing: Weighing | None = None,
+        agreement: Agreement | None = None,
         *,
         in_blocks: bool = True,
     ) -> None:
         """`start` is the hash of the empty text. Without `weighing` rows weigh the same.
 
-        If `in_blocks`, several tokens are fed in one forward, otherwise one: some machines compute
-        other bits for a block.
+        With `agreement` they lose their weight in values that are not theirs. If `in_blocks`,
+        several tokens are fed in one forward, otherwise one: some machines compute other bits for a
+        block.
         """
         self._open = open_rows
         self._prompt = prompt
@@ -49,6 +55,9 @@ class PrefixCache:
         self._doubts, self._initial = np.zeros(1), RowWeights([0.0])  # until it is prefilled
         self._weighed: dict[int, RowWeights] = {}
         self._weighing_lock = threading.Lock()
+        self._agreement = agreement
+        self._standings = {start: BEFORE}
+        self._newest: tuple[int, RowLogits] | None = None  # the prefix that was read last
         self._hashes = [start]  # of the prefixes in the rows, and perhaps more
 
     @classmethod
@@ -108,6 +117,7 @@ class PrefixCache:
         `hashes` are those of all prefixes, one more than `tokens`. Raises like `RowSet`.
         """
         rows, prompt = self.rows, self._prompt
+        wanted, first = first, self._judged_from(tokens, hashes, first)
         lacks = self._after_prompt is None or (hidden and not self._has_hidden)
         if rows.length < len(prompt) or not self._prefilled or (first == 0 and lacks):
             piece = rows.info.question_piece
@@ -129,7 +139,8 @@ class PrefixCache:
                 return
             if before:
                 self._keep_prompt(logits.pop(0).copy(), hidden)
-            done(self._predictions(text, self._hashes, first, logits[max(first - 1 - every, 0) :]))
+            logits = logits[max(first - 1 - every, 0) :]
+            done(self._predictions(text, self._hashes, first, logits)[wanted - first :])
 
         return Request(
             rows,
@@ -142,6 +153,12 @@ class PrefixCache:
             in_blocks=self._in_blocks,
             hidden=hidden,
         )
+
+    def disagrees(self, prefix_hash: int) -> bool:
+        """Return whether all documents have lost their weight after the prefix with that hash."""
+        standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
+        read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
+        return bool(standing.lost) and bool(standing.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
         """Return how many tokens of the text with these hashes need not be fed again."""
@@ -164,10 +181,57 @@ class PrefixCache:
             logits = [self._after_prompt, *logits]
         elif first:  # [rows, vocabulary] is large, and needed only to start over
             self._after_prompt = None
-        return [
-            Mixture(each, partial(self._weigh, tokens, hashes, length))
-            for length, each in enumerate(logits, start=first)
-        ]
+        if self._agreement is None:
+            return [
+                Mixture(each, partial(self._weigh, tokens, hashes, length))
+                for length, each in enumerate(logits, start=first)
+            ]
+        found = []
+        for length, each in enumerate(logits, start=first):
+            standing = self._standings[hashes[length]]
+            weigh = partial(self._weigh, tokens, hashes, length)
+            found.append(Mixture(each, weigh, standing, self._agreement))
+            if length < len(tokens):
+                self._judge(self._agreement, standing, tokens[length], hashes[length + 1], each)
+        self._newest = hashes[len(tokens)], each if len(logits) == 1 else each.copy()
+        return found
+
+    def _judged_from(self, tokens: Sequence[int], hashes: Sequence[int], first: int) -> int:
+        """Return the first prefix to read, so that it is known which rows agree after `first`."""
+        if self._agreement is None:
+            return first
+        if len(self._standings) > REMEMBERED_STANDINGS:
+            self._standings = {hashes[0]: BEFORE}
+        known = first
+        while hashes[known] not in self._standings:
+            known -= 1
+        unknown, standing = None, self._standings[hashes[known]]
+        for length in range(known, first):
+            found = self._agreement.after(standing, tokens[length])
+            if found is None:
+                unknown = length if unknown is None else unknown
+                found = self._agreement.judged(standing, tokens[length], np.zeros(0, np.float32))
+            elif not found.phase:
+                unknown = None
+            if unknown is None:
+                self._standings[hashes[length + 1]] = found
+            standing = found
+        if unknown is None:
+            return first
+        if self._newest is None or (unknown + 1, self._newest[0]) != (first, hashes[unknown]):
+            return unknown
+        before, rows = self._standings[hashes[unknown]], self._newest[1]
+        self._judge(self._agreement, before, tokens[unknown], hashes[first], rows)
+        return first
+
+    def _judge(
+        self, by: Agreement, before: Standing, token: int, prefix_hash: int, rows: RowLogits
+    ) -> None:
+        """Keep the standing after the prefix that ends with `token`, of which `rows` gave it."""
+        found = by.after(before, token)
+        if found is None:
+            found = by.judged(before, token, rows.at(np.array([token]))[:, 0])
+        self._standings[prefix_hash] = found
 
     def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
         """Return the weights of the rows after `step` tokens."""

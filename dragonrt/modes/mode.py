@@ -63,8 +63,18 @@ class Prediction(Rows, Protocol):
         """h̃, the log-sum-exp of the documents' relevances."""
 
     @property
+    def kept(self) -> float:
+        """The logarithm of the share of its weight that this side keeps in a value: at most 0."""
+
+    @property
     def hidden(self) -> NDArray[np.float32]:
         """The input of the output layer [hidden], rows weighed alike. Only if the Span wants it."""
+
+    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
+        """Return the rows' log-probabilities [rows, V] and relevances [rows] (SPEC 1.9).
+
+        The last row reads no document, if the mode is `bare`.
+        """
 
 
 Postprocess = Callable[[Sequence[Prediction]], Any]
@@ -234,6 +244,8 @@ class Mode:
     """Whether it reads blocks in one forward even where that gives other last bits."""
     late = False
     """Whether it has texts looked up, and the question read when a prediction is first wanted."""
+    bare = False
+    """Whether it also needs what the model says without a document."""
 
     def __init__(self) -> None:
         self.moved = Moved()

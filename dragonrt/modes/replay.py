@@ -76,7 +76,7 @@ class _Recorded(Mode):
         super().__init__()
         self._mode = mode
         self.moved, self.verifies, self.late = mode.moved, mode.verifies, mode.late
-        self.times_bandwidth = mode.times_bandwidth
+        self.times_bandwidth, self.bare = mode.times_bandwidth, mode.bare
         self._recorder = recorder
         self._answer = next(_ANSWERS)
         self._asked = 0

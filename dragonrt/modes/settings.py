@@ -12,6 +12,7 @@ from dragonrt.control.verifier import Kind
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.experts import Experts
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
@@ -103,7 +104,9 @@ class DragonSettings(Settings):
     """Mode dragon: both sides draft (SPEC 1)."""
 
     rule: str = setting(
-        "coupled", "Rule: coupled, or algorithm1 (with --aggregator greedy and so on)."
+        "coupled",
+        "Rule: coupled, algorithm1 (with --aggregator greedy and so on), or experts (per token the "
+        "best single document, for comparison).",
     )
     aggregator: Aggregator = setting(
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
@@ -149,6 +152,11 @@ class DragonSettings(Settings):
             raise DragonError(
                 f"with --disclose {self.disclose} the device decides every token, as it alone "
                 "knows both drafts: leave out --aggregator"
+            )
+        if self.keeps_drafts and self.rule == Experts.name:
+            raise DragonError(
+                "experts weigh the sides anew at every token, which a cloud could steer by: "
+                "use --disclose drafts"
             )
         if self.redacts and self.rule != Coupled.name:
             raise DragonError(

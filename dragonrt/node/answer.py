@@ -43,7 +43,7 @@ class AnswerSession:
 
     `route` replaces a lost connection; a cloud has none. `gone` is set when a new session is
     needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
-    model's fingerprint, `attribution` its sources; `attribute` returns this side's.
+    model's fingerprint, `attribution` its sources. `concluded` waits for this side's.
     """
 
     def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
@@ -51,7 +51,7 @@ class AnswerSession:
         self.route = route
         self.number = 0
         self.attribution: wire.Attribution | None = None
-        self.attribute: Callable[[], wire.Attribution | None] = lambda: None
+        self.concluded: Peer | None = None
         self.gone = asyncio.Event()
         self.retry_s = 0.0
         self.over = False
@@ -80,7 +80,7 @@ class AnswerSession:
             return  # the device's answer is complete
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
-                self._peer.close(self.number, Reason.FINISHED, attribution=self.attribute())
+                self.concluded = self._peer
             self._left("the answer is complete", returns=False)
             return
         if isinstance(message, wire.Opened):
@@ -156,6 +156,12 @@ class AnswerSession:
                 async with asyncio.timeout(self._driver.timeouts.rejoin_s):
                     await self._closed.wait()
         self.close(Reason.FINISHED)
+
+    def attribute(self, found: wire.Attribution | None) -> None:
+        """Close the session of a complete answer, if the other side has asked for that."""
+        if self.concluded is not None:
+            self.concluded.close(self.number, Reason.FINISHED, attribution=found)
+            self.concluded = None
 
     async def wait_closed(self) -> None:
         """Wait until the other side has closed the session. Raises DragonError if it does not."""

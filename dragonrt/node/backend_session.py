@@ -1,6 +1,6 @@
 """The interface between an answer and the model and documents of its side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,9 +39,17 @@ class BackendSession(Protocol):
         """End the session; `done` is not called again."""
 
 
+async def no_values(text: Sequence[int]) -> tuple[str, ...]:
+    """Return nothing: no document is known to disagree with a text."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """A side that has read the question; `evidence` is a hash of `passages` and relevances."""
+    """A side that has read the question; `evidence` is a hash of `passages` and relevances.
+
+    `other_values` returns each number of a text with which its documents disagree, then theirs.
+    """
 
     context: BackendSession
     prepared: Prepared
@@ -51,6 +59,7 @@ class PrefillResult:
     prefill_s: float
     evidence: str = "none"
     decode: Callable[[Sequence[int]], str] = lambda tokens: ""
+    other_values: Callable[[Sequence[int]], Awaitable[tuple[str, ...]]] = no_values
 
 
 class Prefiller(Protocol):
@@ -74,9 +83,10 @@ class Prefiller(Protocol):
         """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(
-        self, question: Question, *, verifies: bool, late: bool = False
+        self, question: Question, *, verifies: bool, late: bool = False, bare: bool = False
     ) -> PrefillResult:
         """Find and load the documents and prefill the question; a verifier reads blocks at once.
 
-        If `late`, the question is prefilled with the first forward.
+        If `late`, the question is prefilled with the first forward. If `bare`, the last row has no
+        document.
         """

@@ -19,6 +19,7 @@ are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
@@ -90,6 +91,13 @@ def attribution(
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
     nameable = tuple(source for source in sources if source.bits >= CLOSE_BITS)
     return Attribution(nameable, tuple(short)[:MAX_MISSING])
+
+
+def storable(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the pairs of values that an Attribution can hold."""
+    pairs = zip(values[::2], values[1::2], strict=True)
+    fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
+    return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
 
 
 def named(

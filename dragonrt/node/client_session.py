@@ -98,6 +98,7 @@ class ClientSession:
         answer.asked_s = asyncio.get_running_loop().time()
         before = self._traffic()
         await self._reach()
+        differing: dict[str, tuple[str, ...]] = {}  # whose documents hold other values
         joining = [asyncio.create_task(self._keep_joined(each), name="join") for each in sessions]
         try:
             if self._several:
@@ -106,14 +107,17 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            verifies, late = driver.mode.verifies, driver.mode.late
-            preparing = self._prefiller.prepare(answer.question, verifies=verifies, late=late)
+            mode = driver.mode
+            how = {"verifies": mode.verifies, "late": mode.late, "bare": mode.bare}
+            preparing = self._prefiller.prepare(answer.question, **how)
             read = await driver.prepare(preparing)
             if read is not None:
                 answer.passages = read.passages
                 driver.begin(read)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
+            if read is not None and answer.finish is not Finish.CANCELLED:
+                differing["your"] = await read.other_values(driver.mode.decided)
         finally:
             for task in joining:
                 task.cancel()
@@ -124,6 +128,12 @@ class ClientSession:
             for session in sessions:
                 session.close(Reason.CANCELLED)
             await driver.settle()
+            for session in sessions:
+                if session.attribution is not None:
+                    differing[f"the {session.name}'s"] = session.attribution.differing
+            for whose, values in differing.items():
+                for said, other in zip(values[::2], values[1::2], strict=False):
+                    driver.record(events.Noticed(f"{said}: {whose} documents say {other}"))
             spent = Traffic(*map(sub, self._traffic(), before))
             rtt_s, held_s = driver.rtt_s, self._held_s()
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]

@@ -7,7 +7,7 @@ devices do not wait for them.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.modes.mode import Joined
@@ -16,7 +16,7 @@ from dragonrt.modes.registry import Resources, mode_entry
 from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.backend_session import Prefiller, PrefillResult
-from dragonrt.node.citing import attribution
+from dragonrt.node.citing import attribution, storable
 from dragonrt.node.lobby import Lobby
 from dragonrt.node.peer import Peer
 from dragonrt.settings import setting
@@ -233,7 +233,7 @@ def server_session(
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(question, verifies=mode.verifies)
+            return await prefiller.prepare(question, verifies=mode.verifies, bare=mode.bare)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""
@@ -247,14 +247,16 @@ def server_session(
             session.send(
                 wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
             )
-            if prefiller.share_sources:
-                session.attribute = lambda: attribution(
-                    read.passages, mode.moved, read.decode(mode.decided), question.prompt
-                )
             driver.begin(read)
             await driver.wait_over()
             await session.wait_closed()
+            if session.concluded is not None and prefiller.share_sources:
+                text = read.decode(mode.decided), question.prompt
+                found = attribution(read.passages, mode.moved, *text)
+                differing = storable(await read.other_values(mode.decided))
+                session.attribute(replace(found, differing=differing))
         finally:
+            session.attribute(None)
             await driver.settle()
             driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
 

@@ -81,13 +81,15 @@ class LocalSide:
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
     async def prepare(
-        self, question: Question, *, verifies: bool, late: bool = False
+        self, question: Question, *, verifies: bool, late: bool = False, bare: bool = False
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
         with self.worker.wanted():
             hits = await self.librarian.call(lambda: self._find(question))
             documents = await self._documents(hits)
+            if bare:
+                documents = [*documents, self.model.document_kv(())]
             longest = max(document.length for document in documents)
             prompt = await self.librarian.call(lambda: self._prompt(question, longest))
             loaded_s = clock()
@@ -97,7 +99,8 @@ class LocalSide:
                 partial(self.model.rows, documents, capacity, self.pool),
                 prompt,
                 start_hash(question.seed),
-                weighing(self.model, question, hits, embedder),
+                weighing(self.model, question, hits, embedder, bare=bare),
+                self.model.agreement if hits else None,
                 # Verifying pays only in one forward, even if a block's last bits differ.
                 in_blocks=verifies or exact,
             )
@@ -110,8 +113,9 @@ class LocalSide:
             passages = (
                 Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
             )
+            context = ModelSession(self.worker, cache, start_hash(question.seed))
             return PrefillResult(
-                context=ModelSession(self.worker, cache),
+                context=context,
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
                 passages=tuple(passages),
                 prompt_tokens=len(prompt),
@@ -119,6 +123,7 @@ class LocalSide:
                 prefill_s=clock() - loaded_s,
                 evidence=_evidence(hits),
                 decode=self.model.decode,
+                other_values=partial(context.other_values, by=self.model.agreement),
             )
 
     def _find(self, question: Question) -> list[Hit]:
@@ -159,17 +164,27 @@ class LocalSide:
 
 
 def weighing(
-    model: LanguageModel, question: Question, hits: Sequence[Hit], embedder: Embedder | None
+    model: LanguageModel,
+    question: Question,
+    hits: Sequence[Hit],
+    embedder: Embedder | None,
+    *,
+    bare: bool = False,
 ) -> Weighing:
-    """Return row weights by the scores; a side without documents has one row of score 0."""
-    texts = [hit.chunk.text for hit in hits]
-    initial = np.array([hit.score for hit in hits] or [0.0]) / question.relevance_temperature
+    """Return row weights by the scores; a side without documents has one row of score 0.
+
+    If `bare`, the last row has the weight 0.
+    """
+    texts, last = [hit.chunk.text for hit in hits], [-np.inf] * bare
+    scores = [hit.score for hit in hits] or [0.0]
+    initial = np.array([*scores, *last]) / question.relevance_temperature
     if embedder is None or not hits:
         return Weighing(initial, refusal=model.refusal, doubt=question.doubt)
 
     def again(tokens: list[int]) -> Relevances:
         text = f"{question.prompt} {model.decode(tokens)}"
-        return np.array(embedder.cosines(text, texts)) / question.relevance_temperature
+        cosines = [*embedder.cosines(text, texts), *last]
+        return np.array(cosines) / question.relevance_temperature
 
     return Weighing(initial, question.reweight_every, again, model.refusal, question.doubt)
 

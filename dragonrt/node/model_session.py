@@ -5,14 +5,23 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.backends.agreement import NONE, Agreement
 from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.modes.mode import Work
+from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.node.backend_session import ForwardResult, OnResult
 from dragonrt.node.worker import Worker
+
+CARRIED = 0.2
+"""The probability from which on documents hold a value of their own."""
+LONGEST_VALUE = 24
 
 
 @dataclass(eq=False, slots=True)
@@ -41,7 +50,9 @@ class ModelSession:
     too. The forward that follows begins while the loop still handles the result.
     """
 
-    def __init__(self, worker: Worker, cache: PrefixCache) -> None:
+    def __init__(self, worker: Worker, cache: PrefixCache, start: int = 0) -> None:
+        """`start` is the hash of the empty text."""
+        self._start = start
         self._worker = worker
         self._cache: PrefixCache | None = cache
         self._clock = asyncio.get_running_loop().time
@@ -73,6 +84,36 @@ class ModelSession:
         for forward in (self._current, self._next):
             if forward is not None:
                 forward.preemption.request()
+
+    async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
+        """Return each number of a text with which all documents disagree, then theirs (SPEC 5).
+
+        Theirs is the likeliest behind what stands before it, if it has the probability CARRIED.
+        """
+        found: list[str] = []
+        hashes = extended([self._start], text)
+        for first, last in by.numbers(text):
+            if self._cache is None or not self._cache.disagrees(hashes[last]):
+                continue
+            own, names, p = list(text[:first]), hashes[: first + 1], list[float]()
+            while len(p) < LONGEST_VALUE and not (p and by.phase(own[first:]) == NONE):
+                said = await self._after(Span(own.copy(), names.copy(), len(own)))
+                own.append(int(said.argmax()))
+                names, p = extended(names, own[-1:]), [*p, float(said.max())]
+            place = next((end for begin, end in by.numbers(own) if begin == first), first)
+            if place > first and prod(p[: place - first]) >= CARRIED:
+                found += by.text(text[first:last]), by.text(own[first:place])
+        return tuple(found)
+
+    async def _after(self, span: Span) -> NDArray[np.float32]:
+        """Return what the documents say after a prefix."""
+        done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+        self.start(Work(lambda predictions: predictions[0].p, span), done.set_result)
+        result = await done
+        if result.error is not None:
+            raise result.error
+        found: NDArray[np.float32] = result.value
+        return found
 
     def close(self) -> None:
         self.preempt()

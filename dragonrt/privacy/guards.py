@@ -23,6 +23,8 @@ STEERED: Final = (
 )
 SURE: Final = 1e-6
 """The least probability that a document is a witness (`backends.mixture.SUREST`)."""
+DISAGREES: Final = -20.0
+"""A device that keeps less, as a logarithm, holds another number (`backends.agreement.LOST`)."""
 DIGITS: Final = 1e-4
 """Scores that differ by no more have the same name in `Opened.evidence`."""
 
@@ -39,6 +41,10 @@ class Draft(Protocol):
     @property
     def relevance(self) -> float:
         """h̃ of its side."""
+
+    @property
+    def kept(self) -> float:
+        """The logarithm of the share of its weight that its side keeps in a value."""
 
     @property
     def distribution(self) -> Distribution | None: ...
@@ -196,19 +202,24 @@ class Steering:
 
     Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
     the device's documents above CARRIED_BITS is withheld, and all after it. Tokens that the device
-    then decides alone count, too, because a returning cloud would read them.
+    then decides alone count, too, because a returning cloud would read them. A token of a number
+    with which the device's documents disagree does not count: their rows have lost their weight
+    behind it. So an honest cloud may know another number.
     """
 
     _steered: float = 0.0
     _carried: float = 0.0
+    _newest: float = 0.0  # bits of the newest token, which count unless the device lost by it
 
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        self._steered += self._newest if own.kept > DISAGREES else 0.0
         watched = self._steered >= STEERED_BITS
         bits = CARRIED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)
         if watched and self._carried + bits > CARRIED_BITS:
             return Ruling(withheld=True, ends=STEERED)
+        self._newest = 0.0
         if theirs is None:
             return DISCLOSED
         self._carried += bits if watched else 0.0
-        self._steered += steering_bits(token, own)
+        self._newest = steering_bits(token, own)
         return Ruling(bits=bits)

@@ -7,7 +7,7 @@ not "local" and "remote", so both sides compute the same target.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,8 +71,38 @@ class Candidate:
     distribution: Distribution
 
 
+class Predicted(Protocol):
+    """A side's prediction after one prefix (`modes.mode.Prediction`)."""
+
+    @property
+    def p(self) -> NDArray[np.float32]: ...
+
+    @property
+    def relevance(self) -> float: ...
+
+    @property
+    def kept(self) -> float: ...
+
+    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
+        """Return the rows' log-probabilities [rows, V] and relevances [rows], the bare row last."""
+
+
+Seen = tuple[NDArray[np.floating[Any]], float, float]
+"""What a side encodes, floating [V], its relevance, and what it keeps of its weight."""
+
+
 class Rule(Protocol):
     """How drafts are drawn, and how two of them become the target token."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether each side also needs what the model says without a document."""
+
+    def seen(self, prediction: Predicted) -> Seen:
+        """Return what a side sends of a prediction."""
+
+    def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
+        """Return the target distribution of two sides' distributions and `side_weights`."""
 
     @property
     def name(self) -> str:
@@ -90,7 +120,25 @@ class Rule(Protocol):
         """Return the target token, given both drafts of the step and `side_weights`."""
 
 
-class Coupled:
+class _Mixing:
+    """What the rules of the mixture have in common."""
+
+    __slots__ = ()
+    bare = False
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        raise NotImplementedError
+
+    def seen(self, prediction: Predicted) -> Seen:
+        """Return its shape, and its weight."""
+        return self.shape(prediction.p), prediction.relevance, prediction.kept
+
+    def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
+        """Return the mixture."""
+        return mix(each, weights)
+
+
+class Coupled(_Mixing):
     """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture."""
 
     __slots__ = ("_noise", "_sampler")
@@ -115,7 +163,7 @@ class Coupled:
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
         """Return argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
-        return self._race(step, mix((device.distribution, cloud.distribution), weights))
+        return self._race(step, self.combined((device.distribution, cloud.distribution), weights))
 
     def listing(self, step: int, p: NDArray[np.floating[Any]], tau: float) -> Step:
         """Return the race codec's noise at a step or, if the sampler cuts, its threshold."""
@@ -138,7 +186,7 @@ class Coupled:
         return race_at(self._noise, step, self._sampler(p))
 
 
-class Algorithm1:
+class Algorithm1(_Mixing):
     """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
     Each side samples its distribution before encoding. At temperature 0 the target is the most
@@ -214,11 +262,14 @@ def expected_acceptance_algorithm1(
     return gamma_own * kept + (1 - gamma_own) * both
 
 
+RULES: dict[str, Callable[[Noise, Sampler], Rule]] = {
+    each.name: each for each in (Coupled, Algorithm1)
+}
+"""The rules by their names; a plug adds its own."""
+
+
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
-    """Return the rule `name`: "coupled" or "algorithm1". Raises SamplingError for another name."""
-    match name:
-        case Coupled.name:
-            return Coupled(noise, sampler)
-        case Algorithm1.name:
-            return Algorithm1(noise, sampler)
-    raise SamplingError(f"unknown rule {name!r}; valid are {Coupled.name} and {Algorithm1.name}")
+    """Return the rule of RULES with this name. Raises SamplingError for another name."""
+    if name not in RULES:
+        raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(RULES)}")
+    return RULES[name](noise, sampler)

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ class Script:
 
     Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
     bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with about
-    probability `stop`. Documents are ranked anew at every token, or with `steady` never. The
+    probability `stop`. Documents are ranked anew at every token, or with `steady` never. If it
+    `loses`, a side loses its weight behind some prefixes, as in a value that is not its own. The
     `worker` of a number bends the cloud's distribution in its own way.
     """
 
@@ -31,6 +32,7 @@ class Script:
     disagreement: float = 1.0
     stop: float = 0.02
     steady: bool = False
+    loses: bool = False
     worker: int | None = None
 
     def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
@@ -44,6 +46,11 @@ class Script:
         if self.steady:
             prefix_hash = self.seed << 8
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
+
+    def kept(self, side: Side, prefix_hash: int) -> float:
+        """The logarithm of the share of its weight that one side keeps."""
+        which = prefix_hash >> (24 if side == "device" else 28) & 0xF
+        return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -75,6 +82,9 @@ class SimulatedSaid:
     p: NDArray[np.float32]
     relevance: float
     hidden: NDArray[np.float32]
+    kept: float = 0.0
+    others: Sequence[NDArray[np.float32]] = ()
+    """What a second document says, and the model without one."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -82,6 +92,10 @@ class SimulatedSaid:
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.p[None, tokens].astype(np.float64)
+
+    def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        rows: NDArray[np.float64] = np.log(np.array([self.p, *self.others], np.float64))
+        return rows, self.relevance - np.arange(len(rows), dtype=np.float64)
 
 
 class SimulatedModel(Protocol):
@@ -110,7 +124,13 @@ class ScriptedModel:
     def said(self, step: int, prefix_hash: int) -> Prediction:
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
-        return SimulatedSaid(p, self.script.relevance(self.side, prefix_hash), hidden)
+        relevance = self.script.relevance(self.side, prefix_hash)
+        others = [
+            self.script.distribution(self.side, prefix_hash ^ each).astype(np.float32)
+            for each in (1, 2)
+        ]
+        kept = self.script.kept(self.side, prefix_hash)
+        return SimulatedSaid(p, relevance, hidden, kept, others)
 
 
 class PrefixVerifier:

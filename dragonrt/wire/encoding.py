@@ -36,7 +36,7 @@ def encode(message: Message) -> bytes:
     """Return the body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
     if isinstance(message, Close) and (found := message.attribution) is not None:
-        values = (*values[:-1], (tuple(map(astuple, found.sources)), found.missing))
+        values = (*values[:-1], astuple(found))
     return bytes(msgpack.packb(values))
 
 
@@ -104,8 +104,8 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
 
 def _attribution(values: Any) -> Attribution:
     match values:
-        case (tuple() as sources, missing) if all(
+        case (tuple() as sources, missing, differing) if all(
             type(source) is tuple and len(source) == len(fields(Source)) for source in sources
         ):
-            return Attribution(tuple(Source(*source) for source in sources), missing)
-    raise MessageError(Reason.MALFORMED, "an attribution must have sources and missing codes")
+            return Attribution(tuple(Source(*each) for each in sources), missing, differing)
+    raise MessageError(Reason.MALFORMED, "an attribution must have sources, missing and others")

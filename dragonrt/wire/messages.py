@@ -27,10 +27,14 @@ from dragonrt.wire.fields import (
 from dragonrt.wire.reasons import MessageError, Reason
 from dragonrt.wire.values import VALUES, Values
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 LARGEST_COEFFICIENT = 1e9
 """Of such Coefficients: no side is that slow."""
+
+
+LARGEST_LOSS = 100.0
+"""Of a side's weight in a value, as a logarithm."""
 
 
 def _reason(value: str) -> Reason:
@@ -155,6 +159,7 @@ class Source(Checked):
     sentence: Line = ""
 
 
+_VALUES = tuple_of(identifier(limits.MAX_CODE), limits.MAX_MISSING)
 _SOURCE = Check("a Source", lambda value: type(value) is Source)
 
 
@@ -163,10 +168,12 @@ class Attribution(Checked):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
+    `differing` are numbers of the answer that these documents hold otherwise: each, then theirs.
     """
 
     sources: Annotated[tuple[Source, ...], tuple_of(_SOURCE, limits.MAX_DOCUMENTS)] = ()
     missing: Annotated[tuple[str, ...], tuple_of(utf8(limits.MAX_CODE), limits.MAX_MISSING)] = ()
+    differing: Annotated[tuple[str, ...], _VALUES] = ()
 
 
 _ATTRIBUTION = Check("an Attribution", lambda value: value is None or type(value) is Attribution)
@@ -192,10 +199,11 @@ class Draft(SessionMessage):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
     `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
-    relevances), `payload` the codec's bytes. The sender has decided the first `step - ahead`
-    tokens; `decided_hash` is the low half of their hash. A scheduler uses the times: `decode_us` of
-    the forward (0: none), `time_us` of the sending, `echo_us` the receiver's newest time and its
-    hold.
+    relevances), `payload` the codec's bytes. `kept` is the logarithm of the share of its weight
+    that the sender keeps: below 0 in a value that some of its documents do not hold (SPEC 5). The
+    sender has decided the first `step - ahead` tokens; `decided_hash` is the low half of their
+    hash. A scheduler uses the times: `decode_us` of the forward (0: none), `time_us` of the
+    sending, `echo_us` the receiver's newest time and its hold.
     """
 
     TYPE: ClassVar[int] = 7
@@ -209,6 +217,7 @@ class Draft(SessionMessage):
     payload: Payload
     time_us: Time = 0
     echo_us: Time = 0
+    kept: Annotated[float, number(-LARGEST_LOSS, 0.0)] = 0
 
     def __post_init__(self) -> None:
         self.check_fields()

@@ -19,7 +19,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, rule, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, Experts, Rule, rule, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
 from retrieval import Embedder, Hit
@@ -47,12 +47,13 @@ WAYS: dict[str, Way] = {
     "cloud alone": Way(("cloud",)),
     "one prompt": Way(joined=True),
     "mixture": Way(),
+    "experts": Way(rule=Experts.name),
     "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
     "mixture, relevance temperature 0.01": Way(changed={"relevance_temperature": 0.01}),
     "mixture, relevance temperature 0.25": Way(changed={"relevance_temperature": 0.25}),
 }
 """The ways to answer, by name. A way more is a row more of the benchmark."""
-PARTED = ("device alone", "cloud alone", "one prompt", "mixture")
+PARTED = ("device alone", "cloud alone", "one prompt", "mixture", "experts")
 """Those in which a question of several parts is answered part by part, too."""
 
 AT_ONCE = 8
@@ -76,6 +77,7 @@ class IsolatedAnswers:
     asked: Question
     embedder: Embedder
     how: DragonSettings = field(default_factory=DragonSettings)
+    agrees: bool = True
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
@@ -83,20 +85,23 @@ class IsolatedAnswers:
     ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
         usual = replace(self.asked, prompt=prompt)
-        readers: dict[tuple[Side, Question], PrefixCache] = {}
+        readers: dict[tuple[Side, Question, bool], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
         for name in ways:
             way = WAYS[name]
             question, sides = replace(usual, **way.changed), []
+            decides = rule(way.rule, Noise(question.seed), question.sampler)
             if way.joined:
                 tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
                 sides.append((yield from self._behind(question, [document], [])))
             for side in () if way.joined else way.sides:
-                if (side, question) not in readers:
-                    readers[side, question] = yield from self.side(question, found[side])
-                sides.append(readers[side, question])
-            answers[name] = yield from self._decided(question, sides, way.rule)
+                key = side, question, decides.bare
+                if key not in readers:
+                    made = yield from self.side(question, found[side], bare=decides.bare)
+                    readers[key] = made
+                sides.append(readers[key])
+            answers[name] = yield from self._decided(question, sides, decides)
         return answers
 
     def part_by_part(
@@ -127,8 +132,10 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
-        """Read the question behind the chunks of one side."""
+    def side(
+        self, question: Question, hits: Sequence[Hit], *, bare: bool = False
+    ) -> Reading[PrefixCache]:
+        """Read the question behind the chunks of one side; `bare`: in a row without any, too."""
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -136,41 +143,49 @@ class IsolatedAnswers:
                 made = yield partial(self.model.prefill, tokens)
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
-        reader = yield from self._behind(question, documents, hits)
+        reader = yield from self._behind(question, documents, hits, bare=bare)
         return reader
 
     def _behind(
-        self, question: Question, documents: Sequence[Document], hits: Sequence[Hit]
+        self,
+        question: Question,
+        documents: Sequence[Document],
+        hits: Sequence[Hit],
+        *,
+        bare: bool = False,
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
         tokens = model.encode(model.prompt.question_text(question.history, question.prompt))
         capacity = len(tokens) + question.max_tokens
-        rows = partial(model.rows, documents or [model.document_kv(())], capacity)
-        weights = weighing(model, question, hits, self.embedder)
-        reader = PrefixCache(rows, tokens, start_hash(question.seed), weights)
+        documents = documents or [model.document_kv(())]
+        documents = [*documents, *[model.document_kv(())] * bare]
+        rows = partial(model.rows, documents, capacity)
+        weights = weighing(model, question, hits, self.embedder, bare=bare)
+        agreement = model.agreement if hits and self.agrees else None
+        reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill
         return reader
 
     def _decided(
-        self, question: Question, sides: Sequence[PrefixCache], by: str
+        self, question: Question, sides: Sequence[PrefixCache], decides: Rule
     ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
-        decides = rule(by, Noise(question.seed), question.sampler)
         stops, line = self.model.answer_stops, TokenPrefix(start_hash(question.seed))
 
         while len(line) < question.max_tokens:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
+            seen = [decides.seen(each) for each in said]
+            drawn = [code.quantize(p).distribution for p, *_ in seen]
             if len(sides) == 1:
-                token = int(said[0].p.argmax())
+                token = decides.draft("device", step, drawn[0])
             else:
-                p, q = (code.quantize(decides.shape(each.p)).distribution for each in said)
-                weights = side_weights(said[0].relevance, said[1].relevance)
+                weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = decides.target(step, Candidate(0, p), Candidate(0, q), weights)
+                token = decides.target(step, *(Candidate(0, each) for each in drawn), weights)
             if token in stops:
                 break
             line.append(token)

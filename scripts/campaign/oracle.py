@@ -30,6 +30,7 @@ from scripts.campaign.brute_force import (
     DRAFT,
     Coded,
     aggregated,
+    best_expert,
     coded,
     corrected,
     drawn,
@@ -38,6 +39,7 @@ from scripts.campaign.brute_force import (
     raced,
     sampled,
     softmax,
+    strongest,
     uniform,
     verified,
 )
@@ -83,6 +85,14 @@ class Asked:
         step = len(text) if step is None else step
         return self.models[name].said(step, text.hashes[step]).p
 
+    def kept(self, name: str, text: TokenPrefix) -> float:
+        """The logarithm of the share of its weight that a side keeps (SPEC 5)."""
+        return self.models[name].said(len(text), text.hash).kept
+
+    def weight(self, name: str, text: TokenPrefix) -> float:
+        """What the sides' weights are the softmax of."""
+        return self.models[name].said(len(text), text.hash).relevance + self.kept(name, text)
+
     def law(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float64]:
         """The same after the sampler."""
         return sampled(self.question.sampler, self.p(name, text, step))
@@ -125,6 +135,8 @@ def oracle(
 LED_BITS, CARRIED_BITS, MOST_BITS = 8.0, 16.0, 20.0
 """SPEC 1.11: a cloud that led so far away is watched; what it may then read of the device's
 documents; what one token counts at most."""
+DISAGREES = -20.0
+"""A device whose documents keep less of their weight (SPEC 5): the token before does not count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,7 +196,7 @@ def redacted_oracle(
     asked = Asked(question, models, course or Attendance())
     start = start_hash(question.seed)
     decisions = [(token, settings.redacts) for token in question.accepted]
-    revealed, led, carried, over = 0.0, 0.0, 0.0, False
+    revealed, led, newest, carried, over = 0.0, 0.0, 0.0, 0.0, False
     while not asked.ends([token for token, _ in decisions]):
         text = TokenPrefix(start, [token for token, _ in decisions])
         read = TokenPrefix(start, read_by_cloud(decisions, marker))
@@ -196,13 +208,14 @@ def redacted_oracle(
             withheld = taken.p > settings.withhold * q or revealed + bits > settings.reveal
             revealed += 0.0 if withheld else bits
         else:
-            watched = led >= LED_BITS
+            led += newest if asked.kept("device", text) > DISAGREES else 0.0
+            watched, newest = led >= LED_BITS, 0.0
             withheld = over = over or (watched and carried + bits > CARRIED_BITS)
             if over and not alone:
                 taken = _taken(asked, settings, text, None)
             elif not alone:
                 carried += bits if watched else 0.0
-                led += taken.led
+                newest = taken.led
         decisions.append((taken.token, withheld))
     return decisions
 
@@ -223,25 +236,28 @@ def _taken(
     Where that is None the device is alone.
     """
     step, seed, sampler = len(text), asked.seed, asked.question.sampler
-    name = settings.codec_for(sampler)
+    name, by_experts = settings.codec_for(sampler), settings.rule == "experts"
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
-    def said(side: Side, text: TokenPrefix) -> Coded:
-        return coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
+    def said(side: Side, text: TokenPrefix) -> tuple[Coded, float]:
+        if by_experts:
+            p, weight = best_expert(*asked.models[side].said(len(text), text.hash).experts())
+            return coded(name, p), weight
+        p = asked.law(side, text) if by_drafts else asked.p(side, text)
+        return coded(name, p), asked.weight(side, text)
 
     def draft(side: Side, q: Coded) -> int:
         if by_drafts:
             return drawn(q.p, uniform(seed, DRAFT, side, step), q.listed)
         return raced(seed, step, sampled(sampler, q.p))
 
-    device = said("device", text)
+    device, h_device = said("device", text)
     own = draft("device", device)
     if read is None:
         return _Taken(own, 1.0, own, device)
-    cloud = said("cloud", read)
-    sides = (("device", text), ("cloud", read))
-    weights = softmax([asked.models[side].said(len(x), x.hash).relevance for side, x in sides])
-    mixture = mixed((device.p, cloud.p), weights)
+    cloud, h_cloud = said("cloud", read)
+    weights = softmax([h_device, h_cloud])
+    mixture = (strongest if by_experts else mixed)((device.p, cloud.p), weights)
     if by_drafts:
         drafts = [own, draft("cloud", cloud)]
         token = aggregated(seed, step, device, cloud, weights, drafts)

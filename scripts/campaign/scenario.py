@@ -139,6 +139,9 @@ class Scenario:
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8
         drafts = tuple(_looking_up(chance, each) for each in requests)
+        loses = chance.random() < 0.5
+        drafts = tuple(replace(each, script=replace(each.script, loses=loses)) for each in drafts)
+        drafts = tuple(_by_experts(chance, each) for each in drafts)
         return replace(plain, requests=drafts, documents=documents)
 
     @classmethod
@@ -343,6 +346,16 @@ def _looking_up(chance: random.Random, request: Request) -> Request:
         return request
     drafts: DraftSource | None = chance.choice(("model", "lookup", None))
     return replace(request, settings=replace(settings, draft=drafts))
+
+
+def _by_experts(chance: random.Random, request: Request) -> Request:
+    """With the rule of experts, at times, where the coupled one is and drafts are disclosed."""
+    how = request.settings
+    if not isinstance(how, DragonSettings) or how.rule != "coupled" or how.keeps_drafts:
+        return request
+    if chance.random() < 0.75:
+        return request
+    return replace(request, settings=replace(how, rule="experts"))
 
 
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:

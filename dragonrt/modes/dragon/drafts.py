@@ -25,6 +25,7 @@ class SideDraft:
     Attributes:
         payload: the encoded distribution; `distribution` is the same, decoded, once it is.
         relevance: h̃, the log-sum-exp of the side's document relevances.
+        kept: the logarithm of the share of the weight by it that the side keeps in a value.
         decode_s: the seconds of the forward.
         rows: what each own document gave.
     """
@@ -37,6 +38,12 @@ class SideDraft:
     decode_s: float
     distribution: Distribution | None = None
     rows: RowShares | None = None
+    kept: float = 0.0
+
+    @property
+    def weight(self) -> float:
+        """What the sides' weights are the softmax of."""
+        return self.relevance + self.kept
 
     @classmethod
     def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
@@ -48,7 +55,8 @@ class SideDraft:
             raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
         decode_s, relevance = message.decode_us / 1e6, message.relevance
         place = message.step, message.prefix_hash
-        return cls(*place, message.token, message.payload, relevance, decode_s)
+        draft = *place, message.token, message.payload, relevance, decode_s
+        return cls(*draft, kept=message.kept)
 
     def message(self, session: int, decided: int, decided_hash: int) -> wire.Draft:
         """Return the message of an own draft, of a side that has `decided` so many tokens."""
@@ -62,6 +70,7 @@ class SideDraft:
             ahead=self.step - decided,
             decided_hash=decided_hash & LOW_BITS,
             payload=self.payload,
+            kept=self.kept or 0,  # the integer takes one byte
         )
 
 

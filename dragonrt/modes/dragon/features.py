@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import mix
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
@@ -12,7 +11,7 @@ from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.plugs import Hooks, Plug, Port
 from dragonrt.modes.dragon.race import Race
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.sampling.aggregation import side_weights
+from dragonrt.sampling.aggregation import Rule, side_weights
 from dragonrt.traces.events import TokenRanked
 
 
@@ -26,7 +25,7 @@ def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planne
     if settings.placement is not Aggregator.BOTH:
         plugs.append(Placement(terms, drafts, decision, port))
     if question.top_logprobs is not None:
-        plugs.append(Ranking(question.top_logprobs, port))
+        plugs.append(Ranking(question.top_logprobs, terms.rule, port))
     return decision, Planner(terms, drafts, decision), Hooks(plugs)
 
 
@@ -35,15 +34,17 @@ class Ranking(Plug):
     """Ranks the `count` likeliest tokens of each decided step."""
 
     count: int
+    rule: Rule
     port: Port
 
     def on_decision(self, decided: Decided) -> None:
         if decided.own is not None:
-            self.port.emit(*ranked(self.count, decided.token, decided.own, decided.theirs))
+            drafts = decided.own, decided.theirs
+            self.port.emit(*ranked(self.count, self.rule, decided.token, *drafts))
 
 
 def ranked(
-    count: int, token: int, own: SideDraft, theirs: SideDraft | None
+    count: int, rule: Rule, token: int, own: SideDraft, theirs: SideDraft | None
 ) -> Sequence[TokenRanked]:
     """Return the probability of the decided `token`, and the `count` likeliest tokens.
 
@@ -53,8 +54,9 @@ def ranked(
     known = [each.distribution for each in drafts if each.distribution is not None]
     if len(known) < len(drafts):
         return ()
-    weights = (1.0,) if theirs is None else side_weights(own.relevance, theirs.relevance)
-    target = mix(known, weights)
+    target = known[0]
+    if theirs is not None:
+        target = rule.combined(known, side_weights(own.weight, theirs.weight))
     order = (-target.probabilities).argsort(kind="stable")[:count]
     likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
     return (TokenRanked(own.step, token, target.probability(token), *likeliest),)

@@ -49,7 +49,7 @@ class Draft:
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.terms.rule, self.terms.codec
-        p = rule.shape(prediction.p)
+        p, relevance, kept = rule.seen(prediction)
         quantized = codec.quantize(p, self.listing(step, p))
         distribution = quantized.distribution
         token = rule.draft(self.terms.side, step, distribution)
@@ -58,10 +58,11 @@ class Draft:
             prefix_hash,
             token,
             encode_distribution(codec, quantized),
-            prediction.relevance,
+            relevance,
             0.0,
             distribution,
             RowShares.of(prediction, self.files, token, distribution),
+            kept,
         )
 
 

@@ -42,7 +42,7 @@ from dragonrt.wire.reasons import Reason
 from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
 
 V = 32
-SCRIPT = Script(5, vocabulary=V)
+SCRIPT = Script(5, vocabulary=V, loses=True)
 MODELS: dict[str, SimulatedModel] = {
     "device": ScriptedModel("device", SCRIPT),
     "cloud": ScriptedModel("cloud", SCRIPT),
@@ -160,6 +160,7 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
     [
         *(("coupled", each, Disclosure.DRAFTS) for each in Aggregator),
         *(("algorithm1", each, Disclosure.DRAFTS) for each in Aggregator if each.value != "both"),
+        *(("experts", each, Disclosure.DRAFTS) for each in Aggregator),
         ("coupled", Aggregator.BOTH, Disclosure.ANSWER),
         ("coupled", Aggregator.SYNC, Disclosure.ANSWER),
         ("algorithm1", Aggregator.DEVICE, Disclosure.ANSWER),

@@ -1,0 +1,154 @@
+"""Which rows agree with the value that an answer is naming (SPEC 5, Disagreement). Pure.
+
+Documents may hold different values for the same thing. Mixed token by token, "1,240" and "9,990"
+give "9,240". So a row that gave a token of a value less than e^LEAST loses its weight until the
+value ends. Both are functions of the text, so a rollback changes no draft.
+
+A value begins with a digit or a capital letter. What follows depends on its phase:
+
+    NAME    capital letters, and what is written together with them, go on; a word ends it
+    NUMBER  digits, what joins digits, and letters without a space go on
+    GAP     up to GAP_WORDS words behind a number, which a month or a unit may be ("14 March 2021",
+            "3 hours and 20 minutes"); further digits and capital letters belong to the same value
+
+In a NUMBER a row that lost says nothing: it cannot know whether the number is over. In a NAME or a
+GAP it may still say words, as they begin nothing that belongs to the value. A line break, or one of
+`?!;` and the like, ends every value.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST = -5.0
+"""The log-probability below which a row does not agree with a token."""
+LOST = 40.0
+"""What a row that lost loses of its relevance. If all rows of both sides lost, nothing changes."""
+GAP_WORDS = 3
+NONE, NAME, NUMBER, GAP = range(4)
+"""Phases; GAP + n is that after n words."""
+_JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
+
+
+class Kind(Enum):
+    """What a token's text is to a value."""
+
+    DIGIT = auto()
+    CAPITAL = auto()
+    """A capital letter behind a space."""
+    ATTACHED_CAPITAL = auto()
+    ATTACHED = auto()
+    """A small letter without a space: it goes on with a word."""
+    JOINT = auto()
+    WORD = auto()
+    """Any other text."""
+    BREAK = auto()
+    """No text, as of a stop token, or punctuation that ends a value."""
+
+
+_NAMING = {Kind.DIGIT, Kind.CAPITAL, Kind.ATTACHED_CAPITAL, Kind.ATTACHED}
+
+
+def kind_of(text: str) -> Kind:
+    """Return the kind of a token with this text."""
+    bare = text.strip(" ")
+    if any(character.isdigit() for character in text):
+        return Kind.DIGIT
+    if bare[:1].isupper():
+        return Kind.CAPITAL if text[0] == " " else Kind.ATTACHED_CAPITAL
+    if text[:1].islower():
+        return Kind.ATTACHED
+    if text and _JOINTS.issuperset(text):
+        return Kind.JOINT
+    return Kind.WORD if any(character.isalnum() for character in bare) else Kind.BREAK
+
+
+def phase_after(phase: int, kind: Kind) -> int:
+    """Return the phase after a token of this kind."""
+    match kind:
+        case Kind.DIGIT:
+            return NUMBER
+        case Kind.WORD:
+            words = max(phase, GAP) + 1 if phase >= NUMBER else NONE
+            return words if words <= GAP + GAP_WORDS else NONE
+        case Kind.BREAK:
+            return NONE
+        case Kind.CAPITAL if phase == NUMBER:
+            return GAP
+        case Kind.CAPITAL | Kind.ATTACHED_CAPITAL if phase == NONE:
+            return NAME
+    return phase
+
+
+class Standing(NamedTuple):
+    """The phase after a text, and which rows have lost their weight by then, as bits."""
+
+    phase: int = NONE
+    lost: int = 0
+
+    def rows(self, count: int) -> NDArray[np.bool_]:
+        """Return whether each of so many rows has lost its weight."""
+        return np.array([bool(self.lost >> row & 1) for row in range(count)])
+
+
+BEFORE = Standing()
+"""That before a text, and outside of values."""
+
+
+class Agreement:
+    """The kinds of a vocabulary's tokens, and how they move a Standing. Kinds are made once."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+        self._decode = decode
+        self._kinds: dict[int, Kind] = {}
+
+    def kind(self, token: int) -> Kind:
+        """Return the kind of a token."""
+        if token not in self._kinds:
+            self._kinds[token] = kind_of(self._decode([token]))
+        return self._kinds[token]
+
+    def after(self, before: Standing, token: int) -> Standing | None:
+        """Return the standing after one more token; None if it depends on what the rows gave it."""
+        kind = self.kind(token)
+        phase = phase_after(before.phase, kind)
+        if phase == NONE:
+            return BEFORE
+        return Standing(phase, before.lost) if kind is Kind.WORD else None
+
+    def judged(self, before: Standing, token: int, gave: NDArray[np.float32]) -> Standing:
+        """Return the same, if the rows gave the token these log-probabilities [rows]."""
+        found = self.after(before, token)
+        if found is not None:
+            return found
+        lost = sum(1 << row for row, least in enumerate((gave < LEAST).tolist()) if least)
+        return Standing(phase_after(before.phase, self.kind(token)), before.lost | lost)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return the text of a value."""
+        return self._decode(tokens).strip()
+
+    def phase(self, tokens: Sequence[int]) -> int:
+        """Return the phase after a text."""
+        return reduce(phase_after, map(self.kind, tokens), NONE)
+
+    def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
+        """Return where the values with a digit begin in a text, and where they end."""
+        found: list[tuple[int, int]] = []
+        first = phase = NONE
+        for place, kind in enumerate(map(self.kind, tokens)):
+            first, phase = first if phase else place, phase_after(phase, kind)
+            if kind is Kind.DIGIT and (not found or found[-1][0] != first):
+                found.append((first, place))
+            if phase and found and found[-1][0] == first and kind in _NAMING:
+                found[-1] = first, place + 1
+        return found
+
+    def begin_nothing(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which tokens belong to no value: a row that lost may say them."""
+        free = (self.kind(token) in (Kind.WORD, Kind.BREAK) for token in tokens.tolist())
+        return np.fromiter(free, np.bool_, tokens.size)
