@@ -1,7 +1,7 @@
-"""The search words of a question, and the earlier questions that it needs.
+"""The search words of a question, and the earlier turns that it needs.
 
-"And when is it?" names no subject without the question before it. A question that names its subject
-is searched alone; otherwise the last subject would be found, too.
+"And when is it?" names no subject without the turn before it. A question that names its subject is
+searched alone; otherwise the last subject would be found, too.
 """
 
 import re
@@ -35,18 +35,19 @@ def words_of(question: str) -> list[str]:
     return [word for word in words if word not in _FUNCTION_WORDS] or words
 
 
-def in_context(question: str, earlier: Sequence[str]) -> str:
-    """Return the question, after as many of the `earlier` ones (oldest first) as it needs.
+def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:
+    """Return the question, after as many `earlier` turns (oldest first) as it needs.
 
-    It needs the one before if it continues that ("and", "what about"), refers to something ("it",
-    "she") or has only function words. That one may need its own before it.
+    A turn is a question and its answer, "" for none. The question needs the turn before if it
+    continues that ("and", "what about"), refers to something ("it", "she") or has only function
+    words. That turn's question may need its own before it.
     """
-    texts = [question]
-    for before in reversed(earlier):
-        if not _follows(texts[0]):
+    first, texts = question, [question]
+    for before, answer in reversed(earlier):
+        if not _follows(first):
             break
-        texts.insert(0, before)
-    return " ".join(texts)
+        first, texts = before, [before, answer, *texts]
+    return " ".join(filter(None, texts))
 
 
 def _follows(question: str) -> bool:

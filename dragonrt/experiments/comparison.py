@@ -23,8 +23,8 @@ from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
-from dragonrt.service.conversation import Conversation
-from dragonrt.side import Side
+from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.side import SIDES, Side
 from dragonrt.traces.counts import AnswerCounts
 
 USUAL = DragonSettings()
@@ -176,11 +176,14 @@ async def ask_each(
     how: DragonSettings,
     stops: Sequence[str] = (),
 ) -> list[Given]:
-    """Ask the prompts one after another, as costs are measured."""
-    return [
-        Given((await conversation(device, question, how, stops).ask(prompt)).answer)
-        for prompt in prompts
-    ]
+    """Ask the prompts one after another, as costs are measured; each part has its answer."""
+    replies = [await conversation(device, question, how, stops).ask(prompt) for prompt in prompts]
+    return [given for reply in replies for given in given_of(reply)]
+
+
+def given_of(reply: Reply) -> list[Given]:
+    """Return the answer to each part of a question."""
+    return [Given(part.answer) for _, part in reply.parts]
 
 
 async def measured(
@@ -234,6 +237,19 @@ def comparison_table(found: Measured) -> Table:
             _cell(spent["bytes_per_token"]),
             verdict,
         )
+    return table
+
+
+def evidence_table(asked: Sequence[tuple[str, Reply]]) -> Table:
+    """Return the bits by which each side's documents moved the answers, by question."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("bits of evidence from the documents of the", max_width=58)
+    for side in SIDES:
+        table.add_column(side, justify="right", no_wrap=True)
+    for question, reply in asked:
+        sources = [source for _, part in reply.parts for source in part.sources]
+        bits = (sum(each.bits for side, each in sources if side == known) for known in SIDES)
+        table.add_row(question, *(_cell(each or None) for each in bits))
     return table
 
 

@@ -141,7 +141,7 @@ async def _compare(
     leaderless = comparison.LEADERLESS.settings(how)
     with messages.status("reading the documents once: their KV is kept"):
         await comparison.ask_each(device, texts, once, leaderless, stops)
-    shown = []
+    replies = []
     for each in questions:
         heading = Text(f"\n{each.text}", style="bold")
         heading.append(f"  ({KNOWN_BY[each.kind]})", style="dim not bold")
@@ -150,7 +150,8 @@ async def _compare(
         talked = comparison.conversation(device, question, leaderless, stops)
         reply = await talked.ask(each.text, view.piece, view.notice)
         view.end(reply)
-        shown.append(comparison.Given(reply.answer))
+        replies.append((each.text, reply))
+    shown = [given for _, reply in replies for given in comparison.given_of(reply)]
     with messages.status("") as status:
         found = await comparison.measured(
             device,
@@ -161,8 +162,11 @@ async def _compare(
             given={comparison.LEADERLESS: shown},
             on_method=lambda each: status.update(f"asking the same questions again: {each.name}"),
         )
+    output.print()
+    output.print(comparison.evidence_table(replies))
     output.print(
-        f"\n{len(questions)} questions, temperature {question.sampler.temperature:g}, "
+        f"\n{len(questions)} questions, {len(shown)} parts, temperature "
+        f"{question.sampler.temperature:g}, "
         f"seed {question.seed}, round trip {1000 * shown[-1].answer.rtt_s:.0f} ms ({link})",
         highlight=False,
     )

@@ -91,7 +91,7 @@ def report(results: Sequence[Injected], title: str, folder: Path, output: Consol
     """Print a table per round trip; write latency.csv and latency.png. Raises DragonError."""
     for each in results:
         output.print(
-            f"\n{len(each.found[LEADERLESS])} questions, {1000 * each.extra_s:g} ms added, round "
+            f"\n{len(each.found[LEADERLESS])} answers, {1000 * each.extra_s:g} ms added, round "
             f"trip {1000 * each.round_trip_s:.0f} ms in all"
         )
         output.print(comparison_table(each.found))

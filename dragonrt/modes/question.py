@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from dragonrt.errors import DragonError
 from dragonrt.privacy.redaction import longest_redacted
@@ -81,6 +82,9 @@ class Question:
         (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False
     )
 
+    parts: Literal["on", "off"] = setting(
+        "on", "Answer the parts of a question one after another: on or off.", travels=False
+    )
     shown: tuple[str, ...] = setting((), limit=MAX_TURNS, travels=False, traced=False)
     top_logprobs: int | None = setting(None, low=0, high=MAX_RANKED, travels=False, traced=False)
 

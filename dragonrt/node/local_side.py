@@ -19,7 +19,7 @@ from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.backend_session import PrefillResult
-from dragonrt.node.citing import Passage
+from dragonrt.node.citing import Passage, is_refusal
 from dragonrt.node.job_thread import JobThread
 from dragonrt.node.library import Library
 from dragonrt.node.model_session import ModelSession
@@ -133,9 +133,9 @@ class LocalSide:
         asked = replace(question, accepted=())
         if question.accepted and asked in self.pinned:
             return self.pinned[asked]
-        sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
+        words = sought(question, self.model.prompt.template.refusal)
         try:
-            hits = self.library.find(sought, question.documents, question.relevance_floor)
+            hits = self.library.find(words, question.documents, question.relevance_floor)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
         while len(self.pinned) >= PINNED:
@@ -161,6 +161,12 @@ class LocalSide:
         """Return the tokens of the question that fit behind the longest document."""
         room = self.model.context_length - longest - asked.max_tokens
         return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
+
+
+def sought(question: Question, refusal: str) -> str:
+    """Return the words to search for: the question's, after the turns that it continues."""
+    turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
+    return in_context(question.prompt, turns)
 
 
 def weighing(

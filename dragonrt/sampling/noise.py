@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     CHOICE = 5  # which side's token becomes the target (Algorithm 1)
     AGGREGATOR = 6  # who aggregates, where it is drawn (SPEC 1.3)
     SOURCE = 7  # which of two sources drafts a block
+    PART = 8  # the seed of a later part of a question
 
 
 class Noise:
@@ -85,6 +86,10 @@ class Noise:
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         """Return a number uniform in [0, 1), for `side` or, if None, for both sides together."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
+
+    def seed_of(self, part: int) -> int:
+        """Return the seed of a question's part; that of part 0 is the question's own."""
+        return int(self._stream(Purpose.PART, None, part).random_raw()) if part else self._seed
 
     def _stream(self, purpose: Purpose, side: Side | None, step: int) -> Philox:
         key = np.array(self._key(purpose, side), dtype=np.uint64)

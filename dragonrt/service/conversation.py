@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
@@ -15,6 +15,8 @@ from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.sampling.noise import Noise
+from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -91,13 +93,26 @@ class TextStream:
         return text.removesuffix(self._held)
 
 
+NEUTRAL = 0.5
+"""The share of words between the answers of two parts: they are nobody's."""
+
+
 @dataclass(frozen=True)
 class Reply:
-    """An answer for a person; `refusal` is the model's refusal if no document has the answer."""
+    """An answer for a person; `refusal` is the model's refusal if no document has the answer.
+
+    `place` is the part's number of so many, if it answers one part of a question.
+    """
 
     text: str
     answer: Answer
     refusal: str = ""
+    place: tuple[int, int] = (1, 1)
+
+    @property
+    def parts(self) -> list[tuple[int, "Reply"]]:
+        """Return the answer to each part of the question, and where in the text it begins."""
+        return [(0, self)]
 
     @cached_property
     def sources(self) -> list[tuple[Side, Source]]:
@@ -132,16 +147,14 @@ class Reply:
     def to_json(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
         answer, entry = self.answer, entry_of(self.answer.settings)
-        files: dict[int | None, str] = dict(enumerate(each.file for each in answer.passages))
-        carried = [
-            {"device_share": round(event.share, 4), "document": files.get(event.document)}
-            for _, event in answer.decisions
-        ]
+        part, of = self.place
         return {
             "question": answer.question.prompt,
+            "part": part,
+            "of": of,
             "text": self.text,
             "tokens": answer.tokens,
-            "carried": carried,
+            "carried": self.carried,
             "finish": answer.finish.value,
             "mode": entry.name,
             "approximate": not entry.exact,
@@ -154,6 +167,15 @@ class Reply:
             "ledger": self.ledger(),
         }
 
+    @property
+    def carried(self) -> list[dict[str, Any]]:
+        """Return for each token the device's share of its probability, and its document."""
+        files: dict[int | None, str] = dict(enumerate(each.file for each in self.answer.passages))
+        return [
+            {"device_share": round(event.share, 4), "document": files.get(event.document)}
+            for _, event in self.answer.decisions
+        ]
+
     def ledger(self) -> dict[str, Any]:
         """Return what left the device for this answer, as far as can be observed (SPEC 1.10)."""
         left = ledger(AnswerCounts.of(self.answer.records))
@@ -161,6 +183,55 @@ class Reply:
         bits = left.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
         return {**left, "files": named}
+
+
+@dataclass(frozen=True)
+class JoinedReply(Reply):
+    """The answers to a question's parts as one. Its costs, and what left the device, are sums."""
+
+    answered: Sequence[tuple[int, Reply]] = ()
+
+    @classmethod
+    def of(cls, prompt: str, text: JoinedText, parts: Sequence[Reply], finish: Finish) -> Self:
+        """Join the answers to the parts of a prompt."""
+        first, answers = parts[0], [part.answer for part in parts]
+        whole = replace(
+            first.answer,
+            question=replace(first.answer.question, prompt=prompt),
+            records=[record for each in answers for record in each.records],
+            finish=finish,
+            bytes_sent=sum(each.bytes_sent for each in answers),
+            bytes_received=sum(each.bytes_received for each in answers),
+        )
+        answered = tuple(zip(text.places, parts, strict=False))
+        return cls(text.text, whole, first.refusal, answered=answered)
+
+    @property
+    def parts(self) -> Sequence[tuple[int, Reply]]:
+        return self.answered
+
+    @cached_property
+    def sources(self) -> list[tuple[Side, Source]]:
+        found = [source for _, part in self.answered for source in part.sources]
+        return [*{(side, each.name, each.sentence): (side, each) for side, each in found}.values()]
+
+    @cached_property
+    def not_found(self) -> list[Code]:
+        return [
+            Code(code.text, place + code.start, place + code.end)
+            for place, part in self.answered
+            for code in part.not_found
+        ]
+
+    @property
+    def carried(self) -> list[dict[str, Any]]:
+        return [token for _, part in self.answered for token in part.carried]
+
+    def ledger(self) -> dict[str, Any]:
+        bits: dict[str, float] = {}
+        for each in [each for _, part in self.answered for each in part.ledger()["files"]]:
+            bits[each["file"]] = round(bits.get(each["file"], 0.0) + each["bits"], 2)
+        return {**super().ledger(), "files": [{"file": n, "bits": b} for n, b in bits.items()]}
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:
@@ -184,7 +255,8 @@ def code_json(code: Code) -> dict[str, Any]:
 class Conversation:
     """Puts one question after another to a connected device, with the settings of `question`.
 
-    If `seed` is None each answer draws a fresh one. `stops` are texts that end an answer.
+    If `seed` is None each answer draws a fresh one. `stops` are texts that end an answer. The parts
+    of a question are turns of their own; with stops, or if tokens are ranked, it is asked whole.
     """
 
     device: Device
@@ -193,6 +265,7 @@ class Conversation:
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
     _session: ClientSession | None = None
+    _stopped: bool = False
 
     async def ask(
         self,
@@ -205,14 +278,57 @@ class Conversation:
 
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
+        whole, limit = self.question, self.question.max_tokens
+        is_cut = whole.parts == "on" and not self.stops and whole.top_logprobs is None
+        asked = parts_of(prompt) if is_cut else [prompt]
+        noise = Noise(self.seed if self.seed is not None else secrets.randbits(SEED_BITS))
+        text = JoinedText(asked, self.device.side.model.prompt.template.refusal)
+        replies: list[Reply] = []
+
+        def emit(piece: str, decision: TokenDecided) -> None:
+            lead, words = text.push(piece)
+            if lead:
+                on_piece(lead, replace(decision, share=NEUTRAL))
+            if words:
+                on_piece(words, decision)
+
+        self._stopped, finish = False, Finish.STOP
+        for number, part in enumerate(asked):
+            question = replace(whole, prompt=part, seed=noise.seed_of(number), max_tokens=limit)
+            reply = await self._answer(question, emit, on_notice, on_record)
+            replies.append(replace(reply, place=(number + 1, len(asked))))
+            text.next()
+            limit, finish = limit - len(reply.answer.tokens), reply.answer.finish
+            if self._stopped or limit < 1 or finish is not Finish.STOP:
+                break
+        if len(asked) == 1:
+            return replies[0]
+        if rest := text.end():
+            *_, (_, decision) = [each for part in replies for each in part.answer.decisions]
+            on_piece(rest, replace(decision, share=NEUTRAL))
+        if len(replies) < len(asked) and finish is Finish.STOP:
+            finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
+        joined = JoinedReply.of(prompt, text, replies, finish)
+        if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
+            turns = self.history[-len(replies) :]
+            shown = "; ".join(self.device.shown[turn] for turn in turns)
+            self.device.remember((prompt, joined.text), shown)
+        return joined
+
+    async def _answer(
+        self,
+        question: Question,
+        on_piece: OnPiece,
+        on_notice: Callable[[str], None],
+        on_record: OnRecord,
+    ) -> Reply:
+        """Return the answer to one part of a question, and make both a turn of the conversation."""
         model = self.device.side.model
         strings = (*model.prompt.template.stops, *self.stops)
         question = replace(
-            self.question,
-            prompt=prompt,
+            question,
             history=tuple(self.history),
             shown=self._shown_before(),
-            seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=model.with_stops(strings),
         )
         stream = TextStream(model.decode, strings)
@@ -234,7 +350,7 @@ class Conversation:
             elif event.token not in question.stop_tokens:
                 emit(stream.push(event.token), event)
                 if stream.stopped:
-                    self.stop(Finish.STOP)
+                    session.stop(Finish.STOP)
 
         session = self._session = self.device.asking(question, handle)
         try:
@@ -245,9 +361,10 @@ class Conversation:
             pieces.append(rest)
             on_piece(rest, answer.decisions[-1][1])
         reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
-        self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
+        turn = question.prompt, reply.text
+        self.history = [*self.history, turn][-HISTORY:]
         if self.device.settings.keeps_drafts:
-            self.device.remember((prompt, reply.text), self._shown_of(answer, strings))
+            self.device.remember(turn, self._shown_of(answer, strings))
         return reply
 
     def _shown_before(self) -> tuple[str, ...]:
@@ -272,7 +389,8 @@ class Conversation:
         pieces = [stream.push(token) for token in redacted(kept, model.encode(MARKER))]
         return ("".join(pieces) + stream.finish()).strip()
 
-    def stop(self, finish: Finish = Finish.CANCELLED) -> None:
+    def stop(self) -> None:
         """End the answer under way, if any, with the tokens decided so far."""
+        self._stopped = True  # between two parts, too
         if self._session is not None:
-            self._session.stop(finish)
+            self._session.stop()

@@ -75,7 +75,7 @@ async def talk(
     as_json: bool,
     lines: BetweenAnswers | None = None,
 ) -> None:
-    """Answer the question, or all that a user types; `as_json` prints an object for each.
+    """Answer the question, or all that a user types; `as_json` prints an object for each part.
 
     `lines` wait for the end of an answer. Raises DragonError if the one question fails.
     """
@@ -86,7 +86,8 @@ async def talk(
     async def answer(question: str) -> None:
         with lines.answering(), _terminates_after_the_answer(conversation):
             if as_json:
-                _print((await conversation.ask(question)).to_json())
+                for _, part in (await conversation.ask(question)).parts:
+                    _print(part.to_json())
                 return
             view = AnswerView(console)
             try:

@@ -61,6 +61,16 @@ class AnswerView:
         if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
         self.end_line()
+        for _, part in reply.parts:
+            if part is not reply:
+                self._line(Text(f"  {part.answer.question.prompt}", style="dim"))
+            self._sources(part)
+        for warning in warnings(reply):
+            self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
+        for text in (cost_line(reply), ledger_line(reply.ledger())):
+            self._line(Text(f"  {text}", style="dim"))
+
+    def _sources(self, reply: Reply) -> None:
         for side, source in reply.sources:
             line = Text("  ")
             line.append(f"{side:<6} ", style=COLOURS[side])
@@ -72,10 +82,6 @@ class AnswerView:
             self._console.print(line, soft_wrap=True)
             if source.sentence:
                 self._line(Text(f"         “{source.sentence}”", style="dim"))
-        for warning in warnings(reply):
-            self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
-        for text in (cost_line(reply), ledger_line(reply.ledger())):
-            self._line(Text(f"  {text}", style="dim"))
 
     def _line(self, line: Text) -> None:
         self._console.print(line, soft_wrap=not self._console.is_terminal)

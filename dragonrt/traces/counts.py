@@ -157,7 +157,7 @@ class Counts:
 
 @dataclass(slots=True)
 class AnswerCounts(Counts):
-    """A fold over the records of one answer, live or from a file.
+    """A fold over the records of one answer, or of those to a question's parts in turn.
 
     `opened_s` and `last_s` are the times of its beginning and of the newest decision.
 
@@ -185,6 +185,7 @@ class AnswerCounts(Counts):
     revealed: float | None = None
     disclosed: list[tuple[int, int]] = field(default_factory=list)
     decided: dict[int, int] = field(default_factory=dict)
+    dead: int = 0
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
@@ -227,7 +228,7 @@ class AnswerCounts(Counts):
             case events.SideReady():
                 self.load_s, self.prefill_s = event.load, event.prefill
             case events.AnswerClosed():
-                self.closed = event
+                self._take_end(event)
 
     @property
     def resumed(self) -> bool:
@@ -238,7 +239,7 @@ class AnswerCounts(Counts):
     def unused(self) -> int:
         """Tokens that were drafted and sent, but are not in the answer at their place."""
         dead = sum(self.decided.get(step) != token for step, token in self.disclosed)
-        return dead + self.block_tokens - self.stood
+        return self.dead + dead + self.block_tokens - self.stood
 
     def _take_decision(self, now: float, event: events.TokenDecided) -> None:
         if self.last_s is not None:
@@ -272,6 +273,16 @@ class AnswerCounts(Counts):
         self.resampled += rejected
         self.unread = 0
         self._compare("device", event.accepted, event.accepted + rejected)
+
+    def _take_end(self, event: events.AnswerClosed) -> None:
+        """Add the bytes of an answer; the next one counts its steps anew."""
+        self.dead += sum(self.decided.get(step) != token for step, token in self.disclosed)
+        self.disclosed, self.decided = [], {}
+        bytes_ = {
+            name: getattr(event, name) + getattr(self.closed, name, 0)
+            for name in ("bytes_sent", "bytes_received", "padding_sent", "padding_received")
+        }
+        self.closed = replace(event, **bytes_)
 
     def _compare(self, side: Side, accepted: int, compared: int) -> None:
         self.accepted[side] += accepted

@@ -12,6 +12,7 @@ BENCHES = {
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
     "reader": "How many documents a side, and when to refuse, by held-out questions.",
     "disagreement": "Answers from documents that hold different values for the same thing.",
+    "parts": "Right answers to questions of two parts, one on each side, in parts and whole.",
     "retrieval": "What is found by meaning, by words and by both.",
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
     "way": "Calls and files from a message to the token that it decides.",

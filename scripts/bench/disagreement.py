@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
@@ -125,7 +125,10 @@ def _asked(
 
 def _sides(place: str, pair: Disagreeing) -> tuple[Sequence[Hit], Sequence[Hit]]:
     device, cloud = _hit("device.txt", pair.device[0]), _hit("cloud.txt", pair.cloud[0])
-    both: dict[str, Any] = {"two sides": ([device], [cloud]), "one side": ([device, cloud], [])}
+    both: dict[str, tuple[list[Hit], list[Hit]]] = {
+        "two sides": ([device], [cloud]),
+        "one side": ([device, cloud], []),
+    }
     return both.get(place, ([device], []))
 
 

@@ -15,11 +15,12 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
+from dragonrt.modes.experts import Experts
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, Experts, Rule, rule, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, rule, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
 from retrieval import Embedder, Hit
@@ -107,19 +108,21 @@ class IsolatedAnswers:
     def part_by_part(
         self, parts: Sequence[str], find: Callable[[Question], Found], ways: Iterable[str] = PARTED
     ) -> Reading[dict[str, list[list[int]]]]:
-        """Answer each part of a question as a turn of its own, searched for anew.
+        """Answer each part of a question as `Conversation` does, a turn of its own.
 
         Return tokens by way and part.
         """
-        answers: dict[str, list[list[int]]] = {}
+        noise, answers = Noise(self.asked.seed), dict[str, list[list[int]]]()
         for name in ways:
             turns: tuple[Turn, ...] = ()
-            answers[name] = []
-            for part in parts:
-                asked = replace(self.asked, prompt=part, history=turns)
+            answers[name], left = [], self.asked.max_tokens
+            for number, part in enumerate(parts):
+                how = {"seed": noise.seed_of(number), "max_tokens": left}
+                asked = replace(self.asked, prompt=part, history=turns, **how)
                 reading = replace(self, asked=asked).reading(part, find(asked), (name,))
                 tokens = (yield from reading)[name]
                 turns = (*turns, (part, self.model.decode(tokens).strip()))
+                left = max(1, left - len(tokens) - 1)  # the stop token counts, too
                 answers[name].append(tokens)
         return answers
 

@@ -74,5 +74,5 @@ def _questions(
     }
     later = of["names and numbers"][count : count + follow_ups]
     alone = [(made[i].follow_up, f"{i}.md") for i in later]
-    joined = [(in_context(made[i].follow_up, [made[i].question]), f"{i}.md") for i in later]
+    joined = [(in_context(made[i].follow_up, [(made[i].question, "")]), f"{i}.md") for i in later]
     return asked | {"follow-ups, alone": alone, "follow-ups, in context": joined}

@@ -72,7 +72,8 @@ class RealArena(Arena):
     async def ask_each(
         self, prompts: Sequence[str], question: Question, settings: Settings
     ) -> list[Given]:
-        """Return the answers to prompts without history, one after another."""
+        """Return the answers to prompts, each asked whole, without history, one after another."""
+        question = replace(question, parts="off")
         answers = []
         for prompt in prompts:
             device = Device(self.side, self.connectors, settings, self.resources(settings))

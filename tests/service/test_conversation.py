@@ -9,15 +9,26 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
     Conversation,
+    JoinedReply,
     Reply,
 )
+from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
+from dragonrt.traces.events import (
+    AnswerClosed,
+    AnswerOpened,
+    Disclosed,
+    QuestionSent,
+    Record,
+    TokenDecided,
+)
 
 from .conftest import RecitingSide, reciting_device
 
@@ -112,6 +123,119 @@ async def test_json_says_everything_about_an_answer() -> None:
     assert report["statistics"]["tokens"] == 4
 
 
+TWO = {"What is it?": " Heron\n", "Who bred it?": " I bred it\n"}
+ASKED = "What is it, and who bred it?"
+
+
+async def test_the_parts_of_a_question_are_turns_of_one_answer() -> None:
+    talk, side = conversation(TWO, seed=5)
+    pieces: list[tuple[str, float]] = []
+    reply = await talk.ask(ASKED, lambda text, decision: pieces.append((text, decision.share)))
+    assert reply.text == "".join(text for text, _ in pieces) == "Heron; I bred it"
+    assert side.heard == [("What is it?", ()), ("Who bred it?", (("What is it?", "Heron"),))]
+    assert dict(pieces)["; "] == 0.5, "the words between are no side's"
+    first, second = side.questions
+    assert (first.seed, first.max_tokens) == (5, 40)
+    assert second.seed not in (5, first.seed)
+    assert second.max_tokens == 40 - len(TWO["What is it?"])
+    again, _ = conversation(TWO, seed=5)
+    assert [each.answer.question.seed for _, each in (await again.ask(ASKED)).parts] == [
+        first.seed,
+        second.seed,
+    ]
+    assert talk.history == [("What is it?", "Heron"), ("Who bred it?", "I bred it")]
+
+
+async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of_each() -> None:
+    talk, _ = conversation({"What is it?": "41\n", "Who bred it?": "No 42\n"}, seed=5)
+    reply = await talk.ask(ASKED)
+    first, second = [part.to_json() for _, part in reply.parts]
+    assert [(each["question"], each["part"], each["of"]) for each in (first, second)] == [
+        ("What is it?", 1, 2),
+        ("Who bred it?", 2, 2),
+    ]
+    report = reply.to_json()
+    assert (report["question"], report["text"], report["seed"]) == (ASKED, "41; No 42", 5)
+    for name in ("tokens", "carried", "notices"):
+        assert report[name] == first[name] + second[name]
+    for name in ("tokens", "bytes_sent", "forwards"):
+        whole = report["statistics"][name]
+        assert whole == first["statistics"][name] + second["statistics"][name]
+    assert [each["file"] for each in report["sources"]] == ["notes.txt"], "a source is named once"
+    for code in report["not_found"]:
+        assert reply.text[code["start_index"] : code["end_index"]] == code["text"]
+    assert [code["text"] for code in report["not_found"]] == ["41", "42"]
+
+
+def test_what_left_the_device_is_summed_by_file() -> None:
+    def told(prompt: str, *files: tuple[str, float]) -> Reply:
+        evidence = TokenDecided(
+            0, 1, None, None, "own", 0.0, 1.0, evidence=1.5, files=tuple(bits for _, bits in files)
+        )
+        answer = Answer(
+            question=Question(prompt=prompt),
+            settings=DragonSettings(),
+            records=[
+                Record(0.0, "device", 1, event)
+                for event in (
+                    AnswerOpened("dragon", 0, {}),
+                    *(QuestionSent(9, 0), Disclosed(0, 2), Disclosed(1, 1)),
+                    *(evidence, replace(evidence, step=1)),
+                    AnswerClosed("stop", 100, 20),
+                )
+            ],
+            passages=tuple(Passage("", name, 0.5) for name, _ in files),
+        )
+        return Reply(prompt, answer)
+
+    parts = [told("a?", ("x", 1.0), ("y", 2.0)), told("b?", ("y", 4.0))]
+    text = JoinedText(["a?", "b?"], "")
+    reply = JoinedReply.of("a? b?", text, parts, Finish.STOP)
+    ledger = reply.ledger()
+    assert ledger["files"] == [{"file": "x", "bits": 2.0}, {"file": "y", "bits": 12.0}]
+    for name in ("question_bytes", "tokens_sent", "tokens_not_in_answer", "evidence_bits"):
+        assert ledger[name] == sum(part.ledger()[name] for part in parts) > 0
+    assert reply.statistics()["bytes_sent"] == 200
+
+
+async def test_a_part_without_an_answer_is_named_and_has_no_source() -> None:
+    talk, _ = conversation(TWO | {"Who bred it?": " I don't know.\n"})
+    pieces: list[str] = []
+    reply = await talk.ask(ASKED, lambda text, decision: pieces.append(text))
+    assert reply.text == "".join(pieces) == "Heron; who bred it: I don't know."
+    assert [len(part.sources) for _, part in reply.parts] == [1, 0]
+    talk, _ = conversation(dict.fromkeys(TWO, " I don't know.\n"))
+    reply = await talk.ask(ASKED)
+    assert (reply.text, reply.sources) == ("I don't know.", [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (Question(parts="off"), {}),
+        (Question(top_logprobs=2), {}),
+        (Question(), {"stops": ("!",)}),
+    ],
+)
+async def test_a_question_is_asked_whole_if_the_user_or_a_client_needs_that(
+    asked: Question, options: dict[str, Any]
+) -> None:
+    device, side = reciting_device({ASKED: "both\n"})
+    talk = Conversation(device, asked, **options)
+    assert (await talk.ask(ASKED)).text == "both"
+    assert [prompt for prompt, _ in side.heard] == [ASKED]
+
+
+async def test_no_part_is_asked_after_a_stop_or_at_the_limit_of_the_length() -> None:
+    talk, side = conversation(TWO)
+    reply = await talk.ask(ASKED, lambda text, decision: talk.stop())
+    assert (reply.text, reply.answer.finish) == ("H", Finish.CANCELLED)
+    talk.question = Question(max_tokens=len(TWO["What is it?"]))
+    reply = await talk.ask(ASKED)
+    assert (reply.text, reply.answer.finish) == ("Heron", Finish.LENGTH)
+    assert [prompt for prompt, _ in side.heard] == ["What is it?"] * 2
+
+
 def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
     reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
     assert reply.to_json()["approximate"] is True
@@ -130,3 +254,20 @@ async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> N
     talk.history = [("who?", "Tim")]  # of which is not known what was shown
     asked = (await talk.ask("b?")).answer.question
     assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)
+
+
+async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later() -> None:
+    talk, side = conversation(TWO | {"b?": "yes\n"})
+    resources = replace(talk.device.resources, marker=tuple(b" -"))
+    settings = DragonSettings(disclose=Disclosure.REDACTED)
+    talk.device = replace(talk.device, settings=settings, resources=resources)
+    reply = await talk.ask(ASKED)
+    for asked in side.questions[1:]:
+        assert asked.history == (("What is it?", "Heron"),)
+        shown = asked.redacted(" …", (), resources.marker).history
+        assert "Heron" not in str(shown)
+    talk.history = [(ASKED, reply.text)]  # as a client of the API sends it
+    asked = (await talk.ask("b?")).answer.question
+    ((_, shown_whole),) = asked.redacted(" …", (), resources.marker).history
+    assert "Heron" not in shown_whole
+    assert "; " in shown_whole, "it is known what was shown"

@@ -51,6 +51,32 @@ async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> No
         assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (3, 9)
 
 
+async def test_a_question_of_two_parts_is_one_answer_with_the_sources_of_each() -> None:
+    known = {"What is it?": "It is Heron.\n", "Who bred it?": "I don't know.\n"}
+    asked = "What is it, and who bred it?"
+    text = "It is Heron. Who bred it: I don't know."
+    async with served(known | {"When?": "May\n"}) as service:
+        whole = (await service.chat(asked)).json()
+        streamed = await service.chat(asked, stream=True)
+        assert whole["choices"][0]["message"]["content"] == text == "".join(deltas(streamed))
+        assert len(deltas(streamed)) > 2, "as it comes"
+        (cited,) = whole["choices"][0]["message"]["annotations"]
+        place = cited["url_citation"]
+        assert text[place["start_index"] : place["end_index"]] == "It is Heron."
+        assert whole["usage"]["completion_tokens"] == sum(map(len, known.values()))
+        assert whole["usage"]["prompt_tokens"] == 2 * 3
+        both = (await service.chat("What is it, and when?")).json()
+        places = [each["url_citation"] for each in both["choices"][0]["message"]["annotations"]]
+        content = both["choices"][0]["message"]["content"]
+        assert [content[each["start_index"] : each["end_index"]] for each in places] == [
+            "It is Heron.",
+            "May",
+        ]
+        body = {"model": "bytes", "input": asked, "sources_in_text": False}
+        response = (await service.http.post("/v1/responses", json=body)).json()
+        assert response["output"][0]["content"][0]["text"] == text
+
+
 async def test_sources_have_their_sentences_and_codes_that_no_document_has_are_annotated() -> None:
     async with served({"code?": "so plum-39, 12\n", "b?": "I don't know.\n"}) as service:
         service.side.read = "Say 12 times plum-otter-39. Or say 12."

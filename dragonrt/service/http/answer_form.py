@@ -110,13 +110,17 @@ class AnswerForm:
         """Return the response object of an unstreamed answer; call after all its events."""
         raise NotImplementedError
 
-    def cite(self, reply: Reply, source: Json) -> Json:
-        """Return the annotation of a document."""
+    def cite(self, start: int, end: int, source: Json) -> Json:
+        """Return the annotation of a document, for the answer that stands there in the text."""
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
         """Return an annotation for each document, and for each code that no document has."""
-        cited = [self.cite(reply, _about(*each)) for each in reply.sources]
+        cited = [
+            self.cite(place, place + len(part.text), _about(*each))
+            for place, part in reply.parts
+            for each in part.sources
+        ]
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
 
@@ -174,10 +178,10 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
 
 
 def _prompt(reply: Reply) -> tuple[int, float]:
-    """Return the tokens of the conversation, and the seconds until it was prefilled."""
+    """Return the tokens of the conversation, and the seconds to prefill it, of all parts."""
     events = (record.event for record in reply.answer.records)
-    ready = next((event for event in events if isinstance(event, SideReady)), None)
-    return (0, 0.0) if ready is None else (ready.prompt_tokens, ready.load + ready.prefill)
+    ready = [event for event in events if isinstance(event, SideReady)]
+    return sum(e.prompt_tokens for e in ready), sum(e.load + e.prefill for e in ready)
 
 
 def _about(side: Side, source: Source) -> Json:

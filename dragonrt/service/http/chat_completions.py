@@ -77,10 +77,9 @@ class ChatCompletion(AnswerForm):
         }
         return self._object(self.OBJECT, [choice], usage=_usage(reply), **report(reply))
 
-    def cite(self, reply: Reply, source: Json) -> Json:
-        # Its words are unknown, so the annotation covers the whole text.
-        whole = {"start_index": 0, "end_index": len(reply.text)}
-        return {"type": "url_citation", "url_citation": {**whole, **source}}
+    def cite(self, start: int, end: int, source: Json) -> Json:
+        place = {"start_index": start, "end_index": end}
+        return {"type": "url_citation", "url_citation": {**place, **source}}
 
     def _object(self, kind: str, choices: list[Json], **more: Any) -> Json:
         head = {"id": self.id, "created": self.created, "model": self.model}

@@ -100,12 +100,12 @@ class ApiResponse(AnswerForm):
         }
         return self._object(_status(reply), [message], **more, **report(reply))
 
-    def cite(self, reply: Reply, source: Json) -> Json:
+    def cite(self, start: int, end: int, source: Json) -> Json:
         return {
             "type": "file_citation",
             "file_id": f"{source['side']}:{source['file']}",
             "filename": source["file"],
-            "index": len(reply.text),
+            "index": end,
             **source,
         }
 
