@@ -30,7 +30,7 @@ PAIRS = [
 ]
 START = start_hash(7)
 VOCABULARY = ["", *sorted({piece for pair in PAIRS for text in pair for piece in text.split("|")})]
-AGREEMENT = Agreement(lambda tokens: "".join(VOCABULARY[token] for token in tokens))
+AGREEMENT = Agreement(lambda tokens: "".join(VOCABULARY[n] for n in tokens), len(VOCABULARY))
 
 
 class Copying:

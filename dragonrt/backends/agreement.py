@@ -12,10 +12,12 @@ A value begins with a digit or a capital letter. What follows depends on its pha
             "3 hours and 20 minutes"); further digits and capital letters belong to the same value
 
 In a NUMBER a row that lost says nothing: it cannot know whether the number is over. In a NAME or a
-GAP it may still say words, as they begin nothing that belongs to the value. A line break, or one of
-`?!;` and the like, ends every value.
+GAP it may still say words, which belong to no value; but it does not end the answer. A line break,
+or one of `?!;` and the like, ends every value. Many names are possible where no document has one,
+so a row disagrees with a name only if it is sure of something else.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import reduce
@@ -24,10 +26,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.backend import RowLogits
+
 LEAST = -5.0
 """The log-probability below which a row does not agree with a token."""
 LOST = 40.0
 """What a row that lost loses of its relevance. If all rows of both sides lost, nothing changes."""
+SURE = 0.5
+"""The probability of another token without which a row does not disagree with a name."""
 GAP_WORDS = 3
 NONE, NAME, NUMBER, GAP = range(4)
 """Phases; GAP + n is that after n words."""
@@ -102,8 +108,8 @@ BEFORE = Standing()
 class Agreement:
     """The kinds of a vocabulary's tokens, and how they move a Standing. Kinds are made once."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
-        self._decode = decode
+    def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
+        self._decode, self._vocabulary = decode, vocabulary
         self._kinds: dict[int, Kind] = {}
 
     def kind(self, token: int) -> Kind:
@@ -113,28 +119,33 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: Standing, token: int) -> Standing | None:
-        """Return the standing after one more token; None if it depends on what the rows gave it."""
+        """Return the standing after one more token; None if it depends on the rows."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
             return BEFORE
         return Standing(phase, before.lost) if kind is Kind.WORD else None
 
-    def judged(self, before: Standing, token: int, gave: NDArray[np.float32]) -> Standing:
-        """Return the same, if the rows gave the token these log-probabilities [rows]."""
+    def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
+        """Return the same, if the rows predicted the token in this way."""
         found = self.after(before, token)
         if found is not None:
             return found
-        lost = sum(1 << row for row, least in enumerate((gave < LEAST).tolist()) if least)
-        return Standing(phase_after(before.phase, self.kind(token)), before.lost | lost)
+        phase = phase_after(before.phase, self.kind(token))
+        lost = rows.at(np.array([token]))[:, 0] < LEAST
+        if phase == NAME and lost.any():
+            every = rows.at(np.arange(self._vocabulary))
+            lost &= every.max(axis=1) >= math.log(SURE)
+        bits = sum(1 << row for row, each in enumerate(lost.tolist()) if each)
+        return Standing(phase, before.lost | bits)
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of a value."""
         return self._decode(tokens).strip()
 
-    def phase(self, tokens: Sequence[int]) -> int:
-        """Return the phase after a text."""
-        return reduce(phase_after, map(self.kind, tokens), NONE)
+    def phase(self, tokens: Sequence[int], before: int = NONE) -> int:
+        """Return the phase after these tokens."""
+        return reduce(phase_after, map(self.kind, tokens), before)
 
     def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
         """Return where the values with a digit begin in a text, and where they end."""
@@ -148,7 +159,7 @@ class Agreement:
                 found[-1] = first, place + 1
         return found
 
-    def begin_nothing(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which tokens belong to no value: a row that lost may say them."""
-        free = (self.kind(token) in (Kind.WORD, Kind.BREAK) for token in tokens.tolist())
+    def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which tokens are words of no value: a row that lost may say them."""
+        free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

@@ -166,4 +166,4 @@ class Mixture:
         if self.standing.phase == NUMBER or self.agreement is None:
             return np.empty(0, np.int64)
         tokens = np.flatnonzero(self._of_lost >= LEAST_SAID)
-        return tokens[self.agreement.begin_nothing(tokens)]
+        return tokens[self.agreement.words(tokens)]

@@ -92,7 +92,7 @@ class LanguageModel:
     @cached_property
     def agreement(self) -> Agreement:
         """Return which rows agree with the values of an answer, by this vocabulary's texts."""
-        return Agreement(self.decode)
+        return Agreement(self.decode, self.vocabulary)
 
     @property
     def refusal(self) -> int | None:

@@ -210,7 +210,7 @@ class PrefixCache:
             found = self._agreement.after(standing, tokens[length])
             if found is None:
                 unknown = length if unknown is None else unknown
-                found = self._agreement.judged(standing, tokens[length], np.zeros(0, np.float32))
+                found = Standing(self._agreement.phase(tokens[length : length + 1], standing.phase))
             elif not found.phase:
                 unknown = None
             if unknown is None:
@@ -228,10 +228,7 @@ class PrefixCache:
         self, by: Agreement, before: Standing, token: int, prefix_hash: int, rows: RowLogits
     ) -> None:
         """Keep the standing after the prefix that ends with `token`, of which `rows` gave it."""
-        found = by.after(before, token)
-        if found is None:
-            found = by.judged(before, token, rows.at(np.array([token]))[:, 0])
-        self._standings[prefix_hash] = found
+        self._standings[prefix_hash] = by.judged(before, token, rows)
 
     def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
         """Return the weights of the rows after `step` tokens."""

@@ -10,6 +10,7 @@ import torch
 
 from dragonrt.backends import prefix_cache
 from dragonrt.backends.agreement import (
+    BEFORE,
     GAP,
     LOST,
     NAME,
@@ -85,7 +86,7 @@ RELEVANCES = [math.log(3.0), 0.0]
 def test_a_row_that_lost_says_what_belongs_to_no_value(
     phase: int, lost: int, parts: list[list[float]]
 ) -> None:
-    by = Agreement(lambda tokens: PIECES[tokens[0]])
+    by = Agreement(lambda tokens: PIECES[tokens[0]], len(PIECES))
     said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), Standing(phase, lost), by)
     weighed = np.array([[0.75], [0.25]]) * np.array(parts)
     kept = weighed.sum()
@@ -101,11 +102,20 @@ def test_a_row_that_lost_says_what_belongs_to_no_value(
 
 
 def test_rows_that_all_lost_weigh_as_before() -> None:
-    by = Agreement(lambda tokens: PIECES[tokens[0]])
+    by = Agreement(lambda tokens: PIECES[tokens[0]], len(PIECES))
     said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), Standing(NUMBER, 0b11), by)
     assert said.kept == pytest.approx(-LOST)
     assert said.p == pytest.approx([0.5, 0.3, 0.2])
     assert said.weights == pytest.approx([0.75, 0.25])
+
+
+def test_a_row_disagrees_with_a_name_if_it_is_sure_of_another() -> None:
+    rows = logits([[0.001, 0.599, 0.4], [0.001, 0.4995, 0.4995], [0.2, 0.8, 1e-9]])
+    by = Agreement(lambda tokens: [" Kim", " at", "1"][tokens[0]], 3)
+    assert by.judged(BEFORE, 0, rows) == Standing(NAME, 0b001)
+    assert by.judged(BEFORE, 1, rows) == BEFORE
+    assert by.judged(BEFORE, 2, rows) == Standing(NUMBER, 0b100)
+    assert by.judged(Standing(NUMBER, 0b100), 0, rows) == Standing(GAP, 0b111)
 
 
 # Whole texts.

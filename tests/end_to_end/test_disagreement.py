@@ -16,6 +16,7 @@ from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
+from scripts.bench.disagreement import Disagreeing, outcome
 
 from .conftest import connected_device, slow_link
 
@@ -86,11 +87,14 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
             for (prompt, question), tokens in zip(asked, expected, strict=True):
                 reply = await device.ask(prompt, question)
                 assert reply.answer.tokens == tokens, how
-                said, other = CASES[prompt]
-                if said not in reply.text:
-                    said, other = other, said
-                assert said in reply.text
-                held = "your" if CASES[prompt][1] == said else "the cloud's"
-                assert reply.answer.notices == [f"{said}: {held} documents say {other}"]
+                values = CASES[prompt]
+                pair = Disagreeing("", "", (values[0], ""), (values[1], ""))
+                side = outcome(reply.text, pair, model.prompt.template.refusal)
+                assert side in ("device", "cloud")
+                said, other = values if side == "device" else values[::-1]
+                held = "the cloud's" if side == "device" else "your"
+                (notice,) = reply.answer.notices
+                assert said.startswith(notice.partition(":")[0])
+                assert notice.endswith(f": {held} documents say {other}")
                 whose.add(held)
     assert len(whose) == 2
