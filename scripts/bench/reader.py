@@ -146,7 +146,7 @@ def _rows(
     done = iter(range(1, len(found) + 1))
     given = in_shared_forwards(
         answers.model,
-        (_considered(answers, each, considered) for each in found),
+        (consider(answers, each, considered) for each in found),
         lambda: progress(f"considered {next(done)} of {len(found)} questions"),
     )
     for each, by_setting in zip(found, given, strict=True):
@@ -154,7 +154,7 @@ def _rows(
             yield _row(answers, each, setting, said)
 
 
-def _considered(
+def consider(
     answers: IsolatedAnswers,
     asked: FoundQuestion,
     considered: Sequence[Setting],
@@ -276,7 +276,7 @@ def _times(answers: IsolatedAnswers, setting: Setting, found: Sequence[FoundQues
     first, later = list[float](), list[float]()
     for each in found:
         asked = replace(each, found={"device": setting.read(each.found["device"])})
-        reading, said, times = _considered(answers, asked, [setting], ("device",)), None, [0.0]
+        reading, said, times = consider(answers, asked, [setting], ("device",)), None, [0.0]
         with suppress(StopIteration):
             while True:
                 make, start = reading.send(said), perf_counter()
