@@ -217,7 +217,7 @@ class Decision:
         p, q = device.distribution, cloud.distribution
         if p is None or q is None:
             raise ValueError("the drafts are not decoded yet")
-        weights = side_weights(device.weight, cloud.weight)
+        weights = side_weights(device.relevance + device.kept, cloud.relevance + cloud.kept)
         candidates = Candidate(device.token, p), Candidate(cloud.token, q)
         token, expected = self._terms.rule.target(own.step, *candidates, weights), None
         if self._expects:

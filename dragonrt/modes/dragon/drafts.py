@@ -40,11 +40,6 @@ class SideDraft:
     rows: RowShares | None = None
     kept: float = 0.0
 
-    @property
-    def weight(self) -> float:
-        """What the sides' weights are the softmax of."""
-        return self.relevance + self.kept
-
     @classmethod
     def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
         """Return the other side's draft. Raises ModeError for one that no codec made."""

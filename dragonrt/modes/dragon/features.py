@@ -56,7 +56,9 @@ def ranked(
         return ()
     target = known[0]
     if theirs is not None:
-        target = rule.combined(known, side_weights(own.weight, theirs.weight))
+        target = rule.combined(
+            known, side_weights(own.relevance + own.kept, theirs.relevance + theirs.kept)
+        )
     order = (-target.probabilities).argsort(kind="stable")[:count]
     likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
     return (TokenRanked(own.step, token, target.probability(token), *likeliest),)

@@ -116,7 +116,7 @@ class Race(Decision, Plug):
         if not (isinstance(mine, OwnRace) and isinstance(other, RaceEntries)):
             raise ValueError("the drafts are not decoded yet")
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
-        weights = side_weights(device.weight, cloud.weight)
+        weights = side_weights(device.relevance + device.kept, cloud.relevance + cloud.kept)
         ours = weights if self._on_device else (weights[1], weights[0])
         proof = self._coupled.certified(own.step, mine, other, ours)
         if proof.winner is None:
