@@ -47,6 +47,8 @@ def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:
         if not _follows(first):
             break
         first, texts = before, [before, answer, *texts]
+    if len(texts) > 1:  # twice: or the document of the turn before would be nearest again
+        texts.append(question)
     return " ".join(filter(None, texts))
 
 

@@ -159,7 +159,8 @@ class Counts:
 class AnswerCounts(Counts):
     """A fold over the records of one answer, or of those to a question's parts in turn.
 
-    `opened_s` and `last_s` are the times of its beginning and of the newest decision.
+    `opened_s` and `last_s` are the times of its beginning and of the newest decision, `begun_s` is
+    the beginning of the part under way.
 
     What left the device (SPEC 1.10) is observed, without a guarantee: bytes of text, and tokens,
     some with `distributions_sent`. `evidence_bits`, and `file_bits` in the order of
@@ -169,6 +170,7 @@ class AnswerCounts(Counts):
 
     opened: events.AnswerOpened | None = None
     opened_s: float | None = None
+    begun_s: float | None = None
     last_s: float | None = None
     load_s: float = 0.0
     prefill_s: float = 0.0
@@ -198,8 +200,9 @@ class AnswerCounts(Counts):
     def take(self, record: Record) -> None:
         """Add the next record."""
         event = record.event
-        if self.opened_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
-            self.opened_s = record.t
+        if self.begun_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
+            self.begun_s = record.t
+            self.opened_s = record.t if self.opened_s is None else self.opened_s
         for name, part in _SUMMANDS.get(event.KIND, ()):
             setattr(self, name, getattr(self, name) + (getattr(event, part) if part else 1))
         match event:
@@ -242,11 +245,11 @@ class AnswerCounts(Counts):
         return self.dead + dead + self.block_tokens - self.stood
 
     def _take_decision(self, now: float, event: events.TokenDecided) -> None:
-        if self.last_s is not None:
+        if self.last_s is not None and (self.begun_s is None or self.last_s >= self.begun_s):
             self.between_s += now - self.last_s
             self.intervals += 1
-        elif self.opened_s is not None and not self.resumed:
-            self.first_token_s.append(now - self.opened_s)
+        elif self.begun_s is not None and not self.resumed:
+            self.first_token_s.append(now - self.begun_s)
         self.last_s = now
         self.waited_s[event.cause] = self.waited_s.get(event.cause, 0.0) + event.waited
         if event.device is not None and event.cloud is not None:
@@ -275,9 +278,9 @@ class AnswerCounts(Counts):
         self._compare("device", event.accepted, event.accepted + rejected)
 
     def _take_end(self, event: events.AnswerClosed) -> None:
-        """Add the bytes of an answer; the next one counts its steps anew."""
+        """Add the bytes of an answer; the next part counts its steps and its time anew."""
         self.dead += sum(self.decided.get(step) != token for step, token in self.disclosed)
-        self.disclosed, self.decided = [], {}
+        self.disclosed, self.decided, self.begun_s = [], {}, None
         bytes_ = {
             name: getattr(event, name) + getattr(self.closed, name, 0)
             for name in ("bytes_sent", "bytes_received", "padding_sent", "padding_received")

@@ -2,24 +2,30 @@ import pytest
 
 from retrieval.questions import in_context, words_of
 
-SHIP = "When does the Nora sail to Bergen?"
+SHIP, ADA = ("When does the Nora sail to Bergen?", "at 7:40"), ("Who is Ada?", "")
 
 
 @pytest.mark.parametrize(
-    ("earlier", "question", "sought"),
+    ("earlier", "question", "before"),
     [
-        ([], "And when is it?", "And when is it?"),
-        ([SHIP], "And what does it cost?", f"{SHIP} And what does it cost?"),
-        ([SHIP], "What about dogs?", f"{SHIP} What about dogs?"),
-        ([SHIP], "Why?", f"{SHIP} Why?"),
-        ([SHIP, "What does it cost?"], "And back?", f"{SHIP} What does it cost? And back?"),
-        ([SHIP], "Where is the museum of glass?", "Where is the museum of glass?"),
-        (["Who is Ada?", SHIP], "Is she there?", f"{SHIP} Is she there?"),
+        ([], "And when is it?", ""),
+        ([SHIP], "And what does it cost?", "When does the Nora sail to Bergen? at 7:40"),
+        ([SHIP], "What about dogs?", "When does the Nora sail to Bergen? at 7:40"),
+        ([SHIP], "Why?", "When does the Nora sail to Bergen? at 7:40"),
+        (
+            [SHIP, ("And the Ada?", "at 8")],
+            "And back?",
+            "When does the Nora sail to Bergen? at 7:40 And the Ada? at 8",
+        ),
+        ([SHIP], "Where is the museum of glass?", ""),
+        ([ADA, SHIP], "Is she there?", "When does the Nora sail to Bergen? at 7:40"),
+        ([SHIP, ADA], "Is she there?", "When does the Nora sail to Bergen? at 7:40 Who is Ada?"),
     ],
 )
-def test_a_question_is_joined_to_those_it_needs(
-    earlier: list[str], question: str, sought: str
+def test_a_question_is_joined_to_the_turns_it_needs_and_counts_twice_there(
+    earlier: list[tuple[str, str]], question: str, before: str
 ) -> None:
+    sought = f"{before} {question} {question}" if before else question
     assert in_context(question, earlier) == sought
 
 

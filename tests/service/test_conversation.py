@@ -21,6 +21,7 @@ from dragonrt.service.conversation import (
 )
 from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
+from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
@@ -167,8 +168,9 @@ async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of
     assert [code["text"] for code in report["not_found"]] == ["41", "42"]
 
 
-def test_what_left_the_device_is_summed_by_file() -> None:
-    def told(prompt: str, *files: tuple[str, float]) -> Reply:
+def test_what_left_the_device_and_the_costs_are_summed() -> None:
+    def told(prompt: str, begun_s: float, first_s: float, *files: tuple[str, float]) -> Reply:
+        decided_s = begun_s + first_s
         evidence = TokenDecided(
             0, 1, None, None, "own", 0.0, 1.0, evidence=1.5, files=tuple(bits for _, bits in files)
         )
@@ -176,19 +178,22 @@ def test_what_left_the_device_is_summed_by_file() -> None:
             question=Question(prompt=prompt),
             settings=DragonSettings(),
             records=[
-                Record(0.0, "device", 1, event)
-                for event in (
-                    AnswerOpened("dragon", 0, {}),
-                    *(QuestionSent(9, 0), Disclosed(0, 2), Disclosed(1, 1)),
-                    *(evidence, replace(evidence, step=1)),
-                    AnswerClosed("stop", 100, 20),
+                Record(t, "device", 1, event)
+                for t, event in (
+                    (begun_s, AnswerOpened("dragon", 0, {})),
+                    (begun_s, QuestionSent(9, 0)),
+                    (begun_s, Disclosed(0, 2)),
+                    (begun_s, Disclosed(1, 1)),
+                    (decided_s, evidence),
+                    (decided_s + 0.5, replace(evidence, step=1)),
+                    (decided_s + 0.5, AnswerClosed("stop", 100, 20)),
                 )
             ],
             passages=tuple(Passage("", name, 0.5) for name, _ in files),
         )
         return Reply(prompt, answer)
 
-    parts = [told("a?", ("x", 1.0), ("y", 2.0)), told("b?", ("y", 4.0))]
+    parts = [told("a?", 0.0, 1.0, ("x", 1.0), ("y", 2.0)), told("b?", 2.5, 2.0, ("y", 4.0))]
     text = JoinedText(["a?", "b?"], "")
     reply = JoinedReply.of("a? b?", text, parts, Finish.STOP)
     ledger = reply.ledger()
@@ -196,6 +201,10 @@ def test_what_left_the_device_is_summed_by_file() -> None:
     for name in ("question_bytes", "tokens_sent", "tokens_not_in_answer", "evidence_bits"):
         assert ledger[name] == sum(part.ledger()[name] for part in parts) > 0
     assert reply.statistics()["bytes_sent"] == 200
+    # 1 and 2 s to the first tokens, 0.5 s to each one after it; and a second between the parts
+    assert AnswerCounts.of(reply.answer.records).first_token_s == [1.0, 2.0]
+    assert reply.statistics()["ms_per_token"] == 500
+    assert reply.statistics()["total_ms"] == 1000 * (1.5 + 1.0 + 2.5)
 
 
 async def test_a_part_without_an_answer_is_named_and_has_no_source() -> None:

@@ -216,8 +216,9 @@ class DeviceMetrics(Metrics):
         counts = AnswerCounts.of(answer.records)
         for seconds in counts.first_token_s:
             self._first.observe(seconds)
-        for (before, _), (after, _) in pairwise(answer.decisions):
-            self._between.observe(after - before)
+        for _, part in reply.parts:
+            for (before, _), (after, _) in pairwise(part.answer.decisions):
+                self._between.observe(after - before)
         amounts: dict[str, Mapping[Any, float]] = {
             "answers": {answer.finish.value: 1.0},
             "tokens": {"": counts.tokens},
