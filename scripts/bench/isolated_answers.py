@@ -117,8 +117,8 @@ class IsolatedAnswers:
             turns: tuple[Turn, ...] = ()
             answers[name], left = [], self.asked.max_tokens
             for number, part in enumerate(parts):
-                how = {"seed": noise.seed_of(number), "max_tokens": left}
-                asked = replace(self.asked, prompt=part, history=turns, **how)
+                seed = noise.seed_of(number)
+                asked = replace(self.asked, prompt=part, history=turns, seed=seed, max_tokens=left)
                 reading = replace(self, asked=asked).reading(part, find(asked), (name,))
                 tokens = (yield from reading)[name]
                 turns = (*turns, (part, self.model.decode(tokens).strip()))
@@ -188,7 +188,8 @@ class IsolatedAnswers:
             else:
                 weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                token = decides.target(step, *(Candidate(0, each) for each in drawn), weights)
+                device, cloud = (Candidate(0, each) for each in drawn)
+                token = decides.target(step, device, cloud, weights)
             if token in stops:
                 break
             line.append(token)

@@ -191,7 +191,8 @@ def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
 ) -> None:
     model, question = LanguageModel.load("dragon-small"), Question(seed=3, max_tokens=8)
     side = SideSettings("device", model="dragon-small")
-    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question)
+    refusal = model.prompt.template.refusal
+    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, refusal)
     answers = IsolatedAnswers(model, question, load_embedder())
     one, both = Setting(1, 0.0, 1.0), Setting(2, 2.0, 1.0)
     considered = in_shared_forwards(model, (consider(answers, each, [one, both]) for each in found))
