@@ -115,9 +115,9 @@ def isolation(
     source: Annotated[
         str,
         Parameter(
-            help="notes (short ones, in forms that no training saw), split-qa (the written "
-            "worlds), or a file: a set, articles with questions (SQuAD's JSON), or both sides' "
-            "documents and questions."
+            help="notes (short ones, in forms that no training saw), split-qa (its written worlds; "
+            "one: written, forms), or a file: a set, articles with questions (SQuAD's JSON), or "
+            "both sides' documents and questions."
         ),
     ] = NOTES,
     /,
@@ -255,8 +255,9 @@ def share(rows: Sequence[Row], measure: str) -> Interval:
 
 
 def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield every measure by place, form and way; first of what stands on one side, whichever."""
+    """Yield every measure by place, form and way; one side is either."""
     homes = {"one side": HOMES["one side"]} | {place: (place,) for place in PLACES}
+    homes["any"] = PLACES
     for name, places in homes.items():
         placed = [row for row in rows if row["place"] in places]
         forms = distinct(placed, "form")

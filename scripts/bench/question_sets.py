@@ -22,8 +22,8 @@ from scripts.bench.split_qa.score import judged, there
 from scripts.bench.unseen import world
 
 LARGEST = 2**28  # bytes of a set
-NOTES, SPLIT_QA = "notes", "split-qa"
-"""Sets by name: forms that no training saw (`unseen`), and the written worlds of Split-QA."""
+NOTES, SPLIT_QA = "notes", ("split-qa", "written", "forms")
+"""Sets by name: forms that no training saw (`unseen`), and Split-QA's written worlds or one."""
 
 Place = Literal["device", "cloud", "both", "needs both", "nowhere"]
 """Which side's documents hold an answer: one side's, both sides', one part each, none."""
@@ -102,9 +102,13 @@ def worlds(source: str | Path, folder: Path, seed: int) -> list[World]:
 
     Raises DragonError for a file of another form.
     """
-    if source in (NOTES, SPLIT_QA):
-        made = [_notes(seed)] if source == NOTES else generate.written_worlds()
-        return [_written(folder, each) for each in made]
+    if source == NOTES:
+        return [_written(folder, _notes(seed))]
+    if source in SPLIT_QA:
+        named = (
+            each for each in generate.written_worlds() if source in (SPLIT_QA[0], each["name"])
+        )
+        return [_written(folder, each) for each in named]
     file = Path(source)
     try:
         loaded = json.loads(read_text(file, LARGEST))
@@ -149,11 +153,12 @@ def _named(loaded: Mapping[str, Any], base: Path) -> World:
 
 def _written(folder: Path, made: generate.World) -> World:
     """Write a world's documents, a folder a side."""
+    for name in (made["name"], *made["device"], *made["cloud"]):
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is no name of a file")
     sides = folder / made["name"] / "device", folder / made["name"] / "cloud"
     for side in sides:
         side.mkdir(parents=True)
         for name, text in made[side.name].items():
-            if Path(name).name != name:
-                raise ValueError(f"{name} is no name of a file")
             (side / name).write_text(text, encoding="utf-8")
     return World((sides[0],), (sides[1],), tuple(map(KnownQuestion.read, made["questions"])))

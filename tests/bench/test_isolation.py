@@ -13,7 +13,7 @@ from dragonrt.modes.question import Question
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench import isolation as bench
 from scripts.bench.isolated_answers import PARTED, WAYS, IsolatedAnswers, in_shared_forwards
-from scripts.bench.question_sets import NOTES, SPLIT_QA, chosen, worlds
+from scripts.bench.question_sets import NOTES, chosen, worlds
 from scripts.bench.reader import Setting, consider
 from scripts.bench.split_qa.score import contains, f1, normalised, refuses
 
@@ -121,7 +121,12 @@ def test_documents_of_ones_own_are_asked_where_they_lie(tmp_path: Path) -> None:
     assert [each.answers for each in world.questions] == [(("Anna",),)]
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3"])
+OUTSIDE = {"worlds": [{"name": "w", "device": {"../a": ""}, "cloud": {}, "questions": []}]}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3", json.dumps(OUTSIDE)]
+)
 def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "set.json"
     file.write_text(text)
@@ -141,7 +146,9 @@ def test_the_notes_are_asked_in_forms_of_no_training(tmp_path: Path) -> None:
 
 
 def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:
-    written, forms = worlds(SPLIT_QA, tmp_path / "documents", 0)
+    written, forms = worlds("split-qa", tmp_path / "documents", 0)
+    (alone,) = worlds("forms", tmp_path / "alone", 0)
+    assert alone.questions == forms.questions
     assert len(written.questions) == 120
     bridge = next(each for each in written.questions if each.form == "bridge")
     texts = [(path / bridge.source).read_text() for path in (*written.device, *written.cloud)]
