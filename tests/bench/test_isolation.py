@@ -151,11 +151,13 @@ def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:
     assert alone.questions == forms.questions
     assert len(written.questions) == 120
     bridge = next(each for each in written.questions if each.form == "bridge")
-    texts = [(path / bridge.source).read_text() for path in (*written.device, *written.cloud)]
+    files = zip((*written.device, *written.cloud), bridge.source.split(" + "), strict=True)
+    texts = [(path / name).read_text() for path, name in files]
     assert bridge.is_in(texts, [])
     assert not bridge.is_in([], [])
     said = next(each for each in written.questions if each.answers[0][0] == "yes")
-    assert said.is_in(["any"], [said.source])
+    assert said.is_in(["any"], [f"notes/{each}" for each in said.source.split(" + ")])
+    assert not said.is_in(["any"], said.source.split(" + ")[:1])
     assert not said.is_in([*texts, "yes"], ["another.md"])
     assert len(_files(forms.device)) == len(_files(forms.cloud)) == 12
 
