@@ -6,7 +6,7 @@ on two sides, or both on one; the same answers without the rule show what it cha
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from dragonrt.sampling.samplers import Sampler
 from retrieval import Hit
 from retrieval.store import Chunk
 from scripts.bench.harness import benchmark, progress
-from scripts.bench.isolated_answers import Found, IsolatedAnswers, in_shared_forwards
+from scripts.bench.isolated_answers import IsolatedAnswers, in_shared_forwards
 from scripts.papers.intervals import Row
 
 PAIRS = Path(__file__).with_name("disagreeing.toml")
@@ -111,11 +111,11 @@ def _asked(
     sides = [_sides(place, each) for each in known]
     way = "mixture" if place == PLACES[0] else "device alone"
     readings = (
-        answers.reading(each.question, found, (way,))
-        for each, found in zip(known, sides, strict=True)
+        answers.reading(each.question, {"device": device, "cloud": cloud}, (way,))
+        for each, (device, cloud) in zip(known, sides, strict=True)
     )
-    for each, given in zip(known, in_shared_forwards(model, readings), strict=True):
-        text = model.decode(given[way]).strip()
+    for each, found in zip(known, in_shared_forwards(model, readings), strict=True):
+        text = model.decode(found[way]).strip()
         said = outcome(text, each, model.prompt.template.refusal)
         yield {"kind": each.kind, "question": each.question, "text": text, "outcome": said} | {
             "asked": rule,
@@ -123,11 +123,13 @@ def _asked(
         }
 
 
-def _sides(place: str, pair: Disagreeing) -> Found:
+def _sides(place: str, pair: Disagreeing) -> tuple[Sequence[Hit], Sequence[Hit]]:
     device, cloud = _hit("device.txt", pair.device[0]), _hit("cloud.txt", pair.cloud[0])
-    if place == "two sides":
-        return {"device": [device], "cloud": [cloud]}
-    return {"device": [device, cloud] if place == "one side" else [device], "cloud": []}
+    both: dict[str, tuple[list[Hit], list[Hit]]] = {
+        "two sides": ([device], [cloud]),
+        "one side": ([device, cloud], []),
+    }
+    return both.get(place, ([device], []))
 
 
 def _hit(name: str, text: str) -> Hit:

@@ -48,13 +48,13 @@ WAYS: dict[str, Way] = {
     "cloud alone": Way(("cloud",)),
     "one prompt": Way(joined=True),
     "mixture": Way(),
+    "experts": Way(rule=Experts.name),
     "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
     "mixture, relevance temperature 0.01": Way(changed={"relevance_temperature": 0.01}),
     "mixture, relevance temperature 0.25": Way(changed={"relevance_temperature": 0.25}),
-    "experts": Way(rule=Experts.name),
 }
 """The ways to answer, by name. A way more is a row more of the benchmark."""
-PARTED = ("device alone", "cloud alone", "one prompt", "mixture")
+PARTED = ("device alone", "cloud alone", "one prompt", "mixture", "experts")
 """Those in which a question of several parts is answered part by part, too."""
 
 AT_ONCE = 8
@@ -91,28 +91,28 @@ class IsolatedAnswers:
         for name in ways:
             way = WAYS[name]
             question, sides = replace(usual, **way.changed), []
+            decides = rule(way.rule, Noise(question.seed), question.sampler)
             if way.joined:
                 tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
                 sides.append((yield from self._behind(question, [document], [])))
-            by = rule(way.rule, Noise(question.seed), question.sampler)
             for side in () if way.joined else way.sides:
-                key = side, question, by.bare
+                key = side, question, decides.bare
                 if key not in readers:
-                    readers[key] = yield from self.side(question, found[side], bare=by.bare)
+                    made = yield from self.side(question, found[side], bare=decides.bare)
+                    readers[key] = made
                 sides.append(readers[key])
-            answers[name] = yield from self._decided(question, sides, by)
+            answers[name] = yield from self._decided(question, sides, decides)
         return answers
 
     def part_by_part(
         self, parts: Sequence[str], find: Callable[[Question], Found], ways: Iterable[str] = PARTED
     ) -> Reading[dict[str, list[list[int]]]]:
-        """Answer each part of a question as a turn of its own, as `Conversation` does.
+        """Answer each part of a question as `Conversation` does, a turn of its own.
 
-        `find` searches for a part behind the turns before it. Return tokens by way and part.
+        Return tokens by way and part.
         """
-        answers: dict[str, list[list[int]]] = {}
-        noise = Noise(self.asked.seed)
+        noise, answers = Noise(self.asked.seed), dict[str, list[list[int]]]()
         for name in ways:
             turns: tuple[Turn, ...] = ()
             answers[name], left = [], self.asked.max_tokens
@@ -122,8 +122,8 @@ class IsolatedAnswers:
                 reading = replace(self, asked=asked).reading(part, find(asked), (name,))
                 tokens = (yield from reading)[name]
                 turns = (*turns, (part, self.model.decode(tokens).strip()))
-                answers[name].append(tokens)
                 left = max(1, left - len(tokens) - 1)  # the stop token counts, too
+                answers[name].append(tokens)
         return answers
 
     def joined(self, hits: Iterable[Hit]) -> list[int]:
@@ -138,7 +138,7 @@ class IsolatedAnswers:
     def side(
         self, question: Question, hits: Sequence[Hit], *, bare: bool = False
     ) -> Reading[PrefixCache]:
-        """Read the question behind the chunks of one side, and if `bare` behind none."""
+        """Read the question behind the chunks of one side; `bare`: in a row without any, too."""
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -171,7 +171,7 @@ class IsolatedAnswers:
         return reader
 
     def _decided(
-        self, question: Question, sides: Sequence[PrefixCache], by: Rule
+        self, question: Question, sides: Sequence[PrefixCache], decides: Rule
     ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
@@ -181,15 +181,15 @@ class IsolatedAnswers:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
-            seen = [by.seen(each) for each in said]
+            seen = [decides.seen(each) for each in said]
             drawn = [code.quantize(p).distribution for p, *_ in seen]
             if len(sides) == 1:
-                token = by.draft("device", step, drawn[0])
+                token = decides.draft("device", step, drawn[0])
             else:
                 weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
                 # Where tokens are raced for, which ones were drafted does not matter.
-                own, other = (Candidate(0, each) for each in drawn)
-                token = by.target(step, own, other, weights)
+                device, cloud = (Candidate(0, each) for each in drawn)
+                token = decides.target(step, device, cloud, weights)
             if token in stops:
                 break
             line.append(token)

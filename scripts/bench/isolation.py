@@ -8,6 +8,7 @@ bootstrapped by article.
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -25,7 +26,7 @@ from dragonrt.node.local_side import sought
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.parts import parts_of
+from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
 from scripts.bench.harness import benchmark, progress
@@ -53,8 +54,6 @@ from scripts.papers.sample_sides import LoadedSide, flags
 
 MEASURES = ("right", "parts", "f1", "refused", "read")
 IN_PARTS = ", part by part"
-Cut = Callable[[str], Sequence[str]]
-"""Returns the parts of a question."""
 LONGEST = 40
 """Tokens of an answer."""
 SHARED = (
@@ -137,7 +136,7 @@ def isolation(
     own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
     return measured_set(
-        replace(own, model=chosen_model(own.model)), question, source, questions, timed, parts_of
+        replace(own, model=chosen_model(own.model)), question, source, questions, timed
     )
 
 
@@ -147,12 +146,8 @@ def measured_set(
     source: str = NOTES,
     count: int | None = None,
     timed: int = 6,
-    cut: Cut | None = None,
 ) -> Iterator[Row]:
-    """Yield the same for settings that are made; the question's seed draws the set.
-
-    With `cut`, questions are also answered part by part.
-    """
+    """Yield the same for settings that are made; the question's seed draws the set."""
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder, model = Path(name), load_model(side)
         refusal = model.prompt.template.refusal
@@ -164,11 +159,11 @@ def measured_set(
         done = iter(range(1, len(found) + 1))
         given = in_shared_forwards(
             model,
-            (_answered(answering, each, cut) for each in found),
+            (_answered(answering, each) for each in found),
             lambda: progress(f"asked {next(done)} of {len(found)} questions"),
         )
         rows = [
-            _row(each, way, text, model.prompt.template.refusal)
+            _row(each, way, text, refusal)
             for each, texts in zip(found, given, strict=True)
             for way, text in texts.items()
         ]
@@ -178,18 +173,21 @@ def measured_set(
     yield from (*rows, *_summaries(rows), *_compared(rows), *pairs)
 
 
-def _answered(
-    answering: IsolatedAnswers, each: FoundQuestion, cut: Cut | None
-) -> Reading[dict[str, str]]:
-    """Answer a question whole and, with `cut`, part by part: texts by way."""
-    model, parts = answering.model, list(cut(each.known.question)) if cut else []
+def _answered(answering: IsolatedAnswers, each: FoundQuestion) -> Reading[dict[str, str]]:
+    """Answer a question whole and part by part: texts by way."""
+    model, parts = answering.model, parts_of(each.known.question)
     tokens = yield from answering.reading(each.known.question, each.found)
     texts = {way: model.decode(said).strip() for way, said in tokens.items()}
     if len(parts) > 1:
         by_way = yield from answering.part_by_part(parts, each.find)
         for way, several in by_way.items():
-            texts[way + IN_PARTS] = "; ".join(model.decode(said).strip() for said in several)
-    elif cut:  # as it is answered whole
+            joined = JoinedText(parts, model.prompt.template.refusal)
+            for said in several:
+                joined.push(model.decode(said).strip())
+                joined.next()
+            joined.end()
+            texts[way + IN_PARTS] = joined.text
+    else:  # as it is answered whole
         texts |= {way + IN_PARTS: texts[way] for way in PARTED}
     return texts
 
@@ -205,19 +203,12 @@ def found_worlds(
     """Return the worlds of a set, about `count` questions of each or all, and what is found."""
     several = worlds(source, folder / "documents", question.seed)
     share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
-    return [
-        (world, list(_found(world, share, folder / "index", side, question, refusal)))
-        for world in several
-    ]
+    found = partial(_found, share, folder / "index", side, question, refusal)
+    return [(world, list(found(world))) for world in several]
 
 
 def _found(
-    world: World,
-    share: float,
-    index: Path,
-    side: SideSettings,
-    question: Question,
-    refusal: str,
+    share: float, index: Path, side: SideSettings, question: Question, refusal: str, world: World
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
     embedder = load_embedder(side.embedder, library=side.llama_library)

@@ -33,6 +33,7 @@ from scripts.papers.intervals import Row
 
 FILE = Path(__file__).with_suffix(".toml")
 MEASURES = ("both", "first", "second")
+MIXTURE = ("mixture",)
 
 
 def cases() -> list[dict[str, Any]]:
@@ -104,13 +105,10 @@ def asked(side: SideSettings, question: Question, known: Sequence[dict[str, Any]
             cut = parts_of if way == "in parts" else lambda prompt: [prompt]
             given = in_shared_forwards(
                 model,
-                (
-                    answering.part_by_part(cut(case["question"]), find, ("mixture",))
-                    for case in known
-                ),
+                (answering.part_by_part(cut(each["question"]), find, MIXTURE) for each in known),
             )
             for number, (case, tokens) in enumerate(zip(known, given, strict=True)):
-                texts = [model.decode(each).strip() for each in tokens["mixture"]]
+                texts = [model.decode(said).strip() for said in tokens[MIXTURE[0]]]
                 places = zip((texts[0], texts[-1]), case["answers"], strict=True)
                 first, second = (contains(text, words) for text, words in places)
                 measures = {"first": first, "second": second, "both": first and second}

@@ -40,7 +40,7 @@ class KnownQuestion:
         wrong: values that a right answer does not have.
         form: the kind of question, such as a bridge.
         group: what intervals are resampled by: the article.
-        source: the file with the answer, where that is known.
+        source: the file with the answer, or files joined by " + ", where that is known.
     """
 
     question: str
@@ -80,10 +80,10 @@ class KnownQuestion:
     def is_in(self, texts: Sequence[str], files: Sequence[str]) -> bool:
         """Return whether chunks with these texts, of these files, have every part of the answer.
 
-        Of yes and no the file must be among them.
+        Of yes and no the files with the ground must be among them.
         """
         if self.answers and self.answers[0] and self.answers[0][0] in ("yes", "no"):
-            return any(Path(file).name == self.source for file in files)
+            return set(self.source.split(" + ")) <= {Path(file).name for file in files}
         found = [there(text, self.answers) for text in texts]
         return bool(found and self.answers) and all(map(any, zip(*found, strict=True)))
 

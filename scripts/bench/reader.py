@@ -128,9 +128,8 @@ def reader(
     rows, found = list[Row](), list[FoundQuestion]()
     for source in sources or (NOTES,):
         with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
-            worlds = found_worlds(
-                source, questions, Path(name), own, question, model.prompt.template.refusal
-            )
+            refusal = model.prompt.template.refusal
+            worlds = found_worlds(source, questions, Path(name), own, question, refusal)
         found = [each for _, world in worlds for each in world if each.known.place != "needs both"]
         rows += [{"set": source} | row for row in _rows(answering, found, considered)]
     yield from rows

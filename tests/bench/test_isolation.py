@@ -151,11 +151,13 @@ def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:
     assert alone.questions == forms.questions
     assert len(written.questions) == 120
     bridge = next(each for each in written.questions if each.form == "bridge")
-    texts = [(path / bridge.source).read_text() for path in (*written.device, *written.cloud)]
+    files = zip((*written.device, *written.cloud), bridge.source.split(" + "), strict=True)
+    texts = [(path / name).read_text() for path, name in files]
     assert bridge.is_in(texts, [])
     assert not bridge.is_in([], [])
     said = next(each for each in written.questions if each.answers[0][0] == "yes")
-    assert said.is_in(["any"], [said.source])
+    assert said.is_in(["any"], [f"notes/{each}" for each in said.source.split(" + ")])
+    assert not said.is_in(["any"], said.source.split(" + ")[:1])
     assert not said.is_in([*texts, "yes"], ["another.md"])
     assert len(_files(forms.device)) == len(_files(forms.cloud)) == 12
 
@@ -179,7 +181,6 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
         Question(seed=3, max_tokens=8, doubt=1.0, reweight_every=2),
         str(articles),
         3,
-        cut=lambda asked: [asked[:-1], asked],
     )
     assert (pair["same_texts"], pair["timed"]) == (3, 3)
     assert redacted["level"] == "redacted"
@@ -188,8 +189,6 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
     assert {row["way"] for row in written} == ways
     home = [row for row in written if row["place"] in ("device", "cloud")]
     assert len(home) == 3 * len(ways)
-    in_parts = [row for row in home if row["way"] == "mixture, part by part"]
-    assert all("; " in row["text"] for row in in_parts)
     for row in home:
         if row["way"] == f"{row['place']} alone":
             assert row["read"]
@@ -201,7 +200,8 @@ def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
 ) -> None:
     model, question = LanguageModel.load("dragon-small"), Question(seed=3, max_tokens=8)
     side = SideSettings("device", model="dragon-small")
-    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, "?")
+    refusal = model.prompt.template.refusal
+    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, refusal)
     answers = IsolatedAnswers(model, question, load_embedder())
     one, both = Setting(1, 0.0, 1.0), Setting(2, 2.0, 1.0)
     considered = in_shared_forwards(model, (consider(answers, each, [one, both]) for each in found))

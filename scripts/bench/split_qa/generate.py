@@ -75,10 +75,20 @@ def article_worlds(articles: Any, seed: int) -> Iterator[World]:
 def written_worlds() -> Iterator[World]:
     """Yield the worlds of documents that were written for this."""
     pairs = _loaded("documents.toml")
-    sides = {side: {f"{of}.md": pairs[of][side] for of in pairs} for side in ("device", "cloud")}
+    names = {"device": "my {}.md", "cloud": "{}.md"}
+    sides = {
+        side: {name.format(of): pairs[of][side] for of in pairs} for side, name in names.items()
+    }
     yield {"name": "written", **sides} | {
         "questions": [
-            _question(f"written-{form.replace(' ', '-')}-{number}", form, f"{each['of']}.md", each)
+            _question(f"written-{form.replace(' ', '-')}-{number}", form, each)
+            | {
+                "source": " + ".join(
+                    name.format(each["of"])
+                    for side, name in names.items()
+                    if each.get("place", side) == side
+                )
+            }
             for form, name in WRITTEN.items()
             for number, each in enumerate(_loaded(name)["question"])
         ]
@@ -86,7 +96,7 @@ def written_worlds() -> Iterator[World]:
     forms = _loaded("forms.toml")
     yield {"name": "forms", "device": forms["device"], "cloud": forms["cloud"]} | {
         "questions": [
-            _question(f"forms-{number}", each.get("kind", "question"), each["of"], each)
+            _question(f"forms-{number}", each.get("kind", "question"), each)
             for number, each in enumerate(forms["question"])
         ]
     }
@@ -96,7 +106,7 @@ def _loaded(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def _question(id_: str, form: str, source: str, each: Mapping[str, Any]) -> dict[str, Any]:
+def _question(id_: str, form: str, each: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": id_,
         "question": each["ask"],
@@ -104,8 +114,8 @@ def _question(id_: str, form: str, source: str, each: Mapping[str, Any]) -> dict
         "wrong": each.get("wrong", []),
         "place": each.get("place", "needs both"),
         "form": form,
-        "group": source,
-        "source": source,
+        "group": each["of"],
+        "source": each["of"],
     }
 
 
