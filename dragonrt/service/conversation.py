@@ -110,7 +110,7 @@ class Reply:
     place: tuple[int, int] = (1, 1)
 
     @property
-    def parts(self) -> list[tuple[int, "Reply"]]:
+    def parts(self) -> Sequence[tuple[int, "Reply"]]:
         """Return the answer to each part of the question, and where in the text it begins."""
         return [(0, self)]
 
@@ -292,10 +292,15 @@ class Conversation:
             if words:
                 on_piece(words, decision)
 
+        def notice(line: str) -> None:
+            # Each part would repeat that the cloud is away.
+            if not any(line in part.answer.notices for part in replies):
+                on_notice(line)
+
         self._stopped, finish = False, Finish.STOP
         for number, part in enumerate(asked):
             question = replace(whole, prompt=part, seed=noise.seed_of(number), max_tokens=limit)
-            reply = await self._answer(question, emit, on_notice, on_record)
+            reply = await self._answer(question, emit, notice, on_record)
             replies.append(replace(reply, place=(number + 1, len(asked))))
             text.next()
             limit, finish = limit - len(reply.answer.tokens), reply.answer.finish

@@ -94,8 +94,8 @@ class IsolatedAnswers:
         turns: tuple[Turn, ...] = ()
         noise, left = Noise(self.asked.seed), self.asked.max_tokens
         for number, part in enumerate(parts):
-            how = {"seed": noise.seed_of(number), "max_tokens": left}
-            question = replace(self.asked, prompt=part, history=turns, **how)
+            seed = noise.seed_of(number)
+            question = replace(self.asked, prompt=part, history=turns, seed=seed, max_tokens=left)
             sides = []
             for hits in find(question):
                 side = yield from self._side(question, hits)

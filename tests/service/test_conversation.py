@@ -157,7 +157,8 @@ async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of
     ]
     report = reply.to_json()
     assert (report["question"], report["text"], report["seed"]) == (ASKED, "41; No 42", 5)
-    for name in ("tokens", "carried", "notices"):
+    assert report["notices"] == first["notices"] == second["notices"]
+    for name in ("tokens", "carried"):
         assert report[name] == first[name] + second[name]
     for name in ("tokens", "bytes_sent", "forwards"):
         whole = report["statistics"][name]
