@@ -59,8 +59,9 @@ class Answer:
 
     @property
     def notices(self) -> list[str]:
-        """Return the notices for the person."""
-        return [each.event.text for each in self.records if isinstance(each.event, events.Noticed)]
+        """Return the notices for the person, each once."""
+        found = (each.event for each in self.records)
+        return [*dict.fromkeys(each.text for each in found if isinstance(each, events.Noticed))]
 
 
 class ClientSession:

@@ -314,12 +314,18 @@ class Conversation:
         if notice:
             on_notice(notice)
             on_record(*told)
+
+        def hear(line: str) -> None:
+            # Each part would repeat that the cloud is away.
+            if not any(line in part.answer.notices for part in replies):
+                on_notice(line)
+
         self._stopped, finish, before = False, Finish.STOP, self.history
         for number, part in enumerate(asked):
             if by_chunk:
                 self.history = before
             question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
-            reply = await self._answer(question, emit, on_notice, on_record)
+            reply = await self._answer(question, emit, hear, on_record)
             replies.append(replace(reply, place=(number + 1, len(asked))))
             text.next()
             limit, finish = limit - len(reply.answer.tokens), reply.answer.finish

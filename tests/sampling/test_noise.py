@@ -167,3 +167,11 @@ def test_uniforms_are_uniform() -> None:
 def test_a_seed_out_of_range(seed: int) -> None:
     with pytest.raises(SamplingError):
         Noise(seed)
+
+
+def test_every_part_of_a_question_has_a_seed_of_its_own() -> None:
+    seeds = [[Noise(seed).seed_of(part) for part in range(4)] for seed in (0, 1, 2**64 - 1)]
+    assert [first for first, *_ in seeds] == [0, 1, 2**64 - 1]
+    assert len({each for several in seeds for each in several}) == 12
+    assert all(0 <= each < 2**64 for several in seeds for each in several)
+    assert Noise(1).seed_of(2) == seeds[1][2]

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import signal
 import sys
@@ -123,3 +124,28 @@ async def test_a_line_at_the_prompt_stands_above_what_is_typed(
         assert [question async for question in questions] == []
     assert "> When does" in shown.getvalue().partition("index: 4 chunks")[2]
     assert sys.stderr is before
+
+
+async def test_the_parts_of_a_question_are_one_text_with_the_sources_of_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    device, _ = reciting_device({"What is it?": "Heron\n", "Who bred it?": "I don't know.\n"})
+    talk = Conversation(device, Question(max_tokens=40))
+    asked, output = "What is it, and who bred it?", io.StringIO()
+    await terminal.talk(talk, asked, Console(file=output, width=100), as_json=False)
+    lines = output.getvalue().splitlines()
+    first = lines.index("Heron; who bred it: I don't know.")
+    assert [line.strip() for line in lines[first + 1 : first + 5]] == [
+        "What is it?",
+        "device 0.50  notes.txt",
+        "“What is known.”",
+        "Who bred it?",
+    ]
+    assert sum("left this side" in line for line in lines) == 1
+    capsys.readouterr()
+    await terminal.talk(talk, asked, Console(), as_json=True)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["part"], each["of"], each["text"]) for each in objects] == [
+        (1, 2, "Heron"),
+        (2, 2, "I don't know."),
+    ]
