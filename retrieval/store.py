@@ -254,12 +254,27 @@ class Store(ABC):
     def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
         """Return the chunks with the ids `numbers`, by id."""
         found: dict[int, Chunk] = {}
-        for number, digest, text, title, path, *place in self.run(
-            f"SELECT chunk, digest, text, title, path, first, last, page FROM {_PLACES} "
-            f"WHERE {_among(numbers)} ORDER BY path, first"
-        ):
-            found.setdefault(number, Chunk(digest, text, title, _name(path), *place))
+        for number, chunk in self._placed(f"WHERE {_among(numbers)} ORDER BY path, first"):
+            found.setdefault(number, chunk)
         return found
+
+    def chunks_of(self, path: str) -> list[Chunk]:
+        """Return the chunks of a file in order; none if there is no such file."""
+        return [chunk for _, chunk in self._placed("WHERE path = ? ORDER BY first", _key(path))]
+
+    def first_chunks(self, most: int) -> list[Chunk]:
+        """Return at most so many chunks, the first ones of each of the first files."""
+        files = "SELECT id FROM files ORDER BY path LIMIT ?"
+        which = f"WHERE places.file IN ({files}) ORDER BY first, path LIMIT ?"
+        return [chunk for _, chunk in self._placed(which, most, most)]
+
+    def _placed(self, which: str, *values: object) -> Iterator[tuple[int, Chunk]]:
+        """Yield the id and the chunk at each place that an SQL clause selects."""
+        columns = "chunk, digest, text, title, path, first, last, page"
+        for number, digest, text, title, path, *place in self.run(
+            f"SELECT {columns} FROM {_PLACES} {which}", *values
+        ):
+            yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self) -> dict[str, int]:
         """Return the id of every chunk by its digest, in the order of the files."""

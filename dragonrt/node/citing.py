@@ -32,7 +32,7 @@ LONGEST_SENTENCE = 280  # characters; a longer one is cut around its first word 
 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
-_WORD = re.compile(r"\w+(?:[-.:/@]\w+)*")
+WORD = re.compile(r"\w+(?:[-.:/@]\w+)*")
 _FUNCTION_WORD = re.compile(r"[^\W\d]{1,3}")
 _REFUSAL = re.compile(
     r"(?:sorry,? )?(?:i|we) (?:do not|don't|cannot|can't) (?:know|say|tell|find|answer)\b"
@@ -53,12 +53,16 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk of a document as a side read it: its file, the document's title, its relevance."""
+    """A chunk of a document as a side read it: its file, the document's title, its relevance.
+
+    `place` is its first character in the document's text.
+    """
 
     title: str
     file: str
     relevance: float
     text: str = ""
+    place: int = 0
 
 
 def cited(
@@ -122,7 +126,7 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
     """Return the sentence that carries the answer, and its share of the answer's words."""
-    wanted, asked = _content(answer), _content(question)
+    wanted, asked = content(answer), content(question)
     found = [each for text in read for each in _sentences(text)]
 
     def rank(sentence: str) -> tuple[int, int]:
@@ -148,10 +152,10 @@ def _sentences(text: str) -> list[str]:
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
+    return set(WORD.findall(text.casefold()))
 
 
-def _content(text: str) -> set[str]:
+def content(text: str) -> set[str]:
     """Return the words of a text; those of up to three letters only if there are no others."""
     words = _words(text)
     return {each for each in words if not _FUNCTION_WORD.fullmatch(each)} or words
@@ -160,7 +164,7 @@ def _content(text: str) -> set[str]:
 def _cut(sentence: str, wanted: set[str]) -> str:
     if len(sentence) <= LONGEST_SENTENCE:
         return sentence
-    places = (word.start() for word in _WORD.finditer(sentence) if word[0].casefold() in wanted)
+    places = (word.start() for word in WORD.finditer(sentence) if word[0].casefold() in wanted)
     first = max(0, next(places, 0) - LONGEST_SENTENCE // 4)
     end = first + LONGEST_SENTENCE
     return (

@@ -108,7 +108,10 @@ class LocalSide:
             files = [names.index(chunk.source) for chunk in chunks]
             texts = [self.model.encode(chunk.text) for chunk in chunks]
             passages = (
-                Passage(c.chunk.citation, c.chunk.source, c.score, c.chunk.text) for c in hits
+                Passage(
+                    hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text, hit.chunk.start
+                )
+                for hit in hits
             )
             return PrefillResult(
                 context=ModelSession(self.worker, cache),

@@ -112,6 +112,10 @@ class Moved:
         if other is not None:
             self._other[step] = other
 
+    def at(self, step: int) -> tuple[Sequence[float], float | None]:
+        """Return the evidence of a step's token, as it was set; nothing if it is unknown."""
+        return self._files.get(step, ()), self._other.get(step)
+
     @property
     def files(self) -> list[float]:
         """Bits of each own file; empty if unknown for all."""

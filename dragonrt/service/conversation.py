@@ -14,6 +14,7 @@ from dragonrt.node.answer import OnRecord
 from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
+from dragonrt.node.marking import Mark, Piece, marks
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.parts import JoinedText, parts_of
@@ -35,7 +36,10 @@ CONTEXT = 8
 """Tokens decoded again before each new one, so that spaces match the whole text."""
 
 OnPiece = Callable[[str, TokenDecided], None]
-"""Called with each piece of text and the decision that completed it."""
+"""Called with each piece of text and the decision that completed it.
+
+No side has a share in a refusal.
+"""
 
 
 class TextStream:
@@ -94,19 +98,21 @@ class TextStream:
 
 
 NEUTRAL = 0.5
-"""The share of words between the answers of two parts: they are nobody's."""
+"""The share of a refusal, and of words between the answers of two parts: they are nobody's."""
 
 
 @dataclass(frozen=True)
 class Reply:
     """An answer for a person; `refusal` is the model's refusal if no document has the answer.
 
-    `place` is the part's number of so many, if it answers one part of a question.
+    `pieces` are the text as it was generated. `place` is the part's number of so many, if it
+    answers one part of a question.
     """
 
     text: str
     answer: Answer
     refusal: str = ""
+    pieces: tuple[Piece, ...] = ()
     place: tuple[int, int] = (1, 1)
 
     @property
@@ -126,6 +132,11 @@ class Reply:
         own = cited(answer.passages, answer.moved.files, self.text, answer.question.prompt)
         theirs = (each.sources for each in answer.attributions if each is not None)
         return named(own, dict.fromkeys(chain.from_iterable(theirs)), answer.moved.other)
+
+    @cached_property
+    def marks(self) -> list[Mark]:
+        """The words of the text that one of the sources moved, in order."""
+        return marks(self.pieces, self.answer.passages, self.answer.moved, self.sources)
 
     @cached_property
     def not_found(self) -> list[Code]:
@@ -161,6 +172,7 @@ class Reply:
             **traced(answer.question),
             **traced(answer.settings),
             "sources": [cited_json(*each) for each in self.sources],
+            "marks": [mark_json(each) for each in self.marks],
             "not_found": [code_json(each) for each in self.not_found],
             "notices": answer.notices,
             "statistics": self.statistics(),
@@ -216,6 +228,14 @@ class JoinedReply(Reply):
         return [*{(side, each.name, each.sentence): (side, each) for side, each in found}.values()]
 
     @cached_property
+    def marks(self) -> list[Mark]:
+        return [
+            replace(mark, start=place + mark.start, end=place + mark.end)
+            for place, part in self.answered
+            for mark in part.marks
+        ]
+
+    @cached_property
     def not_found(self) -> list[Code]:
         return [
             Code(code.text, place + code.start, place + code.end)
@@ -244,6 +264,12 @@ def cited_json(side: Side, source: Source) -> dict[str, Any]:
         "bits": round(source.bits, 2),
         "sentence": source.sentence,
     }
+
+
+def mark_json(mark: Mark) -> dict[str, Any]:
+    """Return the place of a mark in the text, in characters, and that of its chunk in the file."""
+    where = {"start_index": mark.start, "end_index": mark.end, "side": mark.side}
+    return {**where, "file": mark.source.name, "chunk_start": mark.place}
 
 
 def code_json(code: Code) -> dict[str, Any]:
@@ -337,13 +363,18 @@ class Conversation:
             stop_tokens=model.with_stops(strings),
         )
         stream = TextStream(model.decode, strings)
-        pieces: list[str] = []
+        pieces: list[Piece] = []
+        refusal = model.prompt.template.refusal
+
+        def text() -> str:
+            return "".join(piece for piece, _ in pieces)
 
         def emit(piece: str, decision: TokenDecided) -> None:
             piece = piece if pieces else piece.lstrip()
             if piece:
-                pieces.append(piece)
-                on_piece(piece, decision)
+                pieces.append((piece, decision))
+                refused = refusal.strip().startswith(text().rstrip())
+                on_piece(piece, replace(decision, share=NEUTRAL) if refused else decision)
 
         def handle(record: Record) -> None:
             on_record(record)
@@ -363,9 +394,8 @@ class Conversation:
         finally:
             self._session = None
         if answer.decisions and (rest := stream.finish()):
-            pieces.append(rest)
-            on_piece(rest, answer.decisions[-1][1])
-        reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
+            emit(rest, answer.decisions[-1][1])
+        reply = Reply(text().rstrip(), answer, refusal, tuple(pieces))
         turn = question.prompt, reply.text
         self.history = [*self.history, turn][-HISTORY:]
         if self.device.settings.keeps_drafts:

@@ -93,7 +93,8 @@ class RecitingSide(SimulatedSide):
     on_prepare: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
-    library: None = None
+    library: Any = None
+    librarian: Any = None
     worker: Any = field(
         default_factory=lambda: SimpleNamespace(
             answers=0, batches=Counter(), scheduler=SimpleNamespace(requests=[])

@@ -40,7 +40,7 @@ UNSURE = "·"
 MARKER = b" -"
 QUESTION = Question(max_tokens=40, sampler=Sampler(temperature=0.0))
 
-DANCE = Passage("Emil", "emil.md", 0.8, "Emil dances. The class is on Friday, Tom drives.")
+DANCE = Passage("Emil", "emil.md", 0.8, "Emil dances. The class is on Friday, Tom drives.", 90)
 ROPE = Passage("Rope", "rope.txt", 0.3, "Dad wants a rope on Monday. Call 555-0163.")
 SCHOOL = Passage("School", "school.md", 0.7, "We are in Norholm. On Friday we begin at 15:00.")
 SALT = Passage("Salt", "salt.md", 0.2, "Salt is boiled at 15 degrees.")
@@ -233,3 +233,40 @@ async def test_a_device_that_is_alone_names_its_only_file() -> None:
         reply = await conversation.ask("When?")
     assert named(reply) == [("device", "emil.md")]
     assert [code.text for code in reply.not_found] == ["15:00"]
+
+
+def marked(reply: Reply) -> list[tuple[str, str, str]]:
+    return [(reply.text[m.start : m.end], m.side, m.source.name) for m in reply.marks]
+
+
+@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.CLOUD])
+async def test_words_carry_the_file_that_moved_them(aggregator: Aggregator) -> None:
+    device, cloud = both()
+    reply = await answered(device, cloud, DragonSettings(aggregator=aggregator))
+    expected = [("on Friday", "device", "emil.md"), ("15:00", "cloud", "school.md")]
+    assert marked(reply) == expected
+    assert [mark.place for mark in reply.marks] == [DANCE.place, None]
+
+
+async def test_of_the_clouds_files_the_one_whose_sentence_has_the_word_is_marked() -> None:
+    said = "salt boiled, 15:00"
+    cloud = side_of("cloud", (SCHOOL, says(said, 13)), (SALT, says(said, 0, 13)))
+    reply = await answered(side_of("device", (ROPE, UNSURE * len(said))), cloud)
+    assert marked(reply) == [("salt boiled", "cloud", "salt.md"), ("15:00", "cloud", "school.md")]
+
+
+async def test_words_of_a_refusal_are_nobodys() -> None:
+    said = "I don't know."
+    shares: list[float] = []
+    device, cloud = side_of("device", (DANCE, said)), side_of("cloud", (SALT, UNSURE * len(said)))
+    async with talking(device, cloud, DragonSettings()) as conversation:
+        reply = await conversation.ask("When?", lambda _, event: shares.append(event.share))
+    assert (reply.text, reply.marks) == (said, [])
+    assert {*shares} == {0.5}
+
+
+@pytest.mark.parametrize("settings", [SpeculativeSettings(), FederatedSettings()])
+async def test_without_evidence_the_words_of_a_sentence_are_marked(settings: Settings) -> None:
+    device, cloud = side_of("device", (DANCE, ANSWER)), side_of("cloud", (SCHOOL, ANSWER))
+    reply = await answered(device, cloud, settings)
+    assert marked(reply) == [("Friday, 15:00", "cloud", "school.md")]

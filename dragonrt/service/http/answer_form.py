@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
+from dragonrt.node.marking import Mark
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest, Json
@@ -111,16 +112,21 @@ class AnswerForm:
         raise NotImplementedError
 
     def cite(self, start: int, end: int, source: Json) -> Json:
-        """Return the annotation of a document, for the answer that stands there in the text."""
+        """Return the annotation of a document, for those characters of the text."""
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
-        """Return an annotation for each document, and for each code that no document has."""
-        cited = [
-            self.cite(place, place + len(part.text), _about(*each))
-            for place, part in reply.parts
-            for each in part.sources
-        ]
+        """Return an annotation for each mark, and for each code that no document has.
+
+        A document without a mark has one that covers the whole answer to its part of the question.
+        """
+        cited: list[Json] = []
+        for place, part in reply.parts:
+            marked, end = [(mark.side, mark.source) for mark in part.marks], len(part.text)
+            whole = (Mark(0, end, *each) for each in part.sources if each not in marked)
+            for mark in (*part.marks, *whole):
+                about = _about(mark.side, mark.source)
+                cited.append(self.cite(place + mark.start, place + mark.end, about))
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
 

@@ -62,6 +62,8 @@ SHARE_OF_CONTEXT = 4
 """An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
 BUNDLED = "all-MiniLM-L6-v2"
 """The name of the default embedder in other programs."""
+LONGEST_NUMBER = 18
+"""Digits of a place in a document."""
 AT_ONCE = 16
 """Texts between which a question's retrieval may run."""
 
@@ -146,6 +148,8 @@ class HttpService:
             Route("/metrics", self._desk.metrics.page),
             Route("/documents", self._listing),
             Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
+            Route("/documents/{name:path}", self._text),
+            Route("/questions", self._questions),
             Route("/", self._page),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
@@ -221,6 +225,16 @@ class HttpService:
 
     async def _listing(self, request: Request) -> Response:
         return JSONResponse(await self._documents.listing(self._side))
+
+    async def _text(self, request: Request) -> Response:
+        start = request.query_params.get("start", "0")
+        if not start.isdecimal() or len(start) > LONGEST_NUMBER:
+            raise invalid("start", "a character of the document, such as 0")
+        name = request.path_params["name"]
+        return JSONResponse(await self._documents.text(self._side, name, int(start)))
+
+    async def _questions(self, request: Request) -> Response:
+        return JSONResponse(await self._documents.questions(self._side))
 
     async def _change(self, request: Request) -> Response:
         name = request.path_params["name"]

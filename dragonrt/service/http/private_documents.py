@@ -2,25 +2,32 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dragonrt.errors import DragonError
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
-from retrieval import Report
+from retrieval import Index, Report
 from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown
 from retrieval.ingestion import content_hash, index_name
+from retrieval.suggestions import suggested
+
+T = TypeVar("T")
 
 LARGEST_FILE = 64 * 1024 * 1024
 LONGEST_NAME = 200
 LISTED = 500
 """The most names in a list, which also has the number of all."""
+AROUND = 20
+"""The chunks before and behind a place of a document that are shown with it."""
+LOOKED_AT = 200
+"""The most chunks that questions are made from."""
 READ_S = 60.0
 """Seconds after which an upload is answered, even if the file is not indexed yet."""
 
@@ -72,6 +79,24 @@ class PrivateDocuments:
         listed = [{"name": name, "upload": uploaded.get(name)} for name in names[:LISTED]]
         kinds = list(SUFFIXES) if self.changeable else []
         return {"files": listed, "total": len(names), "kinds": kinds}
+
+    async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
+        """Return the text of a document around the chunk that begins at a character.
+
+        Raises ApiError if there is no such document.
+        """
+        chunks = await _of_index(side, lambda index: index.store.chunks_of(name)) or []
+        if not chunks:
+            raise ApiError(404, f"there is no document {name!r}", code="unknown_document")
+        here = max(sum(chunk.start <= start for chunk in chunks) - 1, 0)
+        shown = chunks[max(0, here - AROUND) : here + AROUND + 1]
+        pieces = [{"start": each.start, "page": each.page, "text": each.text} for each in shown]
+        return {"name": name, "chunks": pieces, "more": len(chunks) - len(shown)}
+
+    async def questions(self, side: LocalSide) -> dict[str, Any]:
+        """Return a few questions that the documents answer."""
+        chunks = await _of_index(side, lambda index: index.store.first_chunks(LOOKED_AT)) or []
+        return {"questions": suggested(chunk.text for chunk in chunks)}
 
     async def add(self, side: LocalSide, name: str, data: AsyncIterable[bytes]) -> dict[str, Any]:
         """Store a file and wait until it is indexed. Raises ApiError if it cannot be."""
@@ -141,7 +166,12 @@ class PrivateDocuments:
 
 
 async def _contents(side: LocalSide) -> dict[str, str]:
+    return await _of_index(side, lambda index: index.files()) or {}
+
+
+async def _of_index(side: LocalSide, read: Callable[[Index], T]) -> T | None:
+    """Return what is read of the side's index, None without documents."""
     library = side.library
     if library is None:
-        return {}
-    return await side.librarian.call(lambda: library.retriever.index.files())
+        return None
+    return await side.librarian.call(lambda: read(library.retriever.index))

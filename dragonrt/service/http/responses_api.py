@@ -106,6 +106,8 @@ class ApiResponse(AnswerForm):
             "file_id": f"{source['side']}:{source['file']}",
             "filename": source["file"],
             "index": end,
+            "start_index": start,
+            "end_index": end,
             **source,
         }
 

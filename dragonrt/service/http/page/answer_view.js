@@ -12,17 +12,50 @@ function carrier(share) {
 const SIDES = { device: "device", cloud: "cloud" };
 
 export class AnswerView {
-  constructor(turns, question, retry) {
+  constructor(turns, question, retry, open) {
     this.text = element("p", { class: "text" });
     this.behind = element("div");
     this.item = element("li", { class: "answered", "aria-busy": "true" }, this.text, this.behind);
     this.asked = element("li", { class: "asked" }, question);
     this.retry = retry;
+    this.open = open; // a source, at the start of its chunk
     turns.append(this.asked, this.item);
   }
 
   piece({ text, share }) {
     this.text.append(element("span", { class: `word ${carrier(share)}` }, text));
+  }
+
+  /** What belongs to a document, and what stands in none, is marked; all other words are plain. */
+  mark({ marks = [], sources, not_found: unseen }) {
+    const letters = [...this.text.textContent.trimEnd()]; // places count these, not UTF-16
+    const kinds = letters.map((_, place) => {
+      const covers = (each) => each.start_index <= place && place < each.end_index;
+      return unseen.find(covers) ?? marks.find(covers);
+    });
+    const runs = [];
+    letters.forEach((letter, place) => {
+      if (place && kinds[place] === kinds[place - 1]) runs.at(-1).text += letter;
+      else runs.push({ text: letter, kind: kinds[place] });
+    });
+    this.text.replaceChildren(
+      ...runs.map(({ text, kind }) => {
+        if (!kind) return text;
+        if (!kind.side) return element("mark", { title: "stands in no document that was read" }, text);
+        const source = sources.find((each) => each.side === kind.side && each.file === kind.file);
+        return this.link(text, { class: `word ${SIDES[kind.side] ?? "cloud"}` }, source, kind.chunk_start);
+      }),
+    );
+  }
+
+  /** Words that open the source that they are from. */
+  link(text, attributes, source, start) {
+    const onclick = (event) => {
+      event.preventDefault();
+      this.open(source, start);
+    };
+    const title = `${source.side}: ${source.file}`;
+    return element("a", { ...attributes, href: "#source", title, onclick }, text);
   }
 
   notice(text) {
@@ -37,9 +70,8 @@ export class AnswerView {
   end(report) {
     this.item.removeAttribute("aria-busy");
     if (report) {
-      const unseen = report.not_found ?? [];
-      mark(this.text, unseen);
-      const codes = [...new Set(unseen.map((code) => code.text))].join(", ");
+      this.mark(report);
+      const codes = [...new Set(report.not_found.map((code) => code.text))].join(", ");
       if (codes) this.notice(`Not found in the documents: ${codes}`);
       this.behind.append(sources(report.sources), element("p", { class: "costs" }, costs(report)));
     }
@@ -67,24 +99,6 @@ function sources(found) {
     return element("li", {}, ...heading, element("blockquote", {}, sentence || title));
   });
   return element("ul", { class: "sources", "aria-label": "Sources" }, ...rows);
-}
-
-/** Marks numbers and codes that stand in no document; their places count characters of the text. */
-function mark(text, codes) {
-  let place = 0;
-  for (const word of text.children) {
-    const runs = [];
-    for (const letter of word.textContent) {
-      const missing = codes.some((code) => code.start_index <= place && place < code.end_index);
-      if (runs.at(-1)?.missing === missing) runs.at(-1).text += letter;
-      else runs.push({ text: letter, missing });
-      place += 1;
-    }
-    const title = "stands in no document that was read";
-    word.replaceChildren(
-      ...runs.map((run) => (run.missing ? element("mark", { title }, run.text) : run.text)),
-    );
-  }
 }
 
 function costs({ statistics, seed, temperature }) {

@@ -6,6 +6,7 @@ import { Chats } from "./chats.js";
 import { DocumentsView } from "./documents_view.js";
 import { byId, element } from "./element.js";
 import { LiveView } from "./live_view.js";
+import { SourceView } from "./source_view.js";
 import { Speaker } from "./speaker.js";
 
 const chats = new Chats();
@@ -24,6 +25,13 @@ const documents = new DocumentsView({
   listed: byId("listed"),
 });
 
+const source = new SourceView({
+  dialog: byId("source"),
+  name: byId("source-name"),
+  text: byId("source-text"),
+  close: byId("source-close"),
+});
+
 let model = "";
 let asking = null; // the AbortController of the answer under way
 
@@ -36,6 +44,7 @@ async function connect() {
     state.textContent = lost.length ? `${model}, without ${lost.join(", ")}` : `${model}, connected`;
     state.classList.toggle("wrong", lost.length > 0);
     await documents.refresh();
+    await suggest();
   } catch (error) {
     state.textContent = error instanceof Refused ? error.message : "the service cannot be reached";
     state.classList.add("wrong");
@@ -65,7 +74,7 @@ async function ask(question) {
   if (asking || !question.trim()) return;
   asking = new AbortController();
   const turn = { question, pieces: [], report: null };
-  const view = new AnswerView(byId("turns"), question, () => again(turn, view));
+  const view = viewOf(turn);
   busy(true);
   live.begin();
   speaker.begin();
@@ -112,6 +121,23 @@ function take(event, turn, view) {
   }
 }
 
+function viewOf(turn) {
+  const retry = () => again(turn, view);
+  const open = (...place) => source.open(...place);
+  const view = new AnswerView(byId("turns"), turn.question, retry, open);
+  return view;
+}
+
+/** Offers questions that the documents answer; nothing is sent before one is chosen. */
+async function suggest() {
+  if (chats.current.turns.length || asking) return;
+  const { questions } = await getJson("/questions");
+  const rows = questions.map((question) =>
+    element("li", {}, element("button", { type: "button", onclick: () => ask(question) }, question)),
+  );
+  if (!asking) byId("suggestions").replaceChildren(...rows);
+}
+
 function again(turn, view) {
   if (asking) return;
   const { turns } = chats.current;
@@ -126,7 +152,12 @@ function again(turn, view) {
 function busy(yes) {
   byId("stop").hidden = !yes;
   byId("send").disabled = yes;
-  byId("welcome").hidden = true;
+  welcome(false);
+}
+
+function welcome(yes) {
+  byId("welcome").hidden = !yes;
+  byId("suggestions").hidden = !yes;
 }
 
 function follow() {
@@ -136,9 +167,9 @@ function follow() {
 
 function showChat() {
   byId("turns").replaceChildren();
-  byId("welcome").hidden = chats.current.turns.length > 0;
+  welcome(chats.current.turns.length === 0);
   for (const turn of chats.current.turns) {
-    const view = new AnswerView(byId("turns"), turn.question, () => again(turn, view));
+    const view = viewOf(turn);
     for (const piece of turn.pieces) view.piece(piece);
     view.end(turn.report);
   }
@@ -191,7 +222,7 @@ byId("question").addEventListener("keydown", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || byId("source").open) return;
   if (document.body.classList.contains("panels")) {
     panels(false);
     byId("panels").focus();

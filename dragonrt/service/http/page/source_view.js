@@ -1,0 +1,39 @@
+// A source of an answer: its sentence, and of a private document also the text around it.
+
+import { getJson } from "./api.js";
+import { element } from "./element.js";
+
+export class SourceView {
+  constructor({ dialog, name, text, close }) {
+    Object.assign(this, { dialog, name, text });
+    close.addEventListener("click", () => dialog.close());
+  }
+
+  async open({ side, file, title, sentence }, start) {
+    this.name.textContent = `${side}: ${file}`;
+    this.text.replaceChildren(element("p", {}, sentence || title));
+    this.dialog.showModal();
+    if (side !== "device") return; // its documents are not here
+    const path = file.split("/").map(encodeURIComponent).join("/");
+    try {
+      const { chunks } = await getJson(`/documents/${path}?start=${start ?? 0}`);
+      const here = chunks.findLast((chunk) => chunk.start <= (start ?? 0)) ?? chunks[0];
+      const shown = chunks.map((chunk) => {
+        const text = chunk === here ? around(chunk.text, sentence) : [chunk.text];
+        return element("p", { class: chunk === here ? "here" : "" }, ...text);
+      });
+      this.text.replaceChildren(...shown);
+      this.text.querySelector(".here").scrollIntoView({ block: "center" });
+    } catch (error) {
+      this.text.append(element("p", { class: "problem", role: "alert" }, error.message));
+    }
+  }
+}
+
+/** The text with the sentence emphasised, if it stands in it as it is. */
+function around(text, sentence) {
+  const place = sentence ? text.indexOf(sentence) : -1;
+  if (place < 0) return [text];
+  const end = place + sentence.length;
+  return [text.slice(0, place), element("mark", {}, sentence), text.slice(end)];
+}
