@@ -62,14 +62,14 @@ async def test_a_question_of_two_parts_is_one_answer_with_the_sources_of_each() 
         assert len(deltas(streamed)) > 2, "as it comes"
         (cited,) = whole["choices"][0]["message"]["annotations"]
         place = cited["url_citation"]
-        assert text[place["start_index"] : place["end_index"]] == "It is Heron."
+        assert text[place["start_index"] : place["end_index"]] == "It is Heron"
         assert whole["usage"]["completion_tokens"] == sum(map(len, known.values()))
         assert whole["usage"]["prompt_tokens"] == 2 * 3
         both = (await service.chat("What is it, and when?")).json()
         places = [each["url_citation"] for each in both["choices"][0]["message"]["annotations"]]
         content = both["choices"][0]["message"]["content"]
         assert [content[each["start_index"] : each["end_index"]] for each in places] == [
-            "It is Heron.",
+            "It is Heron",
             "May",
         ]
         body = {"model": "bytes", "input": asked, "sources_in_text": False}
