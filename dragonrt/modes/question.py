@@ -34,8 +34,8 @@ class Question:
 
     `accepted` are the tokens of a resumed answer. `shown` is what a cloud may read of the latest
     answers in the history, where that is less. If `relevance_floor` is None, the mode chooses it.
-    With `top_logprobs` each token comes with its probability and so many of the likeliest. Raises
-    SettingError for values out of range.
+    Of a `document` one `chunk` may be read alone. With `top_logprobs` each token comes with its
+    probability and so many of the likeliest. Raises SettingError for values out of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
@@ -82,6 +82,13 @@ class Question:
         (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False
     )
 
+    document: str = setting(
+        "",
+        "Answer from this one of your documents, by its name in the index.",
+        limit=MAX_PROMPT,
+        travels=False,
+    )
+    chunk: int | None = setting(None, low=0, travels=False, traced=False)
     parts: Literal["on", "off"] = setting(
         "on", "Answer the parts of a question one after another: on or off.", travels=False
     )

@@ -22,6 +22,8 @@ from retrieval import (
     Retriever,
 )
 
+POOL = 100
+"""Chunks among which those of one document are found."""
 PROMPT, BYTES = 64, 4
 """The most tokens that a prompt puts around a text, and the most bytes of a character."""
 
@@ -45,9 +47,25 @@ class Library:
     on_notice: Callable[[str], None] = lambda text: None
     _noticed: set[str] = field(default_factory=set)
 
-    def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`."""
-        return self.retriever.retrieve(question, k, floor)
+    def find(
+        self, question: str, k: int, floor: float | None = None, within: str = ""
+    ) -> list[Hit]:
+        """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`.
+
+        `within` is the only document to search, as far as its chunks are among the best POOL.
+        """
+        if not within:
+            return self.retriever.retrieve(question, k, floor)
+        self.chunks_of(within)
+        hits = self.retriever.retrieve(question, POOL, floor)
+        return [hit for hit in hits if hit.chunk.source == within][:k]
+
+    def chunks_of(self, document: str) -> list[Chunk]:
+        """Return the chunks of a document in order. Raises RetrievalError if there is none."""
+        chunks = self.retriever.index.store.chunks_of(document)
+        if not chunks:
+            raise RetrievalError(f"there is no document {document!r} in the index")
+        return chunks
 
     def tokens(self, chunk: Chunk) -> list[int]:
         """Return the tokens of a chunk, cut at half of the model's context with a notice."""

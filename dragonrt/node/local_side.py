@@ -133,7 +133,12 @@ class LocalSide:
             return self.pinned[asked]
         words = sought(question, self.model.prompt.template.refusal)
         try:
-            hits = self.library.find(words, question.documents, question.relevance_floor)
+            if question.chunk is None:
+                limits = question.documents, question.relevance_floor, question.document
+                hits = self.library.find(words, *limits)
+            else:
+                chunks = self.library.chunks_of(question.document)
+                hits = [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
         except RetrievalError as error:
             raise DragonError(str(error)) from error
         while len(self.pinned) >= PINNED:

@@ -1,5 +1,6 @@
 """A conversation with both sides: questions, their answers as text, and the history."""
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from dragonrt.node.marking import Mark, Piece, marks
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.parts import JoinedText, parts_of
+from dragonrt.service.tasks import named_in, reads_whole, turns
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -306,9 +308,11 @@ class Conversation:
         """
         whole, limit = self.question, self.question.max_tokens
         is_cut = whole.parts == "on" and not self.stops and whole.top_logprobs is None
-        asked = parts_of(prompt) if is_cut else [prompt]
+        asked, bound = await self._turns(prompt, is_cut=is_cut)
         noise = Noise(self.seed if self.seed is not None else secrets.randbits(SEED_BITS))
-        text = JoinedText(asked, self.device.side.model.prompt.template.refusal)
+        by_chunk = asked[0].chunk is not None
+        labels = ["" if by_chunk else each.prompt for each in asked]
+        text = JoinedText(labels, self.device.side.model.prompt.template.refusal)
         replies: list[Reply] = []
 
         def emit(piece: str, decision: TokenDecided) -> None:
@@ -323,9 +327,15 @@ class Conversation:
             if not any(line in part.answer.notices for part in replies):
                 on_notice(line)
 
-        self._stopped, finish = False, Finish.STOP
+        told = [Record(asyncio.get_running_loop().time(), "device", 0, Noticed(bound))]
+        if bound:
+            on_notice(bound)
+            on_record(*told)
+        self._stopped, finish, before = False, Finish.STOP, self.history
         for number, part in enumerate(asked):
-            question = replace(whole, prompt=part, seed=noise.seed_of(number), max_tokens=limit)
+            if by_chunk:
+                self.history = before
+            question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
             reply = await self._answer(question, emit, notice, on_record)
             replies.append(replace(reply, place=(number + 1, len(asked))))
             text.next()
@@ -340,11 +350,35 @@ class Conversation:
         if len(replies) < len(asked) and finish is Finish.STOP:
             finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
         joined = JoinedReply.of(prompt, text, replies, finish)
+        joined.answer.records.extend(told if bound else ())
+        if by_chunk:
+            self.history = [*before, (prompt, joined.text)][-HISTORY:]
         if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
-            turns = self.history[-len(replies) :]
-            shown = "; ".join(self.device.shown[turn] for turn in turns)
+            parts = [(part.answer.question.prompt, part.text) for part in replies]
+            shown = "; ".join(self.device.shown[part] for part in parts)
             self.device.remember((prompt, joined.text), shown)
         return joined
+
+    async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], str]:
+        """Return the turns of an answer, each a question, and a notice.
+
+        Raises TaskError for a task that the model cannot do.
+        """
+        question, side = replace(self.question, prompt=prompt), self.device.side
+        library, mixes = side.library, entry_of(self.device.settings).unread is None
+        if not is_cut:
+            return [question], ""
+        if reads_whole(prompt, side.model.name) and library is not None and mixes:
+
+            def chunks() -> tuple[str, int]:
+                index = library.retriever.index
+                document = question.document or named_in(prompt, index.files())
+                return document, len(index.store.chunks_of(document))
+
+            document, count = await side.librarian.call(chunks)
+            if count:
+                return turns(question, document, count)
+        return [replace(question, prompt=part) for part in parts_of(prompt)], ""
 
     async def _answer(
         self,

@@ -104,8 +104,9 @@ class JoinedText:
     """Joins the answers of several parts while they are generated; a single answer stays as it is.
 
     A refusal waits for the answer of another part, and then names its own: "who bred them: I don't
-    know." If all parts are refused, the text is one refusal. `text` is what is shown so far;
-    `places` are the characters of it where the parts' answers begin.
+    know." That of a part without words is left out. If all parts are refused, the text is one
+    refusal. `text` is what is shown so far; `places` are the characters of it where the parts'
+    answers begin.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:
@@ -153,8 +154,9 @@ class JoinedText:
 
     def _release(self) -> None:
         for number, said in self._refused.items():
-            self._begin(number, f"{self._parts[number].rstrip('?')}: ")
-            self.text += said
+            if self._parts[number]:
+                self._begin(number, f"{self._parts[number].rstrip('?')}: ")
+                self.text += said
         self._refused = {}
 
     def _begin(self, number: int, label: str = "") -> None:

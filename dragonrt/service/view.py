@@ -62,7 +62,7 @@ class AnswerView:
             self._in_line = True  # the terminal has shown ^C
         self.end_line()
         for _, part in reply.parts:
-            if part is not reply:
+            if part.answer.question.prompt != reply.answer.question.prompt:
                 self._line(Text(f"  {part.answer.question.prompt}", style="dim"))
             self._sources(part)
         for warning in warnings(reply):

@@ -1,6 +1,7 @@
 """A real language model, SmolLM2 in its 4-bit file, and its draft: two processes."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,10 +20,23 @@ from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.tasks import TaskError
 from dragonrt.side import Side
 
 from .conftest import connected_device, counts, slow_link
 from .test_speculative import said_alone
+
+PLAN = "stall plan.md"
+STALLS = """# Stalls
+
+## Food
+
+Omar sells cake, and Paula sells soup.
+
+## Games
+
+Ivan brings the ropes. Hana brings a ball.
+"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,6 +63,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[Side, Path]:
         others = sorted(path.name for path in bundled.documents(side).iterdir())[:4]
         for name in needed.union(others):
             shutil.copy(bundled.documents(side) / name, folders[side])
+    (folders["device"] / PLAN).write_text(STALLS)
     return folders
 
 
@@ -120,6 +135,25 @@ async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
             reply = await talk.ask(asked.text)
             assert asked.answered_by(reply.text), reply.text
         assert len(talk.history) == 4
+
+
+async def test_a_list_of_a_document_is_read_chunk_by_chunk_and_no_link_changes_it(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    near = Address("127.0.0.1", real_cloud.wait_ready())
+    far = replace(near, emulate=slow_link(0.05, 0.02))
+    synchronous = DragonSettings(aggregator=Aggregator.SYNC)
+    found = []
+    for address, how in ((near, synchronous), (far, DragonSettings())):
+        async with connected_device(real_model, real_library, address, how) as device:
+            reply = await device.ask(f"List the people in {PLAN}", Question(max_tokens=40, seed=1))
+            found.append([part.answer.tokens for _, part in reply.parts])
+            assert [part.answer.passages[0].place for _, part in reply.parts] == [0, 54]
+            assert {"Omar", "Hana"} <= {*re.findall(r"\w+", reply.text)}, reply.text
+            assert {(side, source.name) for side, source in reply.sources} == {("device", PLAN)}
+            with pytest.raises(TaskError):
+                await device.ask(f"Summarise {PLAN}", Question())
+    assert found[0] == found[1]
 
 
 async def test_no_link_load_aggregator_or_rule_changes_a_token(

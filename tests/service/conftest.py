@@ -107,9 +107,10 @@ class RecitingSide(SimulatedSide):
         self.heard.append((question.prompt, question.history))
         self.questions.append(question)
         self.on_prepare()
-        if question.prompt not in self.answers:
+        asked = question.prompt + ("" if question.chunk is None else f" {question.chunk}")
+        if asked not in self.answers:
             raise DragonError("the question is too long")
-        model = Recitation(self.answers[question.prompt].encode())
+        model = Recitation(self.answers[asked].encode())
         context = HaltingContext(model, self.halt_at, self.on_close)
         return PrefillResult(
             context,

@@ -124,8 +124,10 @@ async def test_a_mark_opens_its_chunk_and_a_question_of_the_documents_is_offered
             assert await page.locator("#source-text p").count() == 2
             await page.keyboard.press("Escape")
             await page.locator("#source").wait_for(state="hidden")
+            await page.select_option("#document", "notes.txt")
             await ask(page, "b?")
             await page.locator(".answered .retry").nth(1).wait_for()
+            assert [asked.document for asked in service.side.questions] == ["", "notes.txt"]
             refusal = page.locator(".answered .text").last
             assert await refusal.locator("*").count() == 0, "nobody's words"
 

@@ -19,6 +19,7 @@ from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.request_body import ApiRequest, Json
+from dragonrt.service.tasks import TaskError
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
 from dragonrt.traces.schema import to_object
@@ -226,6 +227,8 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
             code="context_length_exceeded",
             param=request.asked_in,
         )
+    if isinstance(error, TaskError):
+        return ApiError(400, str(error), code="unsupported_task", param=request.asked_in)
     if isinstance(error, NotConnectedError):
         return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
     return ApiError(500, str(error), code="answer_failed")

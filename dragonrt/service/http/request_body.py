@@ -115,6 +115,7 @@ COMMON: Spec = {
     "seed": number(0, MAX_64, whole=True),
     "stop": STOPS,
     "sources_in_text": FLAG,
+    "document": TEXT,
     "stream": FLAG,
     "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
 }
@@ -304,6 +305,7 @@ class ApiRequest:
                 prompt=dialogue.prompt,
                 history=dialogue.history,
                 instructions=dialogue.instructions,
+                document=fields.get("document", self.question.document),
                 sampler=Sampler(
                     **{name: type(getattr(usual, name))(each) for name, each in sampler.items()}
                 ),

@@ -6,8 +6,8 @@ import { element } from "./element.js";
 const place = (name) => `/documents/${encodeURIComponent(name)}`;
 
 export class DocumentsView {
-  constructor({ drop, hint, choose, files, uploads, listed }) {
-    Object.assign(this, { drop, hint, choose, files, uploads, listed });
+  constructor({ drop, hint, choose, files, uploads, listed, chosen }) {
+    Object.assign(this, { drop, hint, choose, files, uploads, listed, chosen });
     files.addEventListener("change", () => {
       this.add(files.files);
       files.value = "";
@@ -51,6 +51,10 @@ export class DocumentsView {
     );
     if (total > files.length) rows.push(element("li", {}, `and ${total - files.length} more`));
     this.listed.replaceChildren(...rows);
+    const { value } = this.chosen;
+    const names = files.map(({ name }) => element("option", { value: name }, name));
+    this.chosen.replaceChildren(this.chosen.options[0], ...names);
+    this.chosen.value = files.some(({ name }) => name === value) ? value : "";
   }
 
   async add(files) {

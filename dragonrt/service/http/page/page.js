@@ -23,6 +23,7 @@ const documents = new DocumentsView({
   files: byId("files"),
   uploads: byId("uploads"),
   listed: byId("listed"),
+  chosen: byId("document"),
 });
 
 const source = new SourceView({
@@ -65,6 +66,7 @@ function request(question) {
     sources_in_text: false,
     include: ["dragonrt.trace"],
     input: chats.messages(question),
+    ...(byId("document").value ? { document: byId("document").value } : {}),
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(length) ? {} : { max_output_tokens: length }),
   };

@@ -1,0 +1,130 @@
+"""Tasks on a document as a whole: which they are, what they name, and the turns of one."""
+
+from typing import Any, Self
+
+import pytest
+
+from dragonrt import bundled
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
+
+from .conftest import RecitingSide, reciting_device
+
+LARGER = "Qwen2.5-1.5B-Instruct"
+PROMPT = "List the stalls in plan.md"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "whole"),
+    [
+        ("List the guests.", True),
+        ("Please make a shopping list for the soup", True),
+        ("Can you give me a list of the dates?", True),
+        ("Summarize the lease", True),
+        ("TL;DR of the minutes", True),
+        ("Write a short summary of the diary.", True),
+        ("Compare both offers.", False),
+        ("What is on the list?", False),
+        ("When did Tom list the house?", False),
+        ("Listen to what?", False),
+        ("Where is the summary?", False),
+    ],
+)
+def test_a_task_is_known_by_how_it_begins(prompt: str, whole: bool) -> None:
+    assert reads_whole(prompt, LARGER) is whole
+
+
+@pytest.mark.parametrize("prompt", ["Summarise the lease", "Compare both offers."])
+def test_a_reader_says_that_it_does_not_write(prompt: str) -> None:
+    with pytest.raises(TaskError):
+        reads_whole(prompt, bundled.SMOLLM2)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "file"),
+    [
+        ("List what a/Team Meeting.docx says", "a/team_meeting.docx"),
+        ("Summarise the team meeting.", "a/team_meeting.docx"),
+        ("List the tasks from our team-meeting", "a/team_meeting.docx"),
+        ("List the dates in the lease", "lease.pdf"),
+        ("List the rooms that we lease", ""),
+        ("List the releases", ""),
+    ],
+)
+def test_the_document_is_the_one_that_is_named(prompt: str, file: str) -> None:
+    assert named_in(prompt, ["a/team_meeting.docx", "lease.pdf", "meeting.md"]) == file
+
+
+class Shelf:
+    """Stands in for a library with one document of so many chunks, and for what reads it."""
+
+    def __init__(self, chunks: int) -> None:
+        self.chunks = chunks
+
+    @property
+    def retriever(self) -> Self:
+        return self
+
+    index = store = retriever
+
+    async def call(self, job: Any) -> Any:
+        return job()
+
+    def files(self) -> dict[str, str]:
+        return {"plan.md": "content", "other.md": "content"}
+
+    def chunks_of(self, name: str) -> list[int]:
+        return [*range(self.chunks)] if name == "plan.md" else []
+
+
+def shelved(
+    answers: dict[str, str], chunks: int, **asked: Any
+) -> tuple[Conversation, RecitingSide]:
+    device, side = reciting_device(answers)
+    side.library = side.librarian = Shelf(chunks)
+    return Conversation(device, Question(max_tokens=60, **asked), 7), side
+
+
+async def test_a_list_is_read_chunk_by_chunk_and_is_one_turn() -> None:
+    said = "cake", "I don't know.", "books"
+    answers = {f"{PROMPT} {place}": each for place, each in enumerate(said)} | {"When?": "May"}
+    conversation, side = shelved(answers, 3)
+    pieces: list[str] = []
+    reply = await conversation.ask(PROMPT, lambda text, _: pieces.append(text))
+    assert reply.text == "cake; books" == "".join(pieces)
+    assert [(each.document, each.chunk) for each in side.questions] == [
+        ("plan.md", place) for place in range(3)
+    ]
+    assert {each.documents for each in side.questions} == {0}, "the cloud reads nothing"
+    assert len({each.seed for each in side.questions}) == 3
+    await conversation.ask("When?")
+    assert [len(history) for _, history in side.heard] == [0, 0, 0, 1]
+    assert side.heard[-1][1] == ((PROMPT, "cake; books"),)
+    assert side.questions[-1].chunk is None
+
+
+async def test_the_bound_is_said_and_a_chosen_document_needs_no_name() -> None:
+    answers = {f"List all. {place}": "a" for place in range(MOST + 1)}
+    conversation, side = shelved(answers, MOST + 1, document="plan.md")
+    notices: list[str] = []
+    reply = await conversation.ask("List all.", on_notice=notices.append)
+    assert len(side.questions) == MOST
+    (notice,) = [each for each in notices if "plan.md" in each]
+    assert f"{MOST + 1}" in notice
+    assert notice in reply.answer.notices
+
+
+@pytest.mark.parametrize("prompt", [PROMPT.replace("plan", "another"), "What is in plan.md?"])
+async def test_all_else_is_asked_as_it_is(prompt: str) -> None:
+    conversation, side = shelved({prompt: "cake"}, 3)
+    assert (await conversation.ask(prompt)).text == "cake"
+    assert [each.chunk for each in side.questions] == [None]
+
+
+async def test_where_the_text_is_not_from_the_devices_documents_none_is_read_whole() -> None:
+    conversation, side = shelved({PROMPT: "cake"}, 3)
+    conversation.device.settings = SpeculativeSettings()
+    await conversation.ask(PROMPT)
+    assert [each.chunk for each in side.questions] == [None]
