@@ -2,8 +2,9 @@
 
 A word's evidence for a file is the sum of its tokens' leave-one-out evidence (SPEC 1.10). The
 source with the most moved the word, if that is at least FEWEST_BITS. The evidence of another side
-is known for all of its documents together: the word belongs to the source whose sentence has it. If
-a side's evidence is unknown, as in modes with a verifier, such a sentence has FEWEST_BITS.
+is known for all of its documents together: the word belongs to the source whose sentence has it.
+Such a sentence alone has FEWEST_BITS: two files that have the same word have little evidence each,
+and in modes with a verifier it is unknown.
 """
 
 import re
@@ -81,8 +82,8 @@ def _marked(
         else:
             known = [other for _, other in evidence if other is not None]
         has = word[0].casefold() in content(source.sentence)
-        bits = sum(max(0.0, each) for each in known) if known else FEWEST_BITS * has
-        weighed.append((bits, has, source.bits))
+        bits = sum(max(0.0, each) for each in known)
+        weighed.append((max(bits, FEWEST_BITS * has), has, source.bits))
     if not weighed or max(weighed)[0] < FEWEST_BITS:
         return None
     side, source = sources[weighed.index(max(weighed))]

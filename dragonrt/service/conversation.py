@@ -167,7 +167,6 @@ class Reply:
             "of": of,
             "text": self.text,
             "tokens": answer.tokens,
-            "carried": self.carried,
             "finish": answer.finish.value,
             "mode": entry.name,
             "approximate": not entry.exact,
@@ -180,15 +179,6 @@ class Reply:
             "statistics": self.statistics(),
             "ledger": self.ledger(),
         }
-
-    @property
-    def carried(self) -> list[dict[str, Any]]:
-        """Return for each token the device's share of its probability, and its document."""
-        files: dict[int | None, str] = dict(enumerate(each.file for each in self.answer.passages))
-        return [
-            {"device_share": round(event.share, 4), "document": files.get(event.document)}
-            for _, event in self.answer.decisions
-        ]
 
     def ledger(self) -> dict[str, Any]:
         """Return what left the device for this answer, as far as can be observed (SPEC 1.10)."""
@@ -244,10 +234,6 @@ class JoinedReply(Reply):
             for place, part in self.answered
             for code in part.not_found
         ]
-
-    @property
-    def carried(self) -> list[dict[str, Any]]:
-        return [token for _, part in self.answered for token in part.carried]
 
     def ledger(self) -> dict[str, Any]:
         bits: dict[str, float] = {}

@@ -58,6 +58,20 @@ def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder
     assert 0 < hit.score <= 1
 
 
+def test_a_document_is_read_in_order_and_of_each_its_beginning(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    text = " ".join(f"word{i}" for i in range(10))
+    (documents / "long.txt").write_text(text)
+    Index.update(where, documents, embedder, words=4)
+    store = Index.open(where).store
+    assert " ".join(each.text for each in store.chunks_of("long.txt")) == text
+    assert store.chunks_of("other.txt") == []
+    first = store.first_chunks(6)
+    assert len(first) == 6
+    assert {each.source for each in first[:5]} == {*Index.open(where).files()}
+
+
 def test_nothing_is_done_twice(where: Path, documents: Path, hashes: WordHashes) -> None:
     Index.update(where, documents, hashes.embedder())
     before = (where / "index.sqlite").stat().st_mtime_ns

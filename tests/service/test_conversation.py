@@ -102,7 +102,8 @@ async def test_json_says_everything_about_an_answer() -> None:
     assert report["text"] == "yes"
     assert report["question"] == "?"
     assert report["tokens"] == [*b"yes\n"]
-    assert report["carried"] == 4 * [{"device_share": 1.0, "document": "notes.txt"}]
+    place = {"start_index": 0, "end_index": 3, "side": "device", "file": "notes.txt"}
+    assert report["marks"] == [{**place, "chunk_start": 0}]
     assert (report["finish"], report["seed"], report["aggregator"]) == ("stop", 3, "both")
     assert (report["mode"], report["approximate"]) == ("dragon", False)
     asked = replace(Question(max_tokens=40), seed=3)
@@ -158,8 +159,8 @@ async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of
     report = reply.to_json()
     assert (report["question"], report["text"], report["seed"]) == (ASKED, "41; No 42", 5)
     assert report["notices"] == first["notices"] == second["notices"]
-    for name in ("tokens", "carried"):
-        assert report[name] == first[name] + second[name]
+    assert report["tokens"] == first["tokens"] + second["tokens"]
+    assert [reply.text[m.start : m.end] for m in reply.marks] == ["41", "No 42"]
     for name in ("tokens", "bytes_sent", "forwards"):
         whole = report["statistics"][name]
         assert whole == first["statistics"][name] + second["statistics"][name]

@@ -248,6 +248,12 @@ async def test_words_carry_the_file_that_moved_them(aggregator: Aggregator) -> N
     assert [mark.place for mark in reply.marks] == [DANCE.place, None]
 
 
+async def test_a_word_that_both_sides_have_is_of_the_one_that_is_named() -> None:
+    device = side_of("device", (ROPE, UNSURE * 16), (DANCE, says(ANSWER, 0, 9)))
+    reply = await answered(device, side_of("cloud", (SCHOOL, ANSWER), (SALT, UNSURE * 16)))
+    assert marked(reply) == [("Friday, 15:00", "cloud", "school.md")]
+
+
 async def test_of_the_clouds_files_the_one_whose_sentence_has_the_word_is_marked() -> None:
     said = "salt boiled, 15:00"
     cloud = side_of("cloud", (SCHOOL, says(said, 13)), (SALT, says(said, 0, 13)))

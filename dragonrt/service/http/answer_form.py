@@ -20,7 +20,7 @@ from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source
 
-ELSEWHERE = ("question", "text", "tokens", "carried")
+ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
 IMPOSSIBLE = -9999.0
 """OpenAI's value for the logarithm of 0."""
