@@ -33,7 +33,7 @@ LONGEST_SENTENCE = 280  # characters; a longer one is cut around its first word 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
 WORD = re.compile(r"\w+(?:[-.:/@]\w+)*")
-_FUNCTION_WORD = re.compile(r"[^\W\d]{1,3}")
+FUNCTION_WORD = re.compile(r"[^\W\d]{1,3}")
 _REFUSAL = re.compile(
     r"(?:sorry,? )?(?:i|we) (?:do not|don't|cannot|can't) (?:know|say|tell|find|answer)\b"
     r"|(?:i am|i'm) (?:not sure|sorry)\b|(?:it|that|this) is (?:not|un)\s?known\b"
@@ -158,7 +158,7 @@ def _words(text: str) -> set[str]:
 def content(text: str) -> set[str]:
     """Return the words of a text; those of up to three letters only if there are no others."""
     words = _words(text)
-    return {each for each in words if not _FUNCTION_WORD.fullmatch(each)} or words
+    return {each for each in words if not FUNCTION_WORD.fullmatch(each)} or words
 
 
 def _cut(sentence: str, wanted: set[str]) -> str:

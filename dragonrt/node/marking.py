@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonrt.node.citing import WORD, Passage, content
+from dragonrt.node.citing import FUNCTION_WORD, WORD, Passage, content
 from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
@@ -46,7 +46,7 @@ def marks(
 ) -> list[Mark]:
     """Return the marks of an answer in order; `sources` are those that it rests on.
 
-    Neighbouring words with the same source are one mark.
+    Neighbouring words with the same source are one mark, also across words of up to three letters.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
     for piece, event in pieces:
@@ -61,7 +61,7 @@ def marks(
             if joins and mark == replace(found[-1], start=mark.start, end=mark.end):
                 mark = replace(mark, start=found.pop().start)
             found.append(mark)
-        joins = mark is not None
+        joins = mark is not None or (joins and FUNCTION_WORD.fullmatch(word[0]) is not None)
     return found
 
 
