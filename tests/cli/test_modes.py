@@ -27,7 +27,7 @@ def test_every_setting_of_every_mode_is_an_option() -> None:
         assert options >= {entry.name for entry in entries(mode.settings)}
     asked = {entry.name for entry in entries(Question)}
     own = {"prompt", "instructions", "history", "shown", "stop_tokens", "accepted", "top_logprobs"}
-    assert asked - options == own
+    assert asked - options == own | {"chunk"}
 
 
 def test_the_options_shape_question_and_settings() -> None:

@@ -215,7 +215,9 @@ class Shelf:
         self.embedder = load_embedder()
         self.loads = 0
 
-    def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
+    def find(
+        self, question: str, k: int, floor: float | None = None, within: str = ""
+    ) -> list[Hit]:
         return [Hit(chunk, 1.0) for chunk in self.chunks]
 
     def tokens(self, chunk: Chunk) -> list[int]:

@@ -14,11 +14,11 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
+from dragonrt.service.suggestions import suggested
 from retrieval import Index, Report
 from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown
 from retrieval.ingestion import content_hash, index_name
-from retrieval.suggestions import suggested
 
 T = TypeVar("T")
 

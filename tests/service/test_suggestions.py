@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrieval.suggestions import suggested
+from dragonrt.service.suggestions import suggested
 
 
 @pytest.mark.parametrize(
