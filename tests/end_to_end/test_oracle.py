@@ -57,7 +57,12 @@ async def test_every_way_over_every_link_gives_one_text(
                     if aggregator is not Aggregator.SYNC and temperature == TEMPERATURES[2 * seed]:
                         check(prompt, question, how, await far.ask(prompt, question, how))
     # The noise decides: were the text always the same, the test would show little.
-    hot = [tuple(tokens) for (_, each, _), tokens in texts.items() if each.sampler.temperature > 1]
+    # Experts race with the noise of the coupled rule, and may give its text.
+    hot = [
+        tuple(tokens)
+        for (_, each, rule), tokens in texts.items()
+        if each.sampler.temperature > 1 and rule != "experts"
+    ]
     assert len(set(hot)) == len(hot)
 
 

@@ -81,7 +81,8 @@ async def browsing(url: str) -> AsyncIterator[Page]:
 class Indexed:
     """Stands in for a library whose index has two chunks of one file."""
 
-    name = "embedder"
+    name = title = "embedder"
+    languages: tuple[str, ...] = ()
     TEXTS = ("The boat exam is on 8 June. It is in room 12.", "The fee is 40 euros.")
 
     @property
