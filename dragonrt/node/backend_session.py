@@ -39,6 +39,12 @@ class BackendSession(Protocol):
         """End the session; `done` is not called again."""
 
 
+CARRIED = 0.2
+"""The probability from which on documents hold a value of their own."""
+LEAST_WEIGHT = 0.05
+"""Documents with less weight are about other things, and say other numbers."""
+
+
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
     """Return nothing: no document is known to disagree with a text."""
     return ()

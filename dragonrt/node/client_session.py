@@ -11,7 +11,7 @@ from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
-from dragonrt.node.backend_session import Prefiller
+from dragonrt.node.backend_session import LEAST_WEIGHT, Prefiller
 from dragonrt.node.citing import Passage
 from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
@@ -134,9 +134,12 @@ class ClientSession:
             for session in sessions:
                 if session.attribution is not None:
                     differing[f"the {session.name}'s"] = session.attribution.differing
+            weight = driver.mode.moved.weight
             for whose, values in differing.items():
-                for said, other in zip(values[::2], values[1::2], strict=False):
-                    driver.record(events.Noticed(f"{said}: {whose} documents say {other}"))
+                counts = weight if whose == "your" or weight is None else 1 - weight
+                if counts is None or counts >= LEAST_WEIGHT:
+                    for said, other in zip(values[::2], values[1::2], strict=False):
+                        driver.record(events.Noticed(f"{said}: {whose} documents say {other}"))
             spent = Traffic(*map(sub, self._traffic(), before))
             rtt_s, held_s = driver.rtt_s, self._held_s()
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]

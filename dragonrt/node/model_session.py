@@ -16,11 +16,9 @@ from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.backend_session import ForwardResult, OnResult
+from dragonrt.node.backend_session import CARRIED, ForwardResult, OnResult
 from dragonrt.node.worker import Worker
 
-CARRIED = 0.2
-"""The probability from which on documents hold a value of their own."""
 LONGEST_VALUE = 24
 
 

@@ -101,9 +101,11 @@ class Moved:
     """Sum the evidence of the decided text, as far as one side knows it.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
-    counts 0.
+    counts 0. `weight` is that of this side's documents beside the other's, when the first token was
+    decided that both had drafted; None if there is none.
     """
 
+    weight: float | None = None
     _files: dict[int, Sequence[float]] = field(default_factory=dict)
     _other: dict[int, float] = field(default_factory=dict)
 

@@ -23,6 +23,7 @@ from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Span, Work, 
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.privacy.disclosure import ADMITTED
+from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -223,6 +224,9 @@ class Dragon(PeerTracking):
         self._out.events.append(event)
         if not self._alone:
             self._decision.compared(event.device, event.cloud)
+        if self.moved.weight is None and decided.own is not None and decided.theirs is not None:
+            own, theirs = decided.own.relevance, decided.theirs.relevance
+            self.moved.weight = side_weights(own, theirs)[0]
         if mixed is not None:
             self.moved.decide(step, mixed.files, mixed.cloud)
         elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
