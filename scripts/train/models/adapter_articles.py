@@ -64,16 +64,17 @@ class Pieces:
         chosen += [i for i in r.sample(near, len(near)) if self._lacks(i, answer)][: count - 1]
         asked: list[tuple[list[Turn], tuple[int, ...]]] = []
         for number, i in enumerate(chosen):
-            known = self._known[i]
+            here = self._known[i]
             most = _QUESTIONS if count == 1 else 2 + (number == 0)
-            for turn in r.sample(known, min(len(known), most)):
+            for turn in r.sample(here, min(len(here), most)):
                 if all(self._lacks(j, turn[1]) for j in chosen if j != i):
                     asked.append(([turn], (number,)))
         for _ in range(r.choice(_REFUSALS)):
             i = r.choice(near) if near and r.random() < 0.8 else r.choice(self._asked)
             if i not in chosen and self._known[i]:
                 question, answer = r.choice(self._known[i])
-                if all(self._lacks(j, answer) for j in chosen):
+                known = any(turns[0][0] == question for turns, _ in asked)
+                if not known and all(self._lacks(j, answer) for j in chosen):
                     asked.append(([(question, UNKNOWN)], ()))
         return [self._texts[i] for i in chosen], asked
 

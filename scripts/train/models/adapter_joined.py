@@ -44,12 +44,11 @@ def bridge(r: Random, unseen: bool = False) -> Joined:
         texts = [capitalized(form(r, fill(question, own))), fill(answer, own), fill(alone, own)]
         asked.append((texts[0], texts[1], UNKNOWN if alone == "-" else texts[2]))
     rows = [fill(row, slots | {"k": a, "v": b}) for a, b in pairs]
-    shown = r.choice(["\n", "\n", ", ", "; "]).join(rows)
     head = capitalized(form(r, fill(head, slots)))
-    table = f"{head}{r.choice([': ', ':' + chr(10), chr(10)])}{shown}"
+    table = _table(r, head, rows)
     if r.random() < 0.25:
         mark = r.choice(["\t", " | "])
-        table = "\n".join([head, *(f"{a}{mark}{b}" for a, b in pairs)])
+        table = "\n".join([head.removesuffix(" ..."), *(f"{a}{mark}{b}" for a, b in pairs)])
     holder = note(r, unseen, Told(" ".join(said), [], []))
     rest = Told(table, [], []) if r.random() < 0.5 else note(r, unseen, Told(table, [], []))
     x = r.random()
@@ -58,6 +57,15 @@ def bridge(r: Random, unseen: bool = False) -> Joined:
     if x < 0.87:
         return Joined([holder], [([(q, first)], (0,)) for q, _, first in asked])
     return Joined([rest], [([(q, UNKNOWN)], ()) for q, _, _ in asked])
+
+
+def _table(r: Random, head: str, rows: list[str]) -> str:
+    """Return rows behind their head, as lines or as a sentence."""
+    prose = f"{', '.join(rows[:-1])} and {rows[-1]}"
+    if head.endswith(" ..."):
+        return f"{head.removesuffix(' ...')} {prose}."
+    shown = r.choice([*(mark.join(rows) for mark in ("\n", "\n", ", ", "; ")), prose])
+    return head + r.choice([": ", ":\n", "\n"]) + shown
 
 
 def link(r: Random, unseen: bool = False) -> Joined:

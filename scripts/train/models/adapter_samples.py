@@ -13,7 +13,8 @@ from .adapter_notes import note, table
 from .sample import UNKNOWN, Branch, Reading, Turn
 
 _WORDS = (64, 80, 100, 128, 128)  # of a chunk
-_ARTICLES, _BRIDGES, _LINKS = 0.42, 0.26, 0.12  # shares; the rest are notes
+_ARTICLES, _BRIDGES, _LINKS = 0.45, 0.24, 0.11  # shares; the rest are notes
+_SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
 _ALONE = 0.15  # of the samples have one document
 _EARLIER = 0.15  # of the questions come after others of the same chat
 _RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
@@ -73,13 +74,14 @@ def samples(
 ) -> list[Reading]:
     """Mix articles with questions, notes, bridges and talks."""
     r = Random(seed)
-    articles = squad(corpus / "squad.json")
+    sources = [squad(corpus / "squad.json")]
     if clones:
-        articles += [*fetched(clones, without), *fairytales(clones)]
-    cut = [Pieces(articles, r, words) for words in sorted(set(_WORDS))]
+        sources += [list(fetched(clones, without)), fairytales(clones)]
+    cut = {words: [Pieces(each, r, words) for each in sources] for words in sorted(set(_WORDS))}
     found: list[Reading] = []
     while len(found) < n:
-        pieces, x = r.choice(cut), r.random()
+        (pieces,) = r.choices(cut[r.choice(_WORDS)], _SOURCES[: len(sources)])
+        x = r.random()
         if x < _ARTICLES:
             documents, asked = pieces.several(r, 1 if r.random() < _ALONE else r.choice([2, 2, 3]))
             made = _read(r, documents, asked)
