@@ -35,7 +35,7 @@ def bridge(r: Random, unseen: bool = False) -> Joined:
     given |= {"Hobby": capitalized(given["hobby"])}
     slots = draw(r, slots_of(line) - _OF_ONE, given=given)
     subjects = r.sample(["I", "we", *(generate(r, "p") for _ in range(3))], 3)
-    count = r.choice([1, 1, 2, 3]) if "{sub}" in line or "{poss" in line else 1
+    count = r.choice([1, 2, 2, 3]) if "{sub}" in line or "{poss" in line else 1
     said, asked = list[str](), list[tuple[str, str, str]]()
     for subject, (k, v) in zip(subjects, r.sample(pairs, min(count, len(pairs))), strict=False):
         whose = {"I": "my", "we": "our"}.get(subject, f"{subject}'s")

@@ -112,7 +112,7 @@ def _units(r: Random, n: int, people: list[str], unseen: bool) -> list[Told]:
 def note(r: Random, unseen: bool = False, beside: Told | None = None) -> Told:
     """Return a note of some facts, rules and lists in one of several forms; `beside` among them."""
     people = [generate(r, "p") for _ in range(3)]
-    wanted = r.choice([0, 0, 1, 1, 2, 3] if beside else [1, 1, 2, 3, 3, 4, 5, 6])
+    wanted = r.choice([0, 0, 0, 1, 1, 2] if beside else [1, 1, 2, 2, 3, 3, 4, 6])
     told = [*_units(r, wanted, people, unseen), *([beside] if beside else [])]
     r.shuffle(told)
     asked = [q for t in told for q, _ in t.known]

@@ -13,9 +13,9 @@ from .adapter_notes import note, table
 from .sample import UNKNOWN, Branch, Reading, Turn
 
 _WORDS = (64, 80, 100, 128, 128)  # of a chunk
-_ARTICLES, _BRIDGES, _LINKS = 0.45, 0.24, 0.11  # shares; the rest are notes
+_ARTICLES, _BRIDGES, _LINKS = 0.44, 0.28, 0.10  # shares; the rest are notes
 _SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
-_ALONE = 0.15  # of the samples have one document
+_ALONE = 0.30  # of the samples have one document
 _EARLIER = 0.15  # of the questions come after others of the same chat
 _RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
 Asked = tuple[list[Turn], tuple[int, ...]]  # turns, and the documents that the last one needs
@@ -64,7 +64,7 @@ def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
     if missing and r.random() < 0.6:
         asked.append(([(r.choice(missing), UNKNOWN)], ()))
     documents = [each.text for each in joined.documents]
-    for _ in range(r.choice([0, 0, 1, 1, 2]) if len(documents) > 1 else r.choice([0, 1, 1, 2])):
+    for _ in range(r.choice([0, 0, 0, 0, 1, 2]) if len(documents) > 1 else r.choice([0, 1])):
         documents.append(pieces.any(r) if r.random() < 0.4 else note(r).text)
     return _read(r, documents, asked)
 
@@ -83,7 +83,7 @@ def samples(
         (pieces,) = r.choices(cut[r.choice(_WORDS)], _SOURCES[: len(sources)])
         x = r.random()
         if x < _ARTICLES:
-            documents, asked = pieces.several(r, 1 if r.random() < _ALONE else r.choice([2, 2, 3]))
+            documents, asked = pieces.several(r, 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3]))
             made = _read(r, documents, asked)
         elif x < _ARTICLES + _BRIDGES:
             made = _of_joined(r, bridge(r), pieces)
