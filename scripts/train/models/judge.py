@@ -17,6 +17,7 @@ from dragonrt.backends.backend import Document
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.llama_cpp.model_file import base_file, merged
 from dragonrt.backends.model import LanguageModel
+from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.modes.question import Question
 from dragonrt.node.process import load_model
@@ -131,7 +132,11 @@ def _answers(model: LanguageModel, cases: Sequence[Case]) -> list[str]:
         answers = IsolatedAnswers(model, asked, embedder, _documents=documents)
         return answers.reading(prompt, device, cloud, ways)
 
-    given = in_shared_forwards(model, map(reading, cases))
+    done = iter(range(1, len(cases) + 1))
+    with counting("answering") as show:
+        given = in_shared_forwards(
+            model, map(reading, cases), lambda: show(next(done), len(cases), "questions")
+        )
     return [model.decode(next(iter(each.values()))).strip() for each in given]
 
 
