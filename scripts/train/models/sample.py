@@ -77,13 +77,6 @@ def text_of(sample: Sample) -> str:
     return "".join(text for text, _ in sample)
 
 
-def turns_of(sample: Sample) -> tuple[str, list[Turn]]:
-    """Return the document and the turns of what `answering` made."""
-    texts = [text.strip() for text, _ in sample]
-    questions = [q.removeprefix("Question: ").removesuffix("\nAnswer:") for q in texts[1::2]]
-    return texts[0].removeprefix("Document: "), list(zip(questions, texts[2::2], strict=True))
-
-
 def asked(r: Random, question: str) -> str:
     """The question, sometimes in other words or with a few words before it."""
     if r.random() < 0.35:
