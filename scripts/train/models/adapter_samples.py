@@ -83,7 +83,8 @@ def samples(
         (pieces,) = r.choices(cut[r.choice(_WORDS)], _SOURCES[: len(sources)])
         x = r.random()
         if x < _ARTICLES:
-            documents, asked = pieces.several(r, 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3]))
+            count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
+            documents, asked = pieces.several(r, count)
             made = _read(r, documents, asked)
         elif x < _ARTICLES + _BRIDGES:
             made = _of_joined(r, bridge(r), pieces)
