@@ -19,7 +19,7 @@ from .values import word_set
 
 Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
 _QUESTIONS = 5  # at most that are asked of a chunk alone
-_REFUSALS = (0, 1, 2, 2)  # questions of other chunks
+_REFUSALS = (1, 1, 2, 2)  # questions of other chunks
 
 
 def _content(text: str) -> list[str]:

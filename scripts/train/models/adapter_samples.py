@@ -47,7 +47,7 @@ def _of_notes(r: Random, pieces: Pieces) -> Reading:
         missing += each.missing
     known = {question for each in told for question, _ in each.known}
     missing = [question for question in missing if question not in known]
-    few = r.choice([1, 2, 2]) if asked else 1
+    few = r.choice([1, 2, 2, 3])
     asked += [([(q, UNKNOWN)], ()) for q in r.sample(missing, min(len(missing), few))]
     documents = [each.text for each in told]
     if r.random() < 0.2:
@@ -61,7 +61,7 @@ def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
     for number, each in enumerate(joined.documents):
         asked += [([turn], (number,)) for turn in r.sample(each.known, min(len(each.known), 1))]
     missing = [question for each in joined.documents for question in each.missing]
-    if missing and r.random() < 0.6:
+    if missing and r.random() < 0.8:
         asked.append(([(r.choice(missing), UNKNOWN)], ()))
     documents = [each.text for each in joined.documents]
     for _ in range(r.choice([0, 0, 0, 0, 1, 2]) if len(documents) > 1 else r.choice([0, 1])):

@@ -58,7 +58,7 @@ def _cases(r: Random, n: int, corpus: Path) -> Iterator[Case]:
         device, cloud = r.sample([[told.text, stray()], [stray(), stray()]], 2)
         if told.known:
             turn = r.choice(told.known)
-            yield Case(kind, device, cloud, [turn], [turn[1]])
+            yield Case(kind, device, cloud, [turn], [turn[1], turn[1].replace(" and ", ", ")])
         if told.missing and r.random() < 0.5:
             yield Case("nowhere", device, cloud, [(r.choice(told.missing), UNKNOWN)], [])
 
