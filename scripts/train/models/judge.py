@@ -22,11 +22,12 @@ from dragonrt.cli.options import option
 from dragonrt.modes.question import Question
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.side import Side
 from retrieval import Chunk, Embedder, Hit
 from retrieval.chunking import chunk
 from retrieval.questions import in_context
 from scripts.bench.isolated_answers import IsolatedAnswers, Reading, in_shared_forwards
-from scripts.bench.question_sets import contains, f1, refuses
+from scripts.bench.split_qa.score import contains, f1, refuses
 
 from .adapter_articles import Pieces, squad
 from .adapter_joined import Joined, bridge, link
@@ -117,20 +118,17 @@ def _hits(embedder: Embedder, sought: str, texts: Sequence[str]) -> list[Hit]:
     return sorted(found, key=lambda hit: -hit.score)
 
 
-def _answers(model: LanguageModel, cases: Sequence[Case]) -> list[str]:
+def _answers(model: LanguageModel, cases: Sequence[Case], way: str) -> list[str]:
     embedder, documents = load_embedder(), dict[str, Document]()
 
     def reading(case: Case) -> Reading[dict[str, list[int]]]:
-        history = tuple(case.turns[:-1])
+        history, prompt = tuple(case.turns[:-1]), case.turns[-1][0]
         asked = Question(history=history, max_tokens=_LONGEST, seed=1)
-        prompt = case.turns[-1][0]
-        sought = in_context(prompt, [question for question, _ in history])
-        device, cloud = (
-            _hits(embedder, sought, texts) if texts else [] for texts in (case.device, case.cloud)
-        )
-        ways = ("mixture",) if cloud else ("device alone",)
+        sought = in_context(prompt, history)
+        sides: dict[Side, list[str]] = {"device": case.device, "cloud": case.cloud}
+        found = {side: _hits(embedder, sought, own) if own else [] for side, own in sides.items()}
         answers = IsolatedAnswers(model, asked, embedder, _documents=documents)
-        return answers.reading(prompt, device, cloud, ways)
+        return answers.reading(prompt, found, (way if case.cloud else "device alone",))
 
     done = iter(range(1, len(cases) + 1))
     with counting("answering") as show:
@@ -147,6 +145,7 @@ def judge(
     articles: Annotated[
         Path | None, option("Articles with questions (JSON) for the reader alone.", kind="FILE")
     ] = None,
+    way: Annotated[str, option("How both sides decide.", default="mixture")] = "mixture",
     n: Annotated[int, option("Questions of a kind.", default="40", low=1)] = 40,
     alone: Annotated[int, option("Questions of the articles.", default="163", low=1)] = 163,
     out: Annotated[Path | None, option("Where every answer is written.", kind="FILE")] = None,
@@ -160,7 +159,7 @@ def judge(
     path = merged(base_file(), adapter, threads=1)
     model = load_model(SideSettings("device", str(path), threads=1))
     cases = [*_cases(Random(7), n, corpus), *(_alone(articles, alone) if articles else ())]
-    texts = _answers(model, cases)
+    texts = _answers(model, cases, way)
     rows = [
         (
             case,
