@@ -12,6 +12,7 @@ import pytest
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.question import Question
@@ -193,6 +194,8 @@ async def test_its_draft_changes_no_token(
     """By rejection above temperature 0 the text is another sample of the same distribution."""
     draft = load_model(SideSettings("device", bundled.DEFAULT_DRAFT, "cpu"))
     assert draft.tokenizer_fingerprint == real_model.tokenizer_fingerprint
+    for kind in ("sprinter", "specdec++"):  # the bundled ones are for these two files
+        assert Verifier.for_pair(draft.fingerprint, real_model.fingerprint, kind).kind == kind
     near = Address("127.0.0.1", real_cloud.wait_ready())
     far = replace(near, emulate=slow_link(0.05, 0.02))
     coupled = SpeculativeSettings(on_loss="wait", cloud_decodes=False)

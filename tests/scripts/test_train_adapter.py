@@ -1,6 +1,7 @@
 """An adapter's samples and its training: branches apart from each other, pieces that resume."""
 
 import json
+import re
 from pathlib import Path
 from random import Random
 
@@ -17,19 +18,25 @@ from transformers import (
 
 # The recipe is a package beside the distributed ones and is not installed.
 from dragonrt.bundled import smollm2_file
-from scripts.train.models.adapter import Settings, adapter, batch_of, encoded
-from scripts.train.models.adapter_articles import readings
+from scripts.train.models.adapter import Settings, adapter, batch_of, encoded, mixture_losses
+from scripts.train.models.adapter_articles import Pieces
+from scripts.train.models.adapter_joined import bridge, link
 from scripts.train.models.adapter_model import Adapter, Llama
-from scripts.train.models.adapter_notes import noted
+from scripts.train.models.adapter_notes import lines_of, note
 from scripts.train.models.batches import padded
 from scripts.train.models.checkpoints import average
 from scripts.train.models.draft_model import Draft, dense, held
 from scripts.train.models.draft_teacher import Row, Teacher, read_rows, write_rows
-from scripts.train.models.sample import UNKNOWN, Reading
+from scripts.train.models.sample import UNKNOWN, Branch, Reading
+from scripts.train.models.values import phrased
 from tests import tiny_models
 
 READING = Reading(
-    "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]
+    ["The ferry leaves at 7:40.", "Emil takes the ferry."],
+    [
+        Branch([("When?", "at 7:40"), ("And who?", "Emil")], [0.3, 0.6]),
+        Branch([("What?", "the ferry")], [0.5, 0.5]),
+    ],
 )
 
 
@@ -56,18 +63,53 @@ def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenize
     return path
 
 
-def test_notes_hold_nearly_all_answers() -> None:
-    r = Random(1)
-    held = []
-    for _ in range(60):
-        made = noted(r)
-        answers = {a for branch in made.branches for _, a in branch} - {UNKNOWN}
-        held += [re_spaced(a) in re_spaced(made.document) for a in answers]
+def re_spaced(text: str) -> str:
+    return "".join(text.lower().replace("-\n", "").split())
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_notes_hold_nearly_all_answers_and_no_slot_is_left(unseen: bool) -> None:
+    r, held = Random(1), list[bool]()
+    for _ in range(100):
+        told = note(r, unseen)
+        held += [re_spaced(a) in re_spaced(told.text) for _, a in told.known]
+        assert not set("{}|") & set("".join([told.text, *told.missing, *sum(told.known, ())]))
+        assert not {q for q, _ in told.known} & set(told.missing)
+    assert sum(held) > 0.7 * len(held)
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_a_bridge_says_the_one_sides_key_and_the_other_sides_value(unseen: bool) -> None:
+    r = Random(2)
+    for _ in range(100):
+        documents, asked = bridge(r, unseen)
+        for ((_, answer),), needed in asked:
+            if len(needed) == 2:
+                key, value = re.split(r"(?:: | at | from |, )", answer, maxsplit=1)
+                first, second = (re_spaced(each.text) for each in documents)
+                assert re_spaced(key.removeprefix("at ")) in first
+                assert re_spaced(value) in second
+
+
+def test_a_later_turn_is_answered_by_the_other_document() -> None:
+    r, held = Random(3), list[bool]()
+    for _ in range(100):
+        documents, asked = link(r)
+        for turns, needed in asked:
+            if turns[-1][1] != UNKNOWN:
+                held.append(re_spaced(turns[-1][1]) in re_spaced(documents[needed[0]].text))
     assert sum(held) > 0.8 * len(held)
 
 
-def re_spaced(text: str) -> str:
-    return "".join(text.lower().replace("-\n", "").split())
+def test_forms_kept_for_judging_are_drawn_for_that_alone() -> None:
+    r = Random(4)
+    for _ in range(20):
+        assert phrased(r, "[a|[b|c|d]|z]", unseen=True) == "z"
+        assert phrased(r, "[a|[b|c|d]|z]") in ("a", "b", "c")
+    told, kept = (set(lines_of("adapter_bridges.txt", unseen)) for unseen in (False, True))
+    assert told
+    assert kept
+    assert not told & kept
 
 
 def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
@@ -80,15 +122,38 @@ def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
             for text in texts
         ],
     )
-    for reading in readings([article], Random(0), 64):
-        for ((question, answer),) in reading.branches:
-            here = question.split()[3] in reading.document
-            assert answer == (reading.document[-5:-1] if here else UNKNOWN)
+    r = Random(0)
+    pieces = Pieces([article], r, 64)
+    for _ in range(20):
+        documents, asked = pieces.several(r, 2)
+        for ((question, answer),), needed in asked:
+            having = [i for i, text in enumerate(documents) if question.split()[3] in text]
+            assert having == list(needed)
+            assert answer == (documents[having[0]][-5:-1] if having else UNKNOWN)
+
+
+def test_losses_are_those_of_the_mixture(base: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    made, refusal = encoded(tokenizer, READING), 5
+    assert made is not None
+    batch = batch_of([made])
+    logits = torch.randn(len(batch.targets), len(tokenizer), generator=torch.manual_seed(0))
+    losses = mixture_losses([made], batch, logits, 0.1, refusal)
+    p = logits.view(2, -1, len(tokenizer)).softmax(-1).double()
+    at = 0
+    for branch in READING.branches:
+        tokens = tokenizer(f"{branch.turns[-1][1]}<|im_end|>", add_special_tokens=False).input_ids
+        weights = (torch.tensor(branch.scores) / 0.1).exp() * (1 - p[:, at, refusal])
+        weights /= weights.sum()
+        for token in tokens:
+            expected = -(weights * p[:, at, token]).sum().log()
+            assert float(losses[at]) == pytest.approx(float(expected), rel=1e-4)
+            at += 1
+    assert at == len(losses)
 
 
 def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> None:
     samples = tmp_path / "samples.jsonl"
-    samples.write_text("\n".join([json.dumps([READING.document, READING.branches])] * 8))
+    samples.write_text("\n".join([READING.line()] * 8))
     out = tmp_path / "out"
     for steps in (8, 16):
         adapter(Settings(base=base, samples=samples, out=out, steps=steps, rate=1e-2))
@@ -108,9 +173,10 @@ def test_adapter_and_teacher_say_what_transformers_says_and_every_state_is_kept(
 ) -> None:
     reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     reference.requires_grad_(False)
-    sample = encoded(tokenizer, Reading("A crane.", [[("What?", "a crane")]]))
-    assert sample is not None
-    ours = Adapter(Llama.read(base)).logits(batch_of([sample]))
+    made = encoded(tokenizer, Reading(["A crane."], [Branch([("What?", "a crane")], [0.0])]))
+    assert made is not None
+    (sample,) = made.rows
+    ours = Adapter(Llama.read(base)).logits(batch_of([made]))
     theirs = reference(torch.tensor([sample.tokens])).logits[0, [at for at, *_ in sample.targets]]
     torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
     rows = [Row.prompt(tokenizer(text).input_ids) for text in ("A crane.", "The ferry leaves at")]

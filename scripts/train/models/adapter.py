@@ -1,6 +1,5 @@
-"""Train a LoRA adapter of a Llama model for answers from documents, in the chat prompt."""
+"""Train a LoRA adapter of a Llama model on the likelihood of mixtures, in the chat prompt."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +8,6 @@ from random import Random
 from typing import Annotated
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from cyclopts import Parameter
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -18,13 +16,15 @@ from dragonrt.cli.options import option
 from scripts.train.loop import Losses, Schedule, run
 
 from .adapter_model import Adapter, Llama
-from .batches import Batch, of_like_length, padded
-from .sample import Reading
+from .batches import Batch, padded
+from .sample import UNKNOWN, Reading
 
 SYSTEM = "You answer questions from the given document in a few words."
-_LONGEST = 900  # tokens of a sample
-_POOL = 96  # samples of which those of like length are put into one batch
+_LONGEST = 640  # tokens of a row
+_POOL = 96  # readings of which those of like length are put into one batch
 _FIRST_WEIGHT = 2.0  # of an answer's first token, which decides whether it is a refusal
+_TEMPERATURES = (0.05, 0.05, 0.1, 0.2)  # of the relevances; one of them for each batch
+_DOUBT, _SUREST = 1.0, 1 - 1e-6  # as answers are decoded: see `dragonrt.backends.mixture`
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,56 +40,116 @@ class Encoded:
     targets: list[tuple[int, int, bool]]
 
 
-def encoded(tokenizer: PreTrainedTokenizerBase, reading: Reading) -> Encoded | None:
-    """Render a sample in the chat prompt without what does not fit; None if nothing is left."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A reading's rows, one for each document; their targets are the same tokens.
+
+    `scores` [questions][documents] are cosines.
+    """
+
+    rows: list[Encoded]
+    scores: list[list[float]]
+
+    @property
+    def length(self) -> int:
+        """Return the tokens of the longest row."""
+        return max(len(row.tokens) for row in self.rows)
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, reading: Reading) -> Rows | None:
+    """Render a reading in the chat prompt without what does not fit; None if nothing is left."""
 
     def ids(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False).input_ids)
 
-    tokens = ids(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{reading.document}")
-    begin = len(tokens)
-    positions, branches = list(range(begin)), [0] * begin
-    targets: list[tuple[int, int, bool]] = []
-    for number, turns in enumerate(reading.branches, 1):
-        own: list[int] = []
-        own_targets = []
-        for i, (question, answer) in enumerate(turns):
-            before = "\n<|im_start|>user\n" if i else "\n\n"
-            own += ids(
-                f"{before}Question: {question}\nGive a short answer.<|im_end|>\n"
-                "<|im_start|>assistant\n"
-            )
-            answered = ids(f"{answer}<|im_end|>")
-            at = len(tokens) + len(own) - 1
-            own_targets += [(at + j, token, j == 0) for j, token in enumerate(answered)]
-            own += answered
-        own.pop()
-        if len(tokens) + len(own) > _LONGEST:
+    opening = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
+    documents = [ids(f"{opening}{document}") for document in reading.documents]
+    room = _LONGEST - max(map(len, documents))
+    asked: list[tuple[list[int], list[int]]] = []
+    for branch in reading.branches:
+        prompt = ""
+        for i, (question, answer) in enumerate(branch.turns):
+            before = "<|im_end|>\n<|im_start|>user\n" if i else "\n\n"
+            prompt += f"{before}Question: {question}\nGive a short answer.<|im_end|>\n"
+            prompt += f"<|im_start|>assistant\n{answer}"
+        asked.append((ids(prompt.removesuffix(answer)), ids(f"{answer}<|im_end|>")))
+        room -= len(asked[-1][0]) + len(asked[-1][1]) - 1
+        if room < 0:
+            asked.pop()
             break
-        targets += own_targets
-        positions += range(begin, begin + len(own))
-        branches += [number] * len(own)
+    scores = [branch.scores for branch in reading.branches[: len(asked)]]
+    return Rows([_row(each, asked) for each in documents], scores) if asked else None
+
+
+def _row(document: list[int], asked: list[tuple[list[int], list[int]]]) -> Encoded:
+    tokens, positions = list(document), list(range(len(document)))
+    branches, targets = [0] * len(document), list[tuple[int, int, bool]]()
+    for number, (prompt, answer) in enumerate(asked, 1):
+        at = len(tokens) + len(prompt) - 1
+        targets += [(at + j, token, j == 0) for j, token in enumerate(answer)]
+        own = prompt + answer[:-1]
         tokens += own
-    return Encoded(tokens, positions, branches, targets) if targets else None
+        positions += range(len(document), len(document) + len(own))
+        branches += [number] * len(own)
+    return Encoded(tokens, positions, branches, targets)
 
 
-def batch_of(samples: Sequence[Encoded]) -> Batch:
-    """Pad samples to one length."""
-    tokens, positions, bias = padded(samples)
+def batch_of(readings: Sequence[Rows]) -> Batch:
+    """Pad the rows of readings to one length; their targets follow each other."""
+    rows = [row for each in readings for row in each.rows]
+    tokens, positions, bias = padded(rows)
     length = tokens.shape[1]
-    targets = [(i * length + at, *rest) for i, s in enumerate(samples) for at, *rest in s.targets]
+    targets = [(i * length + at, *rest) for i, s in enumerate(rows) for at, *rest in s.targets]
     selected, wanted, first = (torch.tensor(column) for column in zip(*targets, strict=True))
     weights = torch.where(first, _FIRST_WEIGHT, 1.0)
-    return Batch(tokens, bias, positions, selected, wanted, weights, torch.ones_like(first))
+    return Batch(tokens, bias, positions, selected, wanted, weights, first)
 
 
-def batches(samples: Sequence[Encoded], r: Random, budget: int) -> Iterator[Batch]:
-    """Yield batches of at most `budget` positions, of samples of like length, without end."""
+def mixture_losses(
+    readings: Sequence[Rows], batch: Batch, logits: Tensor, temperature: float, refusal: int
+) -> Tensor:
+    """Return -log sum_i w_i p(y_t | document i, y before t) of every target (SPEC 5).
+
+    The weights are those of decoding: w = softmax of cosine / temperature + log(1 - P(refusal)),
+    with the probability of the refusal's first token after the question.
+
+    Args:
+        readings: of which the batch was made.
+        logits: float32 [S, V], of the batch's selected positions.
+        refusal: that first token.
+
+    Returns:
+        float32: the targets of each reading in turn, those of its rows joined.
+    """
+    logs = torch.log_softmax(logits, -1)
+    said = logs.gather(1, batch.targets[:, None])[:, 0]
+    refused = logs[:, refusal].exp().clamp(max=_SUREST)
+    found, at = [], 0
+    for each in readings:
+        count = len(each.rows) * len(each.rows[0].targets)
+        here, doubt = (x[at : at + count].view(len(each.rows), -1) for x in (said, refused))
+        first = torch.tensor([first for *_, first in each.rows[0].targets])
+        relevances = torch.tensor(each.scores).T / temperature
+        weights = torch.log_softmax(relevances + _DOUBT * torch.log1p(-doubt[:, first]), 0)
+        found.append(torch.logsumexp(here + weights[:, first.cumsum(0) - 1], 0))
+        at += count
+    return -torch.cat(found)
+
+
+def batches(readings: Sequence[Rows], r: Random, budget: int) -> Iterator[list[Rows]]:
+    """Yield readings of like length of at most `budget` positions, without end."""
     while True:
-        order = list(samples)
+        order = list(readings)
         r.shuffle(order)
         for begin in range(0, len(order), _POOL):
-            yield from map(batch_of, of_like_length(order[begin : begin + _POOL], r, budget))
+            groups: list[list[Rows]] = [[]]
+            for each in sorted(order[begin : begin + _POOL], key=lambda each: each.length):
+                rows = sum(len(other.rows) for other in [*groups[-1], each])
+                if groups[-1] and rows * each.length > budget:
+                    groups.append([])
+                groups[-1].append(each)
+            r.shuffle(groups)
+            yield from groups
 
 
 def tuning(rate: float, minutes: float, steps: int | None) -> Schedule:
@@ -138,21 +198,26 @@ class _Training:
         self._settings = settings
         tokenizer = AutoTokenizer.from_pretrained(settings.base)
         with settings.samples.open(encoding="utf-8") as lines:
-            rows = (encoded(tokenizer, Reading(*json.loads(line))) for line in lines)
+            rows = (encoded(tokenizer, Reading.read(line)) for line in lines)
             self._samples = [row for row in rows if row]
+        self._refusal = tokenizer(UNKNOWN, add_special_tokens=False).input_ids[0]
         self._adapter = Adapter(Llama.read(settings.base), settings.begin)
         self.parameters = self._adapter.parameters
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Iterator[list[Rows]] | None = None
 
     def losses(self, step: int, number: int, progress: float) -> Losses:
+        r = Random(f"{self._settings.seed}/{step}")
         if self._batches is None:
-            r = Random(f"{self._settings.seed}/{step}")
             self._batches = batches(self._samples, r, self._settings.positions)
-        batch = next(self._batches)
+        readings = next(self._batches)
+        batch = batch_of(readings)
         logits = self._adapter.logits(batch)
-        entropies = F.cross_entropy(logits, batch.targets, reduction="none")
-        loss = (entropies * batch.weights).sum() / batch.weights.sum()
-        return Losses(loss, float(entropies.detach().mean()), batch.tokens.numel())
+        temperature = r.choice(_TEMPERATURES)
+        losses = mixture_losses(readings, batch, logits, temperature, self._refusal)
+        firsts = [first for each in readings for *_, first in each.rows[0].targets]
+        weights = torch.where(torch.tensor(firsts), _FIRST_WEIGHT, 1.0)
+        loss = (losses * weights).sum() / weights.sum()
+        return Losses(loss, float(losses.detach().mean()), batch.tokens.numel())
 
     def save(self, weights: Sequence[Tensor], directory: Path) -> None:
         self._adapter.export(directory, weights)

@@ -14,12 +14,12 @@ from typing import Any
 from retrieval.chunking import chunk
 
 from .cleaning import files, read
-from .sample import UNKNOWN, Reading, Turn
+from .sample import UNKNOWN, Turn
 from .values import word_set
 
 Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
-_UNKNOWN_ONLY_LEFT_OUT = 0.8  # of the chunks that answer nothing
-_POSITIVES = 7  # questions at most that a chunk answers
+_QUESTIONS = 5  # at most that are asked of a chunk alone
+_REFUSALS = (1, 1, 2, 2)  # questions of other chunks
 
 
 def _content(text: str) -> list[str]:
@@ -28,44 +28,58 @@ def _content(text: str) -> list[str]:
     return [w[:6] for w in re.findall(r"[a-z0-9]+", text.lower()) if w not in stop]
 
 
-def readings(articles: Iterable[Article], r: Random, words: int) -> Iterator[Reading]:
-    """Yield all chunks of at most `words` words with their questions, and near misses."""
-    pieces: list[tuple[str, str]] = []  # title of the article, text
-    found: list[list[Turn]] = []  # of every piece
-    numbers: list[int] = []  # of the piece's article
-    for number, (title, paragraphs) in enumerate(articles):
-        for text, questions in paragraphs:
-            cut = [text[a:b] for a, b in chunk(text, words)]
-            own: list[list[Turn]] = [[] for _ in cut]
-            for turn in questions:
-                owner = _owner(cut, *turn)
-                if owner is not None:
-                    own[owner].append(turn)
-            pieces += [(title, piece) for piece in cut]
-            found += own
-            numbers += [number] * len(cut)
-    misses: list[list[str]] = [[] for _ in pieces]
-    near = _Nearest([text for _, text in pieces])
-    for i, (question, answer) in ((i, turn) for i, own in enumerate(found) for turn in own):
-        low = answer.lower()
-        candidates = [
-            j for j in near.of(question, 12) if j != i and low not in pieces[j][1].lower()
-        ]
-        for same in (True, False):
-            for j in [j for j in candidates if (numbers[j] == numbers[i]) == same][:2]:
-                misses[j].append(question)
-    order = list(range(len(pieces)))
-    r.shuffle(order)
-    for i in order:
-        known, missing = found[i], misses[i]
-        r.shuffle(known)
-        r.shuffle(missing)
-        few = r.choice([0, 1, 1, 1, 2]) if known else r.choice([1, 2])
-        turns = known[:_POSITIVES] + [(q, UNKNOWN) for q in missing[:few]]
-        if len(turns) < 2 or (not known and r.random() < _UNKNOWN_ONLY_LEFT_OUT):
-            continue
-        r.shuffle(turns)
-        yield Reading(_titled(r, *pieces[i]), [[t] for t in turns])
+class Pieces:
+    """Articles cut as the product cuts them, the questions of each piece, and near misses."""
+
+    def __init__(self, articles: Iterable[Article], r: Random, words: int) -> None:
+        """Cut articles into chunks of at most `words` words."""
+        self._texts: list[str] = []
+        self._known: list[list[Turn]] = []  # of every piece
+        for title, paragraphs in articles:
+            for text, questions in paragraphs:
+                cut = [text[a:b] for a, b in chunk(text, words)]
+                own: list[list[Turn]] = [[] for _ in cut]
+                for turn in questions:
+                    if (owner := _owner(cut, *turn)) is not None:
+                        own[owner].append(turn)
+                self._texts += [_titled(r, title, piece) for piece in cut]
+                self._known += own
+        self._asked = [i for i, known in enumerate(self._known) if known]
+        self._near = _Nearest(self._texts)
+
+    def any(self, r: Random) -> str:
+        """Return any piece."""
+        return r.choice(self._texts)
+
+    def several(
+        self, r: Random, count: int
+    ) -> tuple[list[str], list[tuple[list[Turn], tuple[int, ...]]]]:
+        """Return pieces that are near each other and what is asked of them, refusals among it.
+
+        Each question comes with the numbers of the pieces that it needs.
+        """
+        chosen = [r.choice(self._asked)]
+        question, answer = r.choice(self._known[chosen[0]])
+        near = [i for i in self._near.of(question, 8) if i not in chosen]
+        chosen += [i for i in r.sample(near, len(near)) if self._lacks(i, answer)][: count - 1]
+        asked: list[tuple[list[Turn], tuple[int, ...]]] = []
+        for number, i in enumerate(chosen):
+            here = self._known[i]
+            most = _QUESTIONS if count == 1 else 2 + (number == 0)
+            for turn in r.sample(here, min(len(here), most)):
+                if all(self._lacks(j, turn[1]) for j in chosen if j != i):
+                    asked.append(([turn], (number,)))
+        for _ in range(r.choice(_REFUSALS)):
+            i = r.choice(near) if near and r.random() < 0.8 else r.choice(self._asked)
+            if i not in chosen and self._known[i]:
+                question, answer = r.choice(self._known[i])
+                known = any(turns[0][0] == question for turns, _ in asked)
+                if not known and all(self._lacks(j, answer) for j in chosen):
+                    asked.append(([(question, UNKNOWN)], ()))
+        return [self._texts[i] for i in chosen], asked
+
+    def _lacks(self, number: int, answer: str) -> bool:
+        return answer.lower() not in self._texts[number].lower()
 
 
 def _titled(r: Random, title: str, text: str) -> str:
@@ -107,8 +121,9 @@ class _Nearest:
 _LONGEST_ANSWER = 14  # words
 
 
-def squad(path: Path) -> list[Article]:
-    """Return the articles of a corpus but for the last two, which are held out."""
+def squad(path: Path, held_out: bool = False) -> list[Article]:
+    """Return the articles of a corpus but for the last two, or those, which are held out."""
+    articles = json.loads(path.read_text(encoding="utf-8"))
     return [
         (
             a.get("title", "").replace("_", " "),
@@ -117,7 +132,7 @@ def squad(path: Path) -> list[Article]:
                 for p in a["paragraphs"]
             ],
         )
-        for a in json.loads(path.read_text(encoding="utf-8"))[:-2]
+        for a in (articles[-2:] if held_out else articles[:-2])
     ]
 
 

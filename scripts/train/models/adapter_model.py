@@ -21,8 +21,9 @@ from torch import Tensor
 from .batches import Batch
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
-_CONFIG = Path(__file__).parent / "text" / "adapter_config.json"
-RANK, ALPHA = (json.loads(_CONFIG.read_text())[name] for name in ("r", "lora_alpha"))
+CONFIG = Path(__file__).parent / "text" / "adapter_config.json"
+RANK, ALPHA = (json.loads(CONFIG.read_text())[name] for name in ("r", "lora_alpha"))
+SCALE = ALPHA / RANK
 # Each frozen product, and the layers whose rows it joins.
 GROUPS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -30,7 +31,7 @@ GROUPS = {
     "in": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
-_PREFIX = "base_model.model.model."
+PREFIX = "base_model.model.model."
 
 
 def _pack(weight: Tensor) -> Tensor:
@@ -163,7 +164,12 @@ class Llama(Body):
 
 
 class Adapter:
-    """Matrices A [R, K] and B [N, R], float32, beside every linear layer of a model."""
+    """Matrices A [R, K] and B [N, R], float32, beside every linear layer of a model.
+
+    `inputs`, if it is set, sums the squares of the inputs [columns] of each `layer.group`.
+    """
+
+    inputs: dict[str, Tensor] | None = None
 
     def __init__(self, model: Llama, begin: Path | None = None) -> None:
         self._model = model
@@ -171,15 +177,15 @@ class Adapter:
         scale = 1.0
         if begin:
             config = json.loads((begin / ADAPTER_CONFIG).read_text())
-            scale = config["lora_alpha"] / config["r"] / (ALPHA / RANK)
+            scale = config["lora_alpha"] / config["r"] / SCALE
         generator = torch.Generator().manual_seed(Random(0).randrange(2**31))
         self.parameters: list[Tensor] = []
         for name, (rows, columns) in model.shapes.items():
             a = torch.randn(RANK, columns, generator=generator) / math.sqrt(columns)
             b = torch.zeros(rows, RANK)
             if stored:
-                a = stored[f"{_PREFIX}{name}.lora_A.weight"].float()
-                b = stored[f"{_PREFIX}{name}.lora_B.weight"].float() * scale
+                a = stored[f"{PREFIX}{name}.lora_A.weight"].float()
+                b = stored[f"{PREFIX}{name}.lora_B.weight"].float() * scale
             self.parameters += [a.requires_grad_(), b.requires_grad_()]
 
     def logits(self, batch: Batch) -> Tensor:
@@ -187,6 +193,9 @@ class Adapter:
         model, pairs = self._model, self._pairs()
 
         def beside(x: Tensor, key: str) -> Tensor:
+            if self.inputs is not None:
+                here = x.detach().float().square().sum(0)
+                self.inputs[key] = self.inputs.get(key, torch.zeros_like(here)) + here
             y: Tensor = _Beside.apply(x, model.frozen[key], *pairs[key])  # type: ignore[no-untyped-call]
             return y
 
@@ -208,19 +217,19 @@ class Adapter:
             for group, members in GROUPS.items():
                 parts = [by_name[f"layers.{layer}.{member}"] for member in members]
                 b = torch.block_diag(*(b for _, b in parts))  # type: ignore[no-untyped-call]
-                found[f"{layer}.{group}"] = (torch.cat([a for a, _ in parts]), b * (ALPHA / RANK))
+                found[f"{layer}.{group}"] = (torch.cat([a for a, _ in parts]), b * SCALE)
         return found
 
     def export(self, directory: Path, weights: Sequence[Tensor]) -> None:
         """Write it with these values of its parameters, in PEFT's layout, in bfloat16."""
         directory.mkdir(parents=True, exist_ok=True)
-        names = [f"{_PREFIX}{n}.lora_{part}.weight" for n in self._model.shapes for part in "AB"]
+        names = [f"{PREFIX}{n}.lora_{part}.weight" for n in self._model.shapes for part in "AB"]
         stored = [p.detach().bfloat16().contiguous() for p in weights]
         unfinished = directory / f"{ADAPTER_WEIGHTS}.unfinished"
         tensors = dict(zip(names, stored, strict=True))
         save_file(tensors, unfinished, metadata={"format": "pt"})
         unfinished.replace(directory / ADAPTER_WEIGHTS)
-        shutil.copy(_CONFIG, directory / ADAPTER_CONFIG)
+        shutil.copy(CONFIG, directory / ADAPTER_CONFIG)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -1,28 +1,48 @@
-"""Longer notes for an adapter's samples: diaries, mails, chats, contracts, tables.
+"""Notes for an adapter's samples: diaries, mails, chats, leases, minutes, recipes, tables.
 
-Facts come from text/adapter_facts.txt. What a note's facts do not say is asked as a near miss; so
-is what another fact of the file would say. A later turn may refer back to an earlier one.
+A note has facts (text/adapter_facts.txt), rules of what is allowed (text/adapter_rules.txt) and
+lists (text/adapter_lists.txt). What it does not say is asked as a near miss; so is what it says of
+another person. Forms that are kept for judging are chosen where `unseen` says so, and only there.
 """
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
-from itertools import zip_longest
 from random import Random
 
-from .sample import UNKNOWN, Reading, Turn
-from .values import capitalized, draw, fill, form, generate, read_lines, slots_of, word
+from .sample import Turn
+from .values import (
+    capitalized,
+    draw,
+    fill,
+    form,
+    generate,
+    phrased,
+    read_blocks,
+    read_lines,
+    slots_of,
+    word,
+)
 
-Told = tuple[str, list[Turn], list[str]]  # text, known, questions that it does not answer
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A text, what it answers, and questions that it does not answer."""
+
+    text: str
+    known: list[Turn]
+    missing: list[str]
 
 
-@cache
-def _facts() -> list[Told]:
-    found = []
-    for line in read_lines("adapter_facts.txt"):
-        statement, *asked = line.split(" || ")
-        known = [(q, a) for q, _, a in (x.partition(" | ") for x in asked if x[0] != "!")]
-        found.append((statement, known, [x[2:] for x in asked if x[0] == "!"]))
-    return found
+def lines_of(name: str, unseen: bool) -> list[str]:
+    """Return the lines of a text file that are kept for judging, or the others."""
+    return kept(read_lines(name), unseen)
+
+
+def kept(lines: list[str], unseen: bool) -> list[str]:
+    """Return those of the lines that are kept for judging, or the others."""
+    return [x.removeprefix("? ") for x in lines if x.startswith("? ") == unseen]
 
 
 def _value(people: list[str], r: Random, slot: str) -> str:
@@ -31,94 +51,95 @@ def _value(people: list[str], r: Random, slot: str) -> str:
     return generate(r, slot)
 
 
-def _told(r: Random, number: int, people: list[str]) -> Told:
-    statement, known, missing = _facts()[number]
-    slots = set().union(*(slots_of(t) for t in [statement, *missing]))
-    values = draw(r, slots, partial(_value, people))
-    turns = [(capitalized(fill(q, values)), fill(a, values)) for q, a in known]
-    missing = [capitalized(fill(q, values)) for q in missing]
-    return capitalized(fill(statement, values)), turns, missing
+def _fact(r: Random, line: str, people: list[str], unseen: bool) -> Told:
+    statement, *asked = phrased(r, line, unseen).split(" || ")
+    asked_for = [x[2:] if x[0] == "!" else x.partition(" | ")[0] for x in asked]
+    values = draw(r, set().union(*map(slots_of, [statement, *asked])), partial(_value, people))
+    texts = [capitalized(fill(text, values)) for text in asked_for]
+    known = [
+        (text, fill(x.partition(" | ")[2], values))
+        for text, x in zip(texts, asked, strict=True)
+        if x[0] != "!"
+    ]
+    missing = [text for text, x in zip(texts, asked, strict=True) if x[0] == "!"]
+    return Told(capitalized(fill(statement, values)), known, missing)
 
 
-def noted(r: Random) -> Reading:
-    """A note of four to nine facts in one of several forms, and questions about it."""
-    make = r.choices([_texts, _table], [0.68, 0.32])[0]
-    document, known, missing = make(r)
-    if r.random() < 0.15:
-        known = [(q, a) for q, a in known if not a.startswith(("No", "Yes"))] or known
-    r.shuffle(known)
-    r.shuffle(missing)
-    turns = known[: r.choice([4, 5, 6, 7])]
-    turns += [(q, UNKNOWN) for q in missing[: r.choice([1, 2, 2, 3])]]
-    r.shuffle(turns)
-    branches = [[t] for t in turns]
-    if r.random() < 0.35 and (talk := _talk(r, known, missing)):
-        branches = [talk, *branches[2:]]
-    return Reading(document, branches)
+def rule(r: Random, unseen: bool) -> Told:
+    """A rule, asked with its ground; of another activity nothing is known."""
+    blocks = read_blocks("adapter_rules.txt")
+    lines = r.sample(kept(blocks["activity"], unseen), 2)
+    told, other = (phrased(r, line, unseen).split(" | ") for line in lines)
+    allowed = r.random() < 0.5
+    rule = phrased(r, r.choice(blocks["allowed" if allowed else "forbidden"]), unseen)
+    values = draw(r, slots_of(rule) - {"x", "is"})
+    subject, question, elsewhere = (form(r, text) for text in (told[0], told[2], other[2]))
+    text = fill(rule, values | {"x": subject, "is": told[1]})
+    answer = f"{'Yes' if allowed else 'No'}, {text[0].lower()}{text[1:]}"
+    return Told(f"{text}.", [(question, answer)], [elsewhere])
 
 
-def _talk(r: Random, known: list[Turn], missing: list[str]) -> list[Turn]:
-    """Turns about one thing, which the later ones call 'it', 'he' or 'she'."""
-    turns = [*known, *((q, UNKNOWN) for q in missing)]
-    for first in r.sample(known, len(known)):
-        for name in _names(first[0]):
-            later = [t for t in turns if t != first and _is_about(t[0], name)]
-            if later:
-                person = r.choice([("he", "his"), ("she", "her")])
-                return [first, *((_referring(q, name, person), a) for q, a in later[:2])]
-    return []
+def list_of(r: Random, unseen: bool) -> Told:
+    """A list, written as lines or as a sentence."""
+    line = phrased(r, r.choice(lines_of("adapter_lists.txt", unseen)), unseen)
+    entry, count, *texts = line.split(" || ")
+    low, high = map(int, count.split("-"))
+    entries = list(dict.fromkeys(form(r, entry) for _ in range(r.randint(low, high) + 1)))[:high]
+    values = draw(r, {slot for text in texts for slot in slots_of(text)})
+    head, question, missing = (capitalized(form(r, fill(text, values))) for text in texts)
+    if question.startswith("W"):
+        question = question.rstrip(".?") + "?"
+    joined = ", ".join(entries[:-1]) + f" and {entries[-1]}" if len(entries) > 1 else entries[0]
+    mark = r.choice(["- ", "* ", "• ", "", "{n}. "])
+    shown = "\n".join(mark.replace("{n}", str(n)) + x for n, x in enumerate(entries, 1))
+    text = r.choice([f"{head}: {joined}.", f"{head}: {', '.join(entries)}", f"{head}:\n{shown}"])
+    return Told(text, [(question, joined)], [missing])
 
 
-def _names(question: str) -> list[str]:
-    """What a question is about: 'the ...' or a name."""
-    found = re.findall(
-        r"\bthe [a-z]+(?: [a-z]+)?(?=\?| (?:to|with|cost|start|end|take)\b|'s)", question
-    )
-    return found + re.findall(r"(?<=[a-z] )[A-Z][a-z]+(?: [A-Z][a-z]+)*", question)
+def _units(r: Random, n: int, people: list[str], unseen: bool) -> list[Told]:
+    facts = lines_of("adapter_facts.txt", unseen)
+    chosen = r.sample(facts, min(n, len(facts)))
+    found = []
+    for line in chosen:
+        x = r.random()
+        if x < 0.62:
+            found.append(_fact(r, line, people, unseen))
+        else:
+            found.append(rule(r, unseen) if x < 0.80 else list_of(r, unseen))
+    return found
 
 
-def _is_about(question: str, name: str) -> bool:
-    """Whether a pronoun can stand for the name: it is a subject or has something."""
-    named = re.escape(name)
-    before = "(?:does|did|is|was|has|can|will)" if name[0].isupper() else "[a-z]+"
-    return bool(re.search(rf"\b{before} {named}\b(?! [A-Z])|{named}'s", question))
-
-
-def _referring(question: str, name: str, person: tuple[str, str]) -> str:
-    subject, possessive = person if name[0].isupper() else ("it", "its")
-    text = question.replace(name + "'s", possessive).replace(name, subject)
-    return f"And {text[0].lower()}{text[1:]}" if not text.startswith("I ") else text
-
-
-def _texts(r: Random) -> Told:
-    numbers = r.sample(range(len(_facts())), 14)
-    n = r.choice([2, 3, 3, 4, 4, 5, 6, 8])
+def note(r: Random, unseen: bool = False, beside: Told | None = None) -> Told:
+    """Return a note of some facts, rules and lists in one of several forms; `beside` among them."""
     people = [generate(r, "p") for _ in range(3)]
-    told = [_told(r, i, people) for i in numbers[:n]]
-    other = [q for i in numbers[n:] for q, _ in _told(r, i, people)[1]]
-    layout = r.choice([_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _broken, _bullets])
-    known = [turn for t in told for turn in t[1]]
-    counts = [q for q, _ in known]
-    known = [(q, a) for q, a in known if counts.count(q) == 1]
-    missing = [q for t in told for q in t[2]]
-    wrong = _wrong_slots(r, told, numbers, people)
-    kinds = [missing, wrong, other]
-    for kind in kinds:
-        r.shuffle(kind)
-    missing = [q for kind in zip_longest(*kinds) for q in kind if q and q not in counts]
-    return layout(r, [t[0] for t in told]), known, missing
+    wanted = r.choice([0, 0, 0, 1, 1, 2] if beside else [1, 1, 2, 2, 3, 3, 4, 6])
+    told = [*_units(r, wanted, people, unseen), *([beside] if beside else [])]
+    r.shuffle(told)
+    asked = [q for t in told for q, _ in t.known]
+    known = [turn for t in told for turn in t.known if asked.count(turn[0]) == 1]
+    missing = [q for t in told for q in t.missing] + _of_others(r, told, people)
+    missing = [q for q in dict.fromkeys(missing) if q not in asked]
+    text = r.choice(_LAYOUTS)(r, [t.text for t in told]) if len(told) > 1 else told[0].text
+    return Told(titled(r, text), known, missing)
 
 
-def _wrong_slots(r: Random, told: list[Told], numbers: list[int], people: list[str]) -> list[str]:
-    """What the note says of another person or thing than the one asked about."""
-    found = [q for t, i in zip(told, numbers, strict=False) for q, _ in _told(r, i, people)[1]]
-    document = " ".join(t[0] for t in told)
-    for text, known, _ in told:
-        others = [name for name in people if name in document and name not in text]
-        for question, _ in known:
-            named = [name for name in people if name in question]
-            if named and others:
-                found.append(question.replace(named[0], r.choice(others)))
+def titled(r: Random, text: str) -> str:
+    """Return a text, often after the title and heading that its chunk has."""
+    if r.random() < 0.45:
+        return text
+    heads = read_blocks("adapter_rules.txt")["title"]
+    title, heading = (capitalized(form(r, head)) for head in r.sample(heads, 2))
+    return f"{title} › {heading}\n{text}" if r.random() < 0.3 else f"{title}\n{text}"
+
+
+def _of_others(r: Random, told: list[Told], people: list[str]) -> list[str]:
+    """What the note says of another person than the one asked about."""
+    document, found = " ".join(t.text for t in told), []
+    for each in told:
+        others = [name for name in people if name in document and name not in each.text]
+        named = [(q, name) for q, _ in each.known for name in people if name in q]
+        if others:
+            found += [q.replace(name, r.choice(others)) for q, name in named]
     return found
 
 
@@ -214,9 +235,11 @@ def _columns() -> dict[str, list[list[str]]]:
     return found
 
 
-def _table(r: Random) -> Told:
+def table(r: Random) -> Told:
+    """Return a table of up to eight columns, some of whose cells are asked for."""
     sort = r.choice(list(_columns()))
-    columns = r.sample(_columns()[sort], r.choice([3, 3, 4, 5]))
+    columns = _columns()[sort]
+    columns = r.sample(columns, min(len(columns), r.choice([3, 4, 5, 6, 7, 8])))
     shown, hidden = columns[: max(2, len(columns) - 1)], columns[max(2, len(columns) - 1) :]
     names = list(dict.fromkeys(generate(r, sort) for _ in range(r.choice([3, 4, 5, 6]))))
     absent = [x for x in (generate(r, sort) for _ in range(3)) if x not in names]
@@ -232,7 +255,7 @@ def _table(r: Random) -> Told:
             known.append((f"Who has {unique[0]} as {shown[at][0].lower()}?", name))
     missing = [c[2].format(x=name) for name in names for c in hidden]
     missing += [c[2].format(x=name) for name in absent for c in shown]
-    layout = r.choice(["md", "md", "csv", "csv", "tab", "; ", "lines"])
+    layout = r.choice(["md", "csv", "tab", "tab", "tab", "tab", "; ", "lines"])
     if layout == "md":
         lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
         lines.insert(1, "|" + "---|" * len(header))
@@ -243,34 +266,9 @@ def _table(r: Random) -> Told:
     else:
         mark = {"csv": ",", "tab": "\t"}.get(layout, layout)
         lines = [mark.join(f'"{c}"' if mark in c else c for c in row) for row in [header, *rows]]
-    title = form(r, "{||Overview\n\n|# List\n\n|As of {day of a month}\n}")
-    return title + "\n".join(lines), known, missing
+    return Told(titled(r, "\n".join(lines)), known, missing)
 
 
-def joined(r: Random) -> list[Reading]:
-    """Return two documents that answer a question only together: both, and each of them alone."""
-    line = r.choice(read_lines("adapter_pairs.txt")).replace("{happened}", word(r, "happened"))
-    given = {slot: word(r, slot) for slot in ("hobby", "cause", "med")}
-    given |= {"thing1": word(r, "device")}
-    given |= {"Hobby": capitalized(given["hobby"]), "Med": capitalized(given["med"])}
-    slots = draw(r, slots_of(line), given=given)
-    one, two, question, both, first, second = (fill(x, slots) for x in line.split(" || "))
-    texts = [capitalized(one), capitalized(two)]
-    others = [_told(r, i, []) for i in r.sample(range(len(_facts())), 3)]
-    texts = [
-        r.choice(["", f"{capitalized(word(r, 'thing'))}\n\n"])
-        + " ".join(r.sample([t, other[0]], 2) if r.random() < 0.6 else [t])
-        for t, other in zip(texts, others, strict=False)
-    ]
-    question = capitalized(question)
-    more = [
-        r.choice(others[2][1])[0],
-        *[r.choice(t[1])[0] for t in others[:2] if t[0] not in "".join(texts)],
-    ]
-    missing: list[list[Turn]] = [[(more[0], UNKNOWN)]]
-    found = [Reading("\n\n".join(r.sample(texts, 2)), [[(question, both)], *missing])]
-    for text, answer in zip(texts, (first, second), strict=True):
-        known = [[t] for o in others[:2] if o[0] in text for t in o[1][:2]]
-        alone = (question, UNKNOWN if answer == "-" else answer)
-        found.append(Reading(text, [[alone], *known, *missing]))
-    return found
+_LAYOUTS: list[Callable[[Random, list[str]], str]] = [
+    *(_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _broken, _bullets)
+]

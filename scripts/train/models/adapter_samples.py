@@ -1,69 +1,99 @@
-"""The samples of an adapter: a document, and questions about it that do not see each other."""
+"""The samples of an adapter: documents as both sides find them, and questions about them."""
 
-import json
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Annotated
 
 from dragonrt.cli.options import option
 
-from .adapter_articles import fairytales, fetched, readings, squad
-from .adapter_notes import joined, noted
-from .corpus import Corpus
-from .countries import country_facts
-from .notes import note
-from .sample import UNKNOWN, Reading, Turn, turns_of
+from .adapter_articles import Pieces, fairytales, fetched, squad
+from .adapter_joined import Joined, bridge, link
+from .adapter_notes import note, table
+from .sample import UNKNOWN, Branch, Reading, Turn
 
-_SQUAD_SHARES = {64: 0.18, 80: 0.10, 100: 0.10, 128: 0.14, 170: 0.06}  # by the words of a chunk
-_FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
+_WORDS = (64, 80, 100, 128, 128)  # of a chunk
+_ARTICLES, _BRIDGES, _LINKS = 0.44, 0.28, 0.10  # shares; the rest are notes
+_SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
+_ALONE = 0.30  # of the samples have one document
+_EARLIER = 0.15  # of the questions come after others of the same chat
+_RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
+Asked = tuple[list[Turn], tuple[int, ...]]  # turns, and the documents that the last one needs
 
 
-def _generated(r: Random, corpus: Corpus) -> Reading:
-    """One to three generated notes as one document, and all of their questions."""
-    documents: list[str] = []
-    known: list[Turn] = []
-    missing: list[Turn] = []
-    for _ in range(r.choice([1, 1, 2, 2, 3])):
-        document, turns = turns_of(note(r) if r.random() < 0.8 else country_facts(r, corpus))
-        documents.append(document)
-        known += [turn for turn in turns if turn[1] != UNKNOWN]
-        missing += [turn for turn in turns if turn[1] == UNKNOWN]
-    foreign = note(r, asking="unknown" if r.random() < 0.5 else "answer", turns=2)
-    missing += [(question, UNKNOWN) for question, _ in turns_of(foreign)[1]]
-    r.shuffle(missing)
-    turns = known + missing[: r.choice([1, 1, 2, 3])]
-    r.shuffle(turns)
-    document = r.choice(["\n", "\n\n", "\n\n", " "]).join(documents)
-    branches = [[t] for t in turns]
-    if len(turns) > 2 and r.random() < 0.2:
-        branches = [turns[:3], *branches[3:]]  # a conversation
-    return Reading(document, branches)
+def _read(r: Random, documents: Sequence[str], asked: Sequence[Asked]) -> Reading:
+    """Return the documents in any order, and the questions with cosines that retrieval may give."""
+    order = r.sample(range(len(documents)), len(documents))
+    single = [turns[0] for turns, _ in asked if len(turns) == 1]
+    branches = []
+    for turns, needed in asked:
+        earlier = [turn for turn in single if turn != turns[-1]]
+        if len(turns) == 1 and earlier and r.random() < _EARLIER:
+            turns = [*r.sample(earlier, min(len(earlier), r.choice([1, 1, 2, 3]))), *turns]
+        scores = [round(r.gauss(*(_RIGHT if i in needed else _OTHER)), 3) for i in order]
+        branches.append(Branch(turns, scores))
+    r.shuffle(branches)
+    return Reading([documents[i] for i in order], branches)
+
+
+def _of_notes(r: Random, pieces: Pieces) -> Reading:
+    """Notes and tables, of which some questions are asked."""
+    count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
+    told = [note(r) if r.random() < 0.7 else table(r) for _ in range(count)]
+    asked, missing = list[Asked](), list[str]()
+    for number, each in enumerate(told):
+        for question, answer in r.sample(each.known, min(len(each.known), 4 if count == 1 else 2)):
+            asked.append(([(question, answer)], (number,)))
+        missing += each.missing
+    known = {question for each in told for question, _ in each.known}
+    missing = [question for question in missing if question not in known]
+    few = r.choice([1, 2, 2, 3])
+    asked += [([(q, UNKNOWN)], ()) for q in r.sample(missing, min(len(missing), few))]
+    documents = [each.text for each in told]
+    if r.random() < 0.2:
+        documents.append(pieces.any(r))
+    return _read(r, documents, asked)
+
+
+def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
+    """A bridge or a link, with near misses and what else the documents say."""
+    asked = list(joined.asked)
+    for number, each in enumerate(joined.documents):
+        asked += [([turn], (number,)) for turn in r.sample(each.known, min(len(each.known), 1))]
+    missing = [question for each in joined.documents for question in each.missing]
+    if missing and r.random() < 0.8:
+        asked.append(([(r.choice(missing), UNKNOWN)], ()))
+    documents = [each.text for each in joined.documents]
+    for _ in range(r.choice([0, 0, 0, 0, 1, 2]) if len(documents) > 1 else r.choice([0, 1])):
+        documents.append(pieces.any(r) if r.random() < 0.4 else note(r).text)
+    return _read(r, documents, asked)
 
 
 def samples(
     corpus: Path, n: int, clones: Path | None, without: Path | None, seed: int
 ) -> list[Reading]:
-    """Mix articles with questions, notes, and what the models' generators make."""
+    """Mix articles with questions, notes, bridges and talks."""
     r = Random(seed)
-    texts = Corpus.read(corpus)
-    articles = squad(corpus / "squad.json")
-    found: list[Reading] = []
-    for words, share in _SQUAD_SHARES.items():
-        found += islice(readings(articles, r, words), round(n * share))
+    sources = [squad(corpus / "squad.json")]
     if clones:
-        sets = fetched(clones, without)
-        found += islice(readings(sets, r, r.choice([64, 128])), round(n * _FETCHED_SHARE))
-        found += islice(readings(fairytales(clones), r, 90), round(n * _STORY_SHARE))
+        sources += [list(fetched(clones, without)), fairytales(clones)]
+    cut = {words: [Pieces(each, r, words) for each in sources] for words in sorted(set(_WORDS))}
+    found: list[Reading] = []
     while len(found) < n:
+        (pieces,) = r.choices(cut[r.choice(_WORDS)], _SOURCES[: len(sources)])
         x = r.random()
-        if x < 0.60:
-            found.append(noted(r))
-        elif x < 0.78:
-            found.append(_generated(r, texts))
+        if x < _ARTICLES:
+            count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
+            documents, asked = pieces.several(r, count)
+            made = _read(r, documents, asked)
+        elif x < _ARTICLES + _BRIDGES:
+            made = _of_joined(r, bridge(r), pieces)
+        elif x < _ARTICLES + _BRIDGES + _LINKS:
+            made = _of_joined(r, link(r), pieces)
         else:
-            found += joined(r)
-    r.shuffle(found)
+            made = _of_notes(r, pieces)
+        if made.branches:
+            found.append(made)
     return found
 
 
@@ -71,14 +101,14 @@ def adapter_samples(
     corpus: Path,
     out: Path,
     *,
-    n: Annotated[int, option("Documents.", default="4000", low=1)] = 4000,
+    n: Annotated[int, option("Samples.", default="4000", low=1)] = 4000,
     clones: Annotated[Path | None, option("Clones named owner+repository.", kind="DIR")] = None,
     without: Annotated[
         Path | None, option("Evaluation file whose articles are left out.", kind="FILE")
     ] = None,
     seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
 ) -> None:
-    """Write the samples of an adapter: documents, and questions that do not see each other."""
+    """Write the samples of an adapter: documents of two sides, and questions about them."""
     with out.open("w", encoding="utf-8") as file:
         for made in samples(corpus, n, clones, without, seed):
-            file.write(json.dumps([made.document, made.branches], ensure_ascii=False) + "\n")
+            file.write(made.line() + "\n")

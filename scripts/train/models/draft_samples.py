@@ -38,13 +38,17 @@ def labelled(made: Encoded) -> Row:
 
 def read_samples(path: Path, tokenizer: PreTrainedTokenizerBase, without: set[str]) -> list[Row]:
     """Read what `adapter-samples` wrote, but for documents with any of these questions."""
-    rows = []
+    rows: list[Row] = []
     with path.open(encoding="utf-8") as lines:
         for line in lines:
-            reading = Reading(*json.loads(line))
-            asked = {_plain(question) for turns in reading.branches for question, _ in turns}
-            if not asked & without and (made := encoded(tokenizer, reading)):
-                rows.append(labelled(made))
+            reading = Reading.read(line)
+            asked = {_plain(question) for turns, _ in reading.branches for question, _ in turns}
+            if asked & without:
+                continue
+            for number, document in enumerate(reading.documents):
+                own = [each for each in reading.branches if each.scores[number] == max(each.scores)]
+                made = encoded(tokenizer, Reading([document], own))
+                rows += map(labelled, made.rows) if made else ()
     return rows
 
 

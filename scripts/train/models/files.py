@@ -74,7 +74,7 @@ def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None
             name of its tensor in a GGUF file.
         out: the file.
     """
-    about, config = _json(adapter / "adapter_config.json"), _json(base / "config.json")
+    about, config = _json(adapter / "adapter_config.json"), config_of(base)
     tensors = load_file(adapter / "adapter_model.safetensors")
     means = np.load(statistics)
     writer = GGUFWriter(out, "llama")
@@ -125,10 +125,21 @@ def permuted(name: str, weight: NDArray[Any], config: dict[str, Any]) -> NDArray
 
     transformers rotates the halves of a head against each other, llama.cpp neighbours.
     """
+    return _reordered(name, weight, config, (2, -1))
+
+
+def unpermuted(name: str, weight: NDArray[Any], config: dict[str, Any]) -> NDArray[Any]:
+    """Return a weight with transformers' order of rows: the inverse of `permuted`."""
+    return _reordered(name, weight, config, (-1, 2))
+
+
+def _reordered(
+    name: str, weight: NDArray[Any], config: dict[str, Any], halves: tuple[int, int]
+) -> NDArray[Any]:
     heads = next((config[key] for part, key in _HEADS.items() if f".{part}." in name), None)
     if heads is None:
         return weight
-    return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+    return weight.reshape(heads, *halves, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def _describe(writer: GGUFWriter, name: str, kind: LlamaFileType) -> None:
@@ -137,6 +148,11 @@ def _describe(writer: GGUFWriter, name: str, kind: LlamaFileType) -> None:
     writer.add_license("cc-by-sa-4.0")
     writer.add_file_type(kind)
     writer.add_quantization_version(GGML_QUANT_VERSION)
+
+
+def config_of(model: Path) -> Any:
+    """Return the configuration of a model's directory."""
+    return _json(model / "config.json")
 
 
 def _json(path: Path) -> Any:

@@ -1,9 +1,10 @@
 """What every generator returns: a text in segments that know their role in training."""
 
+import json
 import re
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .values import read_blocks
 
@@ -24,12 +25,29 @@ _LEADS = ("According to the document, ", "According to the note, ", "Please tell
 Turn = tuple[str, str]  # question, answer
 
 
+class Branch(NamedTuple):
+    """A question after earlier turns, and the cosine that retrieval gives each document for it."""
+
+    turns: list[Turn]
+    scores: list[float]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A document and branches of turns: a branch's later turns see its earlier ones."""
+    """Documents of both sides, and questions about them that do not see each other."""
 
-    document: str
-    branches: list[list[Turn]]
+    documents: list[str]
+    branches: list[Branch]
+
+    @classmethod
+    def read(cls, line: str) -> "Reading":
+        """Read what `line` wrote."""
+        documents, branches = json.loads(line)
+        return cls(documents, [Branch(*branch) for branch in branches])
+
+    def line(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps([self.documents, self.branches], ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +75,6 @@ def answering(document: str, turns: list[tuple[str, str]]) -> Sample:
 def text_of(sample: Sample) -> str:
     """Return the whole text."""
     return "".join(text for text, _ in sample)
-
-
-def turns_of(sample: Sample) -> tuple[str, list[Turn]]:
-    """Return the document and the turns of what `answering` made."""
-    texts = [text.strip() for text, _ in sample]
-    questions = [q.removeprefix("Question: ").removesuffix("\nAnswer:") for q in texts[1::2]]
-    return texts[0].removeprefix("Document: "), list(zip(questions, texts[2::2], strict=True))
 
 
 def asked(r: Random, question: str) -> str:

@@ -219,6 +219,24 @@ def _atom(name: str) -> Draw:
     return lambda r, values: values[name] if name in values else generate(r, name)
 
 
+def phrased(r: Random, template: str, unseen: bool = False) -> str:
+    """Choose among the alternatives of a template: [one|another]; the innermost come first.
+
+    Of three or more the last is for judging: it is chosen if the form is to be unseen, and only
+    then.
+    """
+
+    def choose(match: re.Match[str]) -> str:
+        forms: list[str] = match[1].split("|")
+        if len(forms) < 3:
+            return r.choice(forms)
+        return forms[-1] if unseen else r.choice(forms[:-1])
+
+    while (text := re.sub(r"\[([^\[\]]*)\]", choose, template)) != template:
+        template = text
+    return template
+
+
 def slots_of(template: str) -> set[str]:
     """Return the slots of a template."""
     return set(re.findall(r"\{(\w+)\^?\}", template))
