@@ -393,6 +393,7 @@ async def test_who_asks_while_the_service_ends_is_told(monkeypatch: pytest.Monke
         assert not stops
         signals[1]()
         await serving
+        halted.cancel()  # in this process its connection stays open
         await asyncio.gather(halted, return_exceptions=True)
 
 
