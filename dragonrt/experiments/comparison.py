@@ -23,7 +23,8 @@ from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
-from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.reply import Reply
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.counts import AnswerCounts
 

@@ -49,7 +49,7 @@ def reads_whole(prompt: str, model: str) -> bool:
             if model in READERS:
                 raise TaskError(
                     f"the bundled model does not {verb}; a larger one does: start both sides with "
-                    "--model FILE.gguf, such as Qwen2.5-1.5B-Instruct"
+                    f"another --model, such as {bundled.LARGER_MODEL}"
                 )
             return verb == "summarise"
     return _LIST.match(prompt) is not None

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.modes.mode import Finish
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Source

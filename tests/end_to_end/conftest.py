@@ -27,7 +27,8 @@ from dragonrt.node.library import Library
 from dragonrt.node.local_side import fitting_prompt
 from dragonrt.node.process import complete_library
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.reply import Reply
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import TokenDecided
 

@@ -22,7 +22,7 @@ from dragonrt.node.endpoints import Address
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces.events import TokenDecided
 

@@ -24,7 +24,7 @@ from dragonrt.node.addresses import Member
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 from dragonrt.traces.events import TokenDecided
 
 from .conftest import BOTH, Device, counts

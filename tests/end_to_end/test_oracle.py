@@ -12,7 +12,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 
 from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
 

@@ -13,7 +13,7 @@ from dragonrt.modes.settings import FederatedSettings, Settings, SprinterSetting
 from dragonrt.node.endpoints import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 
 from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts, slow_link
 from .test_speculative import GREEDY, WAITING, said_alone

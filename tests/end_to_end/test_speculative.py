@@ -16,7 +16,7 @@ from dragonrt.node.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 from dragonrt.traces.answers import split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.file import read_trace

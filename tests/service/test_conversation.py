@@ -14,15 +14,10 @@ from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.node.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.conversation import (
-    HISTORY,
-    SEED_BITS,
-    Conversation,
-    JoinedReply,
-    Reply,
-)
+from dragonrt.service.conversation import HISTORY, SEED_BITS, Conversation
 from dragonrt.service.languages import OtherLanguageError
 from dragonrt.service.parts import JoinedText
+from dragonrt.service.reply import JoinedReply, Reply
 from dragonrt.settings import traced
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (

@@ -27,7 +27,8 @@ from dragonrt.node.citing import Passage
 from dragonrt.node.main import Device
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.reply import Reply
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, SimulatedContext

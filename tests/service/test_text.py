@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.service.conversation import TextStream
+from dragonrt.service.text import TextStream
 
 LETTERS = st.text(alphabet="ab€🐉é ", max_size=30)
 

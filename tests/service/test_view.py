@@ -13,7 +13,7 @@ from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply
+from dragonrt.service.reply import Reply
 from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
 from dragonrt.traces.events import (
     AnswerClosed,

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
 from dragonrt.node.marking import Mark
-from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest, Json
+from dragonrt.service.reply import Reply, cited_json, code_json
 from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts

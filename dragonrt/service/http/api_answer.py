@@ -13,13 +13,14 @@ from dragonrt.errors import DragonError
 from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
-from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.service.conversation import Conversation
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.service.languages import OtherLanguageError
+from dragonrt.service.reply import Reply
 from dragonrt.service.tasks import TaskError
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked

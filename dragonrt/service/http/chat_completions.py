@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
     RankedToken,
@@ -28,6 +27,7 @@ from dragonrt.service.http.request_body import (
     dialogue,
     read,
 )
+from dragonrt.service.reply import Reply
 
 DONE = SseEvent("[DONE]")
 

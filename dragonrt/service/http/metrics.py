@@ -29,10 +29,10 @@ from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.main import Cloud, Device
 from dragonrt.node.worker import Worker
-from dragonrt.service.conversation import Reply
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.http_settings import StatusSettings
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
+from dragonrt.service.reply import Reply
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (
     AnswerClosed,

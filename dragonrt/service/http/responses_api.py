@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
     RankedToken,
@@ -25,6 +24,7 @@ from dragonrt.service.http.request_body import (
     dialogue,
     read,
 )
+from dragonrt.service.reply import Reply
 
 
 class ApiResponse(AnswerForm):
