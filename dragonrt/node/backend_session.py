@@ -41,8 +41,6 @@ class BackendSession(Protocol):
 
 CARRIED = 0.2
 """The probability from which on documents hold a value of their own."""
-LEAST_WEIGHT = 0.05
-"""Documents with less weight are about other things, and say other numbers."""
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -34,6 +34,8 @@ LONGEST_SENTENCE = 280  # characters; a longer one is cut around its first word 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
 WORD = re.compile(r"\w+(?:[-.:/@]\w+)*")
+LEAST_WEIGHT = 0.05
+"""The least weight of documents whose other values are told."""
 FUNCTION_WORD = re.compile(r"[^\W\d]{1,3}")
 _REFUSAL = re.compile(
     r"(?:sorry,? )?(?:i|we) (?:do not|don't|cannot|can't) (?:know|say|tell|find|answer)\b"
@@ -95,6 +97,26 @@ def attribution(
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
     nameable = tuple(source for source in sources if source.bits >= CLOSE_BITS)
     return Attribution(nameable, tuple(short)[:MAX_MISSING])
+
+
+def disagreements(
+    own: Sequence[str], others: Mapping[str, Sequence[str]], weight: float | None
+) -> list[str]:
+    """Return a line for each number of an answer that documents hold another value of.
+
+    `own` are this side's pairs of both values, `others` those of other sides by their names.
+    `weight` is that of the own documents beside the other side's, None if it is unknown.
+    Documents with less than LEAST_WEIGHT are about other things, and make no line.
+    """
+    holders = {"your": (weight, own)}
+    rest = None if weight is None else 1 - weight
+    holders |= {f"the {name}'s": (rest, values) for name, values in others.items()}
+    return [
+        f"{said}: {whose} documents say {other}"
+        for whose, (share, values) in holders.items()
+        if share is None or share >= LEAST_WEIGHT
+        for said, other in zip(values[::2], values[1::2], strict=False)
+    ]
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
-from dragonrt.node.backend_session import LEAST_WEIGHT, Prefiller
-from dragonrt.node.citing import Passage
+from dragonrt.node.backend_session import Prefiller
+from dragonrt.node.citing import Passage, disagreements
 from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.disclosure import Door
@@ -101,7 +101,7 @@ class ClientSession:
         answer.asked_s = asyncio.get_running_loop().time()
         before = self._traffic()
         await self._reach()
-        differing: dict[str, tuple[str, ...]] = {}  # whose documents hold other values
+        own: tuple[str, ...] = ()  # values that this side's documents hold instead
         joining = [asyncio.create_task(self._keep_joined(each), name="join") for each in sessions]
         try:
             if self._several:
@@ -120,7 +120,7 @@ class ClientSession:
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
             if read is not None and answer.finish is not Finish.CANCELLED:
-                differing["your"] = await read.other_values(driver.mode.decided)
+                own = await read.other_values(driver.mode.decided)
         finally:
             for task in joining:
                 task.cancel()
@@ -131,15 +131,9 @@ class ClientSession:
             for session in sessions:
                 session.close(Reason.CANCELLED)
             await driver.settle()
-            for session in sessions:
-                if session.attribution is not None:
-                    differing[f"the {session.name}'s"] = session.attribution.differing
-            weight = driver.mode.moved.weight
-            for whose, values in differing.items():
-                counts = weight if whose == "your" or weight is None else 1 - weight
-                if counts is None or counts >= LEAST_WEIGHT:
-                    for said, other in zip(values[::2], values[1::2], strict=False):
-                        driver.record(events.Noticed(f"{said}: {whose} documents say {other}"))
+            told = {each.name: each.attribution.differing for each in sessions if each.attribution}
+            for line in disagreements(own, told, driver.mode.moved.weight):
+                driver.record(events.Noticed(line))
             spent = Traffic(*map(sub, self._traffic(), before))
             rtt_s, held_s = driver.rtt_s, self._held_s()
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]

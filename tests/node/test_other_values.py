@@ -7,7 +7,7 @@ import pytest
 
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.citing import storable
+from dragonrt.node.citing import disagreements, storable
 from dragonrt.node.job_thread import JobThread
 from dragonrt.node.model_session import ModelSession
 from dragonrt.node.worker import Worker
@@ -48,3 +48,12 @@ async def test_each_number_that_no_document_agrees_with_has_theirs(
 def test_what_no_message_can_hold_is_left_out() -> None:
     assert storable(("1", "2", "3", "4\n", "5", "6" * (MAX_CODE + 1))) == ("1", "2")
     assert len(storable(("1", "2") * MAX_MISSING)) == MAX_MISSING
+
+
+@pytest.mark.parametrize(
+    ("weight", "whose"),
+    [(None, {"own", "other"}), (0.5, {"own", "other"}), (0.04, {"other"}), (0.96, {"own"})],
+)
+def test_documents_about_other_things_are_not_heard(weight: float | None, whose: set[str]) -> None:
+    lines = disagreements(("1", "own"), {"cloud": ("1", "other")}, weight)
+    assert {line.rsplit(" ", 1)[1] for line in lines} == whose
