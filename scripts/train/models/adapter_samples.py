@@ -13,7 +13,7 @@ from .adapter_notes import note, table
 from .sample import UNKNOWN, Branch, Reading, Turn
 
 _WORDS = (64, 80, 100, 128, 128)  # of a chunk
-_ARTICLES, _BRIDGES, _LINKS = 0.44, 0.28, 0.10  # shares; the rest are notes
+_ARTICLES, _BRIDGES, _LINKS = 0.46, 0.22, 0.12  # shares; the rest are notes
 _SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
 _ALONE = 0.30  # of the samples have one document
 _EARLIER = 0.15  # of the questions come after others of the same chat
