@@ -1,3 +1,26 @@
 """dragonrt: two peers, each with its own documents, answer one question together."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+PUBLIC = {
+    **dict.fromkeys(
+        ("Answer", "Chat", "Device", "Piece", "Source", "Stream", "connect", "serve_cloud"),
+        "dragonrt.api",
+    ),
+    "DragonError": "dragonrt.errors",
+    **dict.fromkeys(("ModeEntry", "register"), "dragonrt.modes.registry"),
+}
+"""The module of each public name: none is imported before it is used (docs/api.md)."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *PUBLIC])

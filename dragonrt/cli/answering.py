@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
@@ -14,13 +12,12 @@ from dragonrt.cli.loading import load, say_languages, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE, MODES, composed
-from dragonrt.modes.settings import Settings
-from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.modes.registry import DEFAULT_MODE, MODES
+from dragonrt.node.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.resources import trained_for
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
+from dragonrt.service.setup import CloudSetup, DeviceSetup
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
@@ -92,22 +89,21 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     where, limits = settings(StatusSettings, own), settings(CloudLimits, own)
     if where.http_port is not None:
         check_libraries()
-    reached = settings(NetworkSettings, own)
-    address = reached.cloud_address(settings(LinkSettings, own))
-    _warn(reached)
-    side = settings(SideSettings, own, side="cloud").beside([address.host])
+    setup = CloudSetup.of(given(own))
+    _warn(setup.warnings)
 
     from dragonrt.node import main as programs
 
-    loaded, library = load(side)
+    loaded, library = load(setup.side)
+    host = setup.address.host
 
     def listens(port: int) -> None:
-        say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}")
+        say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {host}:{port}")
         say_languages(loaded, library)
 
-    run = partial(programs.run_cloud, side, loaded, library, address, say, listens, limits)
+    parts = setup.side, loaded, library, setup.address, say, limits
     if where.http_port is None:
-        programs.run(run(say_report))
+        programs.run(programs.run_cloud(programs.cloud(*parts, say_report), listens))
         return
 
     from dragonrt.service.http.metrics import CloudStatus
@@ -119,7 +115,8 @@ def cloud(*, own: CloudOptions | None = None) -> None:
         status.report(update)
         say_report(update)
 
-    programs.run(run(report, status.beside, status.take))
+    serving = programs.cloud(*parts, report, status.take)
+    programs.run(programs.run_cloud(serving, listens, status.beside))
 
 
 Mode = Annotated[
@@ -147,62 +144,43 @@ Stops = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The settings of a device."""
+def _setup(
+    mode: str,
+    own: DeviceOptions | None,
+    answers: AnswerOptions | None,
+    worker: Sequence[str],
+    hosts: Sequence[str],
+) -> DeviceSetup:
+    """Return the setup of the options, and print its warnings, before anything is loaded."""
+    setup = DeviceSetup.of(mode, given(own), given(answers), worker, hosts)
+    _warn(setup.warnings)
+    return setup
 
-    question: Question
-    how: Settings
-    others: Sequence[Member]
-    side: SideSettings
-    seed: int | None
 
-    @classmethod
-    def of(
-        cls,
-        mode: str,
-        own: DeviceOptions | None,
-        answers: AnswerOptions | None,
-        worker: Sequence[str],
-        hosts: Sequence[str],
-    ) -> "_Chosen":
-        """Return the settings in the options. Raises DragonError before anything is loaded."""
-        if mode not in MODES:
-            raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
-        values: dict[str, Any] = given(answers)
-        question, how = composed(mode, values)
-        reached = settings(NetworkSettings, own)
-        others = members(how, reached, settings(LinkSettings, own), worker, hosts)
-        _warn(reached, others)
-        side = settings(SideSettings, own, side="device", model=MODES[mode].model)
-        side = side.beside(other.address.host for other in others)
-        if side.has_documents and (unread := MODES[mode].unread):
-            say(f"--mode {mode}: {unread}", "yellow")
-        trained_for(how, side.model)
-        return cls(question, how, others, side, values.get("seed"))
+def _loaded(
+    setup: DeviceSetup, side: SideSettings
+) -> "tuple[LanguageModel, Library | None, OnNotice]":
+    """Load the model and the documents; return them with the printer of notices.
 
-    def load(self, side: SideSettings) -> "tuple[LanguageModel, Library | None, OnNotice]":
-        """Load the model and the documents; return them with the printer of notices.
+    The other sides are dialled once before the documents are indexed, which may take long. Their
+    notices are not printed again.
+    """
+    from dragonrt.node import main as programs
 
-        The other sides are dialled once before the documents are indexed, which may take long.
-        Their notices are not printed again.
-        """
-        from dragonrt.node import main as programs
+    printed: list[Noticed] = []
 
-        printed: list[Noticed] = []
+    def look(model: "LanguageModel") -> None:
+        programs.run(programs.look(model, setup.others, setup.how, printed.append))
+        for each in printed:
+            say(each.text)
 
-        def look(model: "LanguageModel") -> None:
-            programs.run(programs.look(model, self.others, self.how, printed.append))
-            for each in printed:
-                say(each.text)
+    def notice(found: "Noticed") -> None:
+        if found in printed:
+            printed.remove(found)
+        else:
+            say(found.text)
 
-        def notice(found: "Noticed") -> None:
-            if found in printed:
-                printed.remove(found)
-            else:
-                say(found.text)
-
-        return *load(side, look), notice
+    return *load(side, look), notice
 
 
 def device(
@@ -217,20 +195,20 @@ def device(
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    chosen = _Chosen.of(mode, own, answers, worker, host)
-    side, others, how = chosen.side, chosen.others, chosen.how
+    setup = _setup(mode, own, answers, worker, host)
 
     from dragonrt.node import main as programs
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library, notice = chosen.load(side)
+    loaded, library, notice = _loaded(setup, setup.side)
     lines = BetweenAnswers()
 
     async def converse() -> None:
         printers = lines.saying(notice), lines.saying(say_report)
-        async with programs.device(side, loaded, library, others, how, *printers) as connected:
-            conversation = Conversation(connected, chosen.question, chosen.seed, stop)
+        parts = setup.side, loaded, library, setup.others, setup.how
+        async with programs.device(*parts, *printers) as connected:
+            conversation = Conversation(connected, setup.question, setup.seed, stop)
             if ask is None and not as_json:
                 say_languages(loaded, library)
             await talk(conversation, ask, output, as_json=as_json, lines=lines)
@@ -250,23 +228,23 @@ def serve(
 ) -> None:
     """Serve a device over HTTP: OpenAI's API, and a page."""
     served = settings(HttpSettings, http)
-    chosen = _Chosen.of(mode, own, answers, worker, host)
+    setup = _setup(mode, own, answers, worker, host)
     check_libraries()
 
     from dragonrt.node import main as programs
     from dragonrt.service.http.application import serve_device
     from dragonrt.service.http.private_documents import with_uploads
 
-    side = with_uploads(chosen.side, served.uploads)
-    loaded, library, notice = chosen.load(side)
-    name, how = loaded.name, (chosen.how, served, chosen.question, chosen.seed, stop)
+    side = with_uploads(setup.side, served.uploads)
+    loaded, library, notice = _loaded(setup, side)
+    name, how = loaded.name, (setup.how, served, setup.question, setup.seed, stop)
 
     def ready(url: str) -> None:
         say_listening(f"serve: {name} answers at {url}")
         say_languages(loaded, library)
 
     sinks = notice, say_report, ready
-    programs.run(serve_device(side, loaded, library, chosen.others, *how, *sinks))
+    programs.run(serve_device(side, loaded, library, setup.others, *how, *sinks))
 
 
 def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
@@ -292,10 +270,6 @@ def _print(finding: "Finding") -> str:
     return finding.level
 
 
-def _warn(network: NetworkSettings, others: Sequence[Member] = ()) -> None:
-    for line in network.expiring(date.today()):
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
         say(line, "yellow")
-    for host in (host for each in others for host in each.hosts or (each,)):
-        if host.address.exposed:
-            name = host.address.host
-            say(f"--insecure: anyone on the way to {name} reads and changes what is sent", "red")

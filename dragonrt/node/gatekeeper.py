@@ -45,7 +45,7 @@ class CloudLimits:
     )
 
 
-USUAL_LIMITS = CloudLimits()
+USUAL_LIMITS: CloudLimits = CloudLimits()
 
 
 class Bucket:

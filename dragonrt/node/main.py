@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import Server
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
@@ -82,40 +83,63 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """A running cloud, for its metrics."""
+    """A running cloud that listens on `port`."""
 
     side: LocalSide
     gatekeeper: Gatekeeper
+    server: Server
+
+    @property
+    def port(self) -> int:
+        """Return where devices reach it."""
+        return self.server.port
+
+    async def drain(self) -> None:
+        """Stop listening; answers may finish within this side's timeouts."""
+        self.server.stop_listening()
+        await self.gatekeeper.drain(self.side.timeouts.answer_s)
 
 
-async def run_cloud(
+@asynccontextmanager
+async def cloud(
     settings: SideSettings,
     model: LanguageModel,
     library: Library | None,
     address: Address,
     on_change: Callable[[str], None],
-    on_ready: Callable[[int], None],
     limits: CloudLimits = USUAL_LIMITS,
     on_report: OnReport = lambda report: None,
-    beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
     *listeners: Sink,
-) -> None:
-    """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
+) -> AsyncIterator[Cloud]:
+    """Run a cloud until the context ends; then answers may finish within this side's timeouts.
 
-    Answers under way may finish within this side's timeouts, unless a second signal comes.
-    `on_report` gets updates of a watched index, `listeners` every event. `beside` runs meanwhile.
+    `on_change` gets a line when a device joins, leaves or is refused, `on_report` the updates of a
+    watched index, `listeners` every event.
     """
-    stopping = asyncio.Event()
     async with local_side(settings, model, library, on_report, *listeners) as side:
         gatekeeper = Gatekeeper(side, limits)
         identity = Identity("cloud", model, lambda: side.corpus)
         listening = await serve(address, identity, gatekeeper, on_change)
-        async with listening as server, beside(Cloud(side, gatekeeper)):
-            on_signals((signal.SIGINT, signal.SIGTERM), stopping.set, gatekeeper.hasten)
-            on_ready(server.port)
-            await stopping.wait()
-            server.stop_listening()
-            await gatekeeper.drain(side.timeouts.answer_s)
+        async with listening as server:
+            yield (running := Cloud(side, gatekeeper, server))
+            await running.drain()
+
+
+async def run_cloud(
+    cloud: AbstractAsyncContextManager[Cloud],
+    on_ready: Callable[[int], None],
+    beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
+) -> None:
+    """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
+
+    Answers under way may finish, unless a second signal comes. `beside` runs meanwhile.
+    """
+    stopping = asyncio.Event()
+    async with cloud as running, beside(running):
+        on_signals((signal.SIGINT, signal.SIGTERM), stopping.set, running.gatekeeper.hasten)
+        on_ready(running.port)
+        await stopping.wait()
+        await running.drain()
 
 
 @dataclass(slots=True)

@@ -1,0 +1,91 @@
+"""Compose a device or a cloud of settings by name, before anything heavy is imported."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, TypeVar
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES, composed
+from dragonrt.modes.settings import Settings
+from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.node.endpoints import Address
+from dragonrt.node.resources import trained_for
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.settings import assemble, entries
+
+T = TypeVar("T")
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSetup:
+    """What a device answers with and whom it asks.
+
+    `warnings` are lines for the user. Without a `seed` each answer draws its own.
+    """
+
+    question: Question
+    how: Settings
+    others: Sequence[Member]
+    side: SideSettings
+    seed: int | None
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        mode: str,
+        own: Values,
+        answers: Values,
+        workers: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+    ) -> "DeviceSetup":
+        """Return the setup of these values by the names of fields.
+
+        `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
+        mode's settings. Raises DragonError.
+        """
+        if mode not in MODES:
+            raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
+        question, how = composed(mode, answers)
+        reached = of_class(NetworkSettings, own)
+        others = members(how, reached, of_class(LinkSettings, own), workers, hosts)
+        side = of_class(SideSettings, {"model": MODES[mode].model, **own, "side": "device"})
+        side = side.beside(other.address.host for other in others)
+        unread = MODES[mode].unread if side.has_documents else None
+        trained_for(how, side.model)
+        lines = (*_expiring(reached, others), *([f"--mode {mode}: {unread}"] if unread else []))
+        return cls(question, how, others, side, answers.get("seed"), lines)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSetup:
+    """What a cloud answers with and where it listens; `warnings` are lines for the user."""
+
+    side: SideSettings
+    address: Address
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, own: Values) -> "CloudSetup":
+        """Return the setup of values of SideSettings, NetworkSettings and LinkSettings by name."""
+        reached = of_class(NetworkSettings, own)
+        address = reached.cloud_address(of_class(LinkSettings, own))
+        side = of_class(SideSettings, {**own, "side": "cloud"}).beside([address.host])
+        return cls(side, address, tuple(_expiring(reached)))
+
+
+def of_class(cls: type[T], values: Values) -> T:
+    """Return a class of settings of those values that are its own. Raises SettingError."""
+    known = {entry.name for entry in entries(cls)}
+    return assemble(cls, {name: each for name, each in values.items() if name in known})
+
+
+def _expiring(network: NetworkSettings, others: Sequence[Member] = ()) -> list[str]:
+    found = [host for each in others for host in each.hosts or (each,)]
+    exposed = [each.address.host for each in found if each.address.exposed]
+    warning = "--insecure: anyone on the way to {} reads and changes what is sent"
+    return [*network.expiring(date.today()), *map(warning.format, exposed)]
