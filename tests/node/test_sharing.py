@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.fair_shares import Device
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -66,14 +67,16 @@ class CountedWorker(Worker):
         super().submit(counted)
         since.append(len(self.forwards))
 
-    def begin(self, make: Any, done: Callable[[Any], None], preemption: Preemption) -> None:
+    def begin(
+        self, make: Any, done: Callable[[Any], None], preemption: Preemption, device: Device = ()
+    ) -> None:
         began = len(self.forwards)
 
         def end(result: object) -> None:
             self.within.append(len(self.forwards) - began)
             done(result)
 
-        super().begin(make, end, preemption)
+        super().begin(make, end, preemption, device)
 
     def run(self, batch: Batch) -> Any:
         self.began.set()
