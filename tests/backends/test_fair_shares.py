@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from dragonrt.backends.backend import ModelInfo, Preemption
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Device, FairShares
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import ALONE, PIECE, Request, Scheduler
@@ -159,3 +159,40 @@ def test_devices_that_always_wait_get_equal_shares_of_the_tokens(exact: int | No
         assert got[HONEST] == pytest.approx(got[GREEDY], rel=0.25)
 
     simulated(test, info(exact))
+
+
+@pytest.mark.parametrize("sessions", [1, 6, 32, 100])
+def test_the_next_tokens_do_not_wait_for_all_sessions_of_another_device(sessions: int) -> None:
+    rows = 4
+
+    async def test(engine: Engine) -> float:
+        others = [asyncio.create_task(engine.answer(GREEDY, 2, 1, 10_000)) for _ in range(sessions)]
+        await asyncio.sleep(2_000)
+        clock = asyncio.get_running_loop().time
+        engine.open[HONEST] += 1
+        await engine.read(HONEST, rows, 1)
+        began_s = clock()
+        for _ in range(50):
+            await engine.read(HONEST, rows, 1)
+        for other in others:
+            other.cancel()
+        return (clock() - began_s) / 50
+
+    assert simulated(test, info(None)) <= FIXED + rows + PIECE
+
+
+def test_idleness_and_spare_capacity_are_no_credit() -> None:
+    """A device that was away, or used what nobody wanted, is the equal of one that waits."""
+    one, other, new = (("address", f"connection {number}") for number in range(3))
+    shares = FairShares()
+    shares.charge({one: 500}, [one])
+    assert shares.place(other) < shares.place(one), "it goes first once"
+    shares.charge({one: 500, other: 10}, [one, other])
+    assert shares.place(other) < shares.place(one)
+    shares.charge({one: 500, other: 10}, [one])
+    assert shares.place(new) < shares.place(other) < shares.place(one)
+    assert shares.place(other)[-1] == 10, "it got all it wanted, and this forward counts"
+    shares.charge({other: 700}, [one, other])
+    assert shares.place(new) <= shares.place(one) < shares.place(other)
+    shares.charge({}, [])
+    assert shares.place(one) == shares.place(other), "nobody waits"
