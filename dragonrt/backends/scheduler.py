@@ -1,20 +1,23 @@
 """Which requests share the next forward of a model, and how much of each it reads.
 
-Requests join and leave between two forwards. A preemption removes one of them.
+Requests join and leave between two forwards. A preemption removes one of them. Several devices have
+fair shares of the tokens computed (`fair_shares`); one device's requests go in order of arrival.
 A scheduler belongs to the thread of its model.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dragonrt.backends.backend import Feed, ModelInfo, Preempted, Preemption, RowLogits
+from dragonrt.backends.fair_shares import Device, FairShares, Portions
 from dragonrt.backends.row_set import LARGEST, RowSet
 
 PIECE = 12
 """Rows times tokens of prompts in a forward while another answer is open.
 
-They take as long as two forwards of two rows.
+They take as long as two forwards of two rows. One device's answers have as many beside another's.
 """
 ALONE = 256
 """The same while no other answer is open."""
@@ -37,6 +40,7 @@ class Request:
             `every` on. Preempted or an error: the tokens of earlier forwards stay in the rows.
         in_blocks: whether a forward may carry several tokens from `every` on.
         hidden: whether hidden states are wanted, too.
+        device: who it is for.
         read: how many tokens are in the rows.
     """
 
@@ -49,17 +53,22 @@ class Request:
     every: int = 0
     in_blocks: bool = True
     hidden: bool = False
+    device: Device = ()
     read: int = 0
     logits: list[RowLogits] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Batch:
-    """One forward: the requests that share it, and a feed of each. `size`: rows times tokens."""
+    """One forward: the requests that share it, and a feed of each.
+
+    `size` is its rows times tokens, `used` those of each device.
+    """
 
     requests: list[Request] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
     size: int = 0
+    used: Counter[Device] = field(default_factory=Counter)
 
     def add(self, request: Request, tokens: int) -> None:
         """Let the forward read the next tokens of a request."""
@@ -77,42 +86,61 @@ class Batch:
             )
         )
         self.size += rows.count * tokens
+        self.used[request.device] += rows.count * tokens
+
+    def leaves(self, request: Request, end: int) -> bool:
+        """Return whether the forward reads less of a request than its first `end` tokens."""
+        if request not in self.requests:
+            return request.read < end
+        return request.read + len(self.feeds[self.requests.index(request)].tokens) < end
 
 
 class Scheduler:
-    """The requests of one model, the longest waiting first."""
+    """The requests of one model, the longest waiting first; see `schedule` for several devices."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.requests: list[Request] = []
         self._exact = LARGEST if info.exact_tokens is None else info.exact_tokens
+        # An accelerator computes many rows in the time of a few.
+        self._portion = PIECE if info.device == "cpu" else LARGEST
+        self._shares = FairShares()
 
-    def add(self, request: Request) -> None:
-        """Queue a request. One without tokens is done at once. Raises like `RowSet.reserve`."""
+    def add(self, request: Request, device: Device = ()) -> None:
+        """Queue a request of a device; done at once without tokens. Raises like `reserve`."""
         if request.tokens:
+            request.device = device
             request.rows.reserve(request.tokens)
             self.requests.append(request)
         else:
             request.done([])
 
-    def schedule(self, piece: int = ALONE) -> Batch:
+    def schedule(self, piece: int = ALONE, devices: Iterable[Device] = ()) -> Batch:
         """Return the next forward: the tokens of answers, then prompts in what is left.
 
+        The device that got least goes first. Each of several `devices`, those with open answers,
+        has one answer in the forward, or several of PIECE rows times tokens.
         Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
-        times tokens, or more beside many answers. If the answers leave no room for a prompt, it is
-        read alone when it is first. Preempted requests leave.
+        times tokens, or more beside many answers. If answers leave the first request no room, or
+        less of a prompt than other devices have, it is read alone. Preempted requests leave.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
                 self.requests.remove(request)
                 request.done(Preempted())
         batch, silent = Batch(), list[Request]()
-        for request in self.requests:
+        portions = Portions(devices, self._portion)
+        requests = sorted(self.requests, key=lambda each: self._shares.place(each.device))
+        for request in requests:
             room, rows = self._exact - batch.size, request.rows.count
             if request.read < request.every:
                 silent.append(request)
-            elif room >= rows or not batch.requests:
+                continue
+            room = portions.room(request.device, room)
+            if room >= rows or not batch.requests:
                 left = len(request.tokens) - request.read
-                batch.add(request, min(left, max(1, room // rows)) if request.in_blocks else 1)
+                tokens = min(left, max(1, room // rows)) if request.in_blocks else 1
+                batch.add(request, tokens)
+                portions.take(request.device, rows * tokens)
         left = piece = max(piece, PER_ROW * batch.size)
         for request in silent:
             room = self._exact - batch.size
@@ -121,13 +149,15 @@ class Scheduler:
             if left > 0 and (size <= room or not batch.requests):
                 batch.add(request, tokens)
                 left -= size
-        if self.requests and self.requests[0] not in batch.requests:
+        if requests and not _suffices(batch, requests[0]):
             batch = Batch()
-            batch.add(self.requests[0], self._piece(self.requests[0], piece))
+            batch.add(requests[0], self._piece(requests[0], piece))
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
         """Take the logits of a forward, or its error. Requests that are done leave."""
+        waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
+        self._shares.charge(batch.used, {each.device for each in waiting})
         for request in batch.requests:
             self.requests.remove(request)
         if isinstance(found, Exception):
@@ -155,6 +185,14 @@ class Scheduler:
         if piece == 1:
             size = min(size, self._exact)
         return min(max(piece, size // rows // piece * piece), end - request.read)
+
+
+def _suffices(batch: Batch, first: Request) -> bool:
+    """Return whether a forward reads enough of the first request: if it is cut, its fair part."""
+    if first not in batch.requests:
+        return False
+    fair = 2 * batch.used[first.device] >= batch.size
+    return fair or not batch.leaves(first, first.every)
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dragonrt.backends.fair_shares import Device
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.modes.mode import Prepared, Work
 from dragonrt.modes.question import Question
@@ -87,10 +88,16 @@ class Prefiller(Protocol):
         """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(
-        self, question: Question, *, verifies: bool, late: bool = False, bare: bool = False
+        self,
+        question: Question,
+        *,
+        verifies: bool,
+        late: bool = False,
+        bare: bool = False,
+        device: Device = (),
     ) -> PrefillResult:
         """Find and load the documents and prefill the question; a verifier reads blocks at once.
 
         If `late`, the question is prefilled with the first forward. If `bare`, the last row has no
-        document.
+        document. `device` asks, and what is computed is counted as its own.
         """

@@ -112,8 +112,9 @@ class ClientSession:
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
             mode = driver.mode
-            how = {"verifies": mode.verifies, "late": mode.late, "bare": mode.bare}
-            preparing = self._prefiller.prepare(answer.question, **how)
+            preparing = self._prefiller.prepare(
+                answer.question, verifies=mode.verifies, late=mode.late, bare=mode.bare
+            )
             read = await driver.prepare(preparing)
             if read is not None:
                 answer.passages = read.passages

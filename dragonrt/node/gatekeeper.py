@@ -17,7 +17,7 @@ from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.backend_session import Prefiller, PrefillResult
 from dragonrt.node.citing import attribution, storable
-from dragonrt.node.lobby import Lobby
+from dragonrt.node.lobby import Lobby, source_of
 from dragonrt.node.peer import Peer
 from dragonrt.settings import setting
 from dragonrt.traces.events import AnswerClosed
@@ -230,10 +230,14 @@ def server_session(
     peer.pacing.shape(settings)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
+    # All devices may have the same key and certificate, and behind a balancer the same address.
+    device = source_of(peer.name.rpartition(":")[0]), peer.name
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(question, verifies=mode.verifies, bare=mode.bare)
+            return await prefiller.prepare(
+                question, verifies=mode.verifies, bare=mode.bare, device=device
+            )
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""

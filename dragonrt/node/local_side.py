@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from dragonrt.backends.backend import Document
+from dragonrt.backends.fair_shares import Device
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
@@ -81,13 +82,19 @@ class LocalSide:
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
     async def prepare(
-        self, question: Question, *, verifies: bool, late: bool = False, bare: bool = False
+        self,
+        question: Question,
+        *,
+        verifies: bool,
+        late: bool = False,
+        bare: bool = False,
+        device: Device = (),
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
-        with self.worker.wanted():
+        with self.worker.wanted(device):
             hits = await self.librarian.call(lambda: self._find(question))
-            documents = await self._documents(hits)
+            documents = await self._documents(hits, device)
             if bare:
                 documents = [*documents, self.model.document_kv(())]
             longest = max(document.length for document in documents)
@@ -105,7 +112,7 @@ class LocalSide:
                 in_blocks=verifies or exact,
             )
             if not late:
-                await self.worker.read(cache.prefill)
+                await self.worker.read(cache.prefill, device)
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
             files = [names.index(chunk.source) for chunk in chunks]
@@ -116,7 +123,7 @@ class LocalSide:
                 )
                 for hit in hits
             )
-            context = ModelSession(self.worker, cache, start_hash(question.seed))
+            context = ModelSession(self.worker, cache, start_hash(question.seed), device)
             return PrefillResult(
                 context=context,
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
@@ -151,7 +158,7 @@ class LocalSide:
         self.pinned[asked] = hits
         return hits
 
-    async def _documents(self, hits: Sequence[Hit]) -> Sequence[Document]:
+    async def _documents(self, hits: Sequence[Hit], device: Device) -> Sequence[Document]:
         """Return the KV of the chunks; compute those not stored."""
         library, model = self.library, self.model
         if library is None or not hits:
@@ -160,7 +167,8 @@ class LocalSide:
         for chunk in [hit.chunk for hit in hits]:
             kv = await self.librarian.call(partial(library.stored_kv, chunk))
             if kv is None:
-                made = await self.worker.read(partial(model.prefill, library.tokens(chunk)))
+                make = partial(model.prefill, library.tokens(chunk))
+                made = await self.worker.read(make, device)
                 kv = await self.librarian.call(partial(library.store_kv, chunk, made))
             documents.append(kv)
         return documents

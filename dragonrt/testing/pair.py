@@ -80,7 +80,7 @@ class SimulatedSide:
         clock = asyncio.get_running_loop().time
         return Recorder(clock, self.side, self.sinks, keeps_inputs=self.keeps_inputs)
 
-    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))

@@ -1,16 +1,18 @@
 """What people wait for over HTTP: the first token, the next ones, and how many are served in time.
 
 Clients ask a `dragonrt serve` in a process of its own, one question after another, beside a cloud
-in a third process; the same service alone, without a cloud; and many devices, connections of this
-process, ask one cloud.
+in a third process; the same service alone, without a cloud; many devices, connections of this
+process, ask one cloud; and one device asks it, alone and beside a greedy one with many sessions.
 """
 
 import asyncio
+import itertools
 import os
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +21,16 @@ from openai import AsyncOpenAI
 
 from dragonrt import bundled
 from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.client_session import ClientSession
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script, ScriptedModel
 from scripts.bench.harness import benchmark, progress
 from scripts.papers.arena import RealArena, emulated
 from scripts.papers.intervals import Row, estimate
@@ -31,6 +38,8 @@ from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 FIRST_MS, NEXT_MS = 500.0, 100.0
 """What a served answer's first token may take, and those after it in the mean."""
+WARM_S = 20.0
+"""Until the sessions of another device have read their questions."""
 
 
 @benchmark(
@@ -54,6 +63,7 @@ def serving(
     model: str = "smollm2",
     clients: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
     devices: Annotated[int, option("At once, of one cloud.", default="20")] = 20,
+    greedy: Annotated[int, option("Sessions of another device.", default="32")] = 32,
     questions: Annotated[int, option("Of all of them.", default="48", low=1)] = 48,
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
@@ -71,11 +81,13 @@ def serving(
                         progress(f"{way}, {count} clients")
                         asked = asyncio.run(_asked(url, model, count, questions, tokens))
                         yield {"way": way, "clients": count, **waits(*asked)}
-            progress(f"{devices} devices")
-            asked = asyncio.run(
-                _devices(cloud.wait_ready(), model, devices, questions, tokens, latency)
-            )
-            yield {"way": "devices", "clients": devices, **waits(*asked)}
+            for count, others in ((devices, 0), (1, 0), (1, greedy)):
+                way = f"devices, {others} sessions of another" if others else "devices"
+                progress(f"{count} {way}")
+                asked = asyncio.run(
+                    _devices(cloud.wait_ready(), model, count, questions, tokens, latency, others)
+                )
+                yield {"way": way, "clients": count, **waits(*asked)}
 
 
 @contextmanager
@@ -125,10 +137,42 @@ async def _asked(
         return answers, loop.time() - begun
 
 
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """Implements SimulatedModel: says the same always, in no time."""
+
+    prediction: Prediction
+
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        return self.prediction
+
+
+async def _go_on_greedily(arena: RealArena, texts: Sequence[str], seed: int) -> None:
+    """Have one long answer after another made by a device whose own model takes no time."""
+    script = Script(seed, vocabulary=arena.side.vocabulary, stop=0.0)
+    said = ScriptedModel("device", script).said(0, seed)
+    side = SimulatedSide(
+        side="device",
+        script=lambda _: script,
+        make_model=lambda *_: _Constant(said),
+        decode_s=0.01,
+    )
+    settings = DragonSettings()
+    for number in itertools.count(seed):
+        question = Question(prompt=texts[number % len(texts)], seed=number, max_tokens=400)
+        resources = arena.resources(settings)
+        await ClientSession(
+            side, arena.connectors, question, settings, resources, lambda record: None
+        ).ask()
+
+
 async def _devices(
-    port: int, model: str, devices: int, questions: int, tokens: int, latency: str
+    port: int, model: str, devices: int, questions: int, tokens: int, latency: str, greedy: int
 ) -> tuple[list[list[float]], float]:
-    """Return the same of so many devices of one cloud, each with its own connection."""
+    """Return the same of so many devices of one cloud, each with its own connection.
+
+    Another device has `greedy` sessions all the time.
+    """
     device = LoadedSide.load(sample_settings("device", model))
     emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
     texts, loop = [each.text for each in bundled.questions()], asyncio.get_running_loop()
@@ -146,9 +190,24 @@ async def _devices(
                 made = given.answer
                 answers.append([at - made.asked_s for at, *_ in made.decisions])
 
+        if greedy:
+            other = await stack.enter_async_context(device.connected(port, emulate))
+            beside = [
+                asyncio.create_task(_go_on_greedily(other, texts, seed)) for seed in range(greedy)
+            ]
+            stack.push_async_callback(_end, beside)
+            await asyncio.sleep(WARM_S)
         begun = loop.time()
         await asyncio.gather(*map(go_on, arenas))
         return answers, loop.time() - begun
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if not isinstance(result, asyncio.CancelledError):
+            raise DragonError(f"a greedy session ended: {result}")
 
 
 def waits(answers: Sequence[Sequence[float]], seconds: float) -> Row:

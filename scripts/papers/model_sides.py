@@ -102,7 +102,7 @@ class ReadingSide(SimulatedSide):
     read: Callable[[Question], PrefixCache]
     worker: Worker | None = None
 
-    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
         context: BackendSession = PacedContext(reader, self.decode_s)

@@ -104,7 +104,7 @@ class WorkerSide(SimulatedSide):
     documents_kv: Sequence[Document]
     pool: KvPool
 
-    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
         cache = self._cache(question)
         await self.worker.read(cache.prefill)
         context = ModelSession(self.worker, cache)

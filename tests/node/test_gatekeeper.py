@@ -1,16 +1,19 @@
 """A cloud that has enough to do says so, and when to come back; nobody crowds the others out."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from dragonrt.backends.fair_shares import Device
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.gatekeeper import (
     LINES_A_SECOND,
@@ -100,6 +103,32 @@ def test_one_device_s_many_questions_do_not_hold_up_another_s() -> None:
     many, one = asked_at_once([8, 1], USUAL_LIMITS, read_s=1.0)
     assert seconds(one[0]) < 3.0
     assert max(map(seconds, many)) > 8 / READ_AT_ONCE * 0.5
+
+
+class CountedSide(SimulatedSide):
+    """Counts the questions that it prepares, by device."""
+
+    asked: ClassVar[Counter[object]] = Counter()
+
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
+        self.asked[how["device"]] += 1
+        return await super().prepare(question, **how)
+
+
+@virtual
+async def test_what_is_computed_counts_for_the_address_and_connection_that_asked() -> None:
+    CountedSide.asked.clear()
+    cloud = SimulatedCloud(CountedSide("cloud", lambda _: SCRIPT))
+    link = linked_device(cloud, SimulatedSide("device", lambda _: SCRIPT), lambda stream: stream)
+    async with link as device:
+        for number in range(2):
+            await device.asking(replace(QUESTION, seed=number), WAITING).ask()
+    await cloud.wait_idle()
+    ((asked, count),) = CountedSide.asked.items()
+    address, connection = cast(Device, asked)
+    assert count == 2
+    assert connection.startswith(address)
+    assert connection
 
 
 def test_a_bucket_gives_its_drops_and_then_as_many_as_it_takes_in() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.fair_shares import Device
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -51,6 +52,7 @@ class CountedWorker(Worker):
         self.forwards: list[list[int]] = []  # rows times tokens of each request
         self.before: list[int] = []
         self.within: list[int] = []
+        self.devices: set[Device] = set()
         self.held = threading.Event()
         self.held.set()
         self.began = threading.Event()
@@ -66,14 +68,17 @@ class CountedWorker(Worker):
         super().submit(counted)
         since.append(len(self.forwards))
 
-    def begin(self, make: Any, done: Callable[[Any], None], preemption: Preemption) -> None:
+    def begin(
+        self, make: Any, done: Callable[[Any], None], preemption: Preemption, device: Device = ()
+    ) -> None:
         began = len(self.forwards)
+        self.devices.add(device)
 
         def end(result: object) -> None:
             self.within.append(len(self.forwards) - began)
             done(result)
 
-        super().begin(make, end, preemption)
+        super().begin(make, end, preemption, device)
 
     def run(self, batch: Batch) -> Any:
         self.began.set()
@@ -262,10 +267,12 @@ async def settled(worker: Worker) -> None:
 
 @pytest.mark.usefixtures("_by_references")
 async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
-    question = Question(prompt="Where is the ink?", max_tokens=50)
+    question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
     async with side_of(model) as side:
-        first = await side.prepare(question, verifies=False)
+        first = await side.prepare(question, verifies=False, device=("address", "connection"))
         shelf, worker = cast(Any, side.library), cast(CountedWorker, side.worker)
+        await asked(first.context, [5, 6], 2)
+        assert worker.devices == {("address", "connection")}
         assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
         assert worker.largest <= ALONE
         one = side.pool.used

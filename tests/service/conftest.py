@@ -106,7 +106,7 @@ class RecitingSide(SimulatedSide):
     following: Following | None = None
     read: str = "What is known."
 
-    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
         self.heard.append((question.prompt, question.history))
         self.questions.append(question)
         self.on_prepare()

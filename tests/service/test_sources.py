@@ -101,7 +101,7 @@ class ReadingSide(SimulatedSide):
     model: ByteModel = field(default_factory=ByteModel)
     library: None = None
 
-    async def prepare(self, question: Question, **how: bool) -> PrefillResult:
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
         passages = tuple(passage for passage, _ in self.read)
         names = list(dict.fromkeys(passage.file for passage in passages))
         grounds = Prepared(files=[names.index(passage.file) for passage in passages])
