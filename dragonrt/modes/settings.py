@@ -218,8 +218,8 @@ class DragonSettings(Settings):
     @property
     def levels(self) -> Sequence[Settings]:
         """These settings, then those of each level that discloses less, as far as they fit."""
-        names, found = list(Disclosure), list[Settings]()
-        for name in names[names.index(self.disclose) :]:
+        names, found = list(Disclosure), list[Settings]([self])
+        for name in names[names.index(self.disclose) + 1 :]:
             with suppress(DragonError):
                 found.append(replace(self, disclose=name))
         return found

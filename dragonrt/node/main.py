@@ -160,12 +160,18 @@ class Device:
             self.side, self.connectors, question, self.settings, self.resources, fold
         )
 
+    @property
+    def levels(self) -> Sequence[Settings]:
+        """The settings, then those of the levels that disclose less and that the model can keep."""
+        own, marker = self.settings, self.resources.marker
+        return [each for each in own.levels if each is own or marker or not each.redacts]
+
     def at(self, level: str) -> "Device":
         """Return this device with answers of that level. Raises LevelError for one not allowed.
 
-        Allowed are its own level and those that disclose less.
+        Allowed are those of `levels`.
         """
-        levels = {each.level: each for each in self.settings.levels if each.level is not None}
+        levels = {each.level: each for each in self.levels if each.level is not None}
         for name, how in levels.items():
             if name == level:
                 return replace(self, settings=how)

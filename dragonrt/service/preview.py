@@ -32,7 +32,10 @@ class Foreseen:
             lines.append(f"the conversation before: {found.bytes_of('history')} bytes{more}")
         lines.append("settings: lengths, sampler, seed")
         if "distributions" in kinds:
-            lines.append("drafted tokens with their distributions: what your documents say of it")
+            lines.append(
+                "drafted tokens with their distributions: all that your documents say about the "
+                "question can be read from them"
+            )
         elif "tokens" in kinds and found.withholds:
             lines.append("the answer's tokens that the other side finds likely, too")
         elif "tokens" in kinds:
@@ -84,7 +87,7 @@ async def foresee(conversation: Conversation, prompt: str) -> list[Foreseen]:
     Nothing is sent. Raises DragonError for a question that cannot be asked.
     """
     device, found = conversation.device, []
-    for how in device.settings.levels:
+    for how in device.levels:
         other = replace(conversation, device=replace(device, settings=how))
         preview, asked = await other.foreseen(prompt)
         files = [name for each in asked for name in await device.side.files_for(how.asked(each))]
