@@ -59,9 +59,9 @@ class Foreseen:
         """Return all of it as lines of a terminal."""
         level = f", at level {self.level}" if self.level else ""
         return [
-            f"To {', '.join(self.to)} leaves for this question{level}:",
+            f"Sent to {', '.join(self.to)} for this question{level}:",
             *(f"  {line}" for line in self.leaves),
-            "Here stays:",
+            "Stays here:",
             *(f"  {line}" for line in self.stays),
         ]
 

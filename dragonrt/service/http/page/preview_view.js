@@ -43,7 +43,7 @@ export class PreviewView {
 
   show(found) {
     this.chosen = found.level ?? "";
-    this.to.textContent = `To ${found.to.join(", ")} leaves for this question`;
+    this.to.textContent = `Sent to ${found.to.join(", ")} for this question`;
     this.leaves.replaceChildren(...found.leaves.map((line) => element("li", {}, line)));
     this.stays.replaceChildren(...found.stays.map((line) => element("li", {}, line)));
   }
