@@ -168,7 +168,10 @@ async def test_a_preview_comes_before_the_first_question_and_can_lower_the_level
         keys.send_text("all\ranswer\ry\r")
         async with asyncio.timeout(30):
             assert await consent.given("a?")
-        assert said[len(drafts) : -len(drafts)] == drafts, "no other line"
+        again, lowered = said[len(drafts) : 2 * len(drafts)], said[2 * len(drafts) :]
+        assert again == drafts, "what is no choice shows nothing anew"
+        assert lowered
+        assert lowered != drafts
         assert await consent.given("b?"), "of the chat"
     assert talk.device.settings.level is Disclosure.ANSWER
     await talk.ask("a?")
