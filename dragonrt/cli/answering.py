@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
+PREVIEW = (
+    "Before the first question, show what will leave and ask; without a terminal, send nothing."
+)
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
 
 
@@ -192,6 +195,7 @@ def device(
     worker: Workers = (),
     stop: Stops = (),
     ask: Annotated[str | None, option("Ask one question and exit.", full=True)] = None,
+    preview: Annotated[bool, option(PREVIEW)] = False,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
@@ -211,7 +215,8 @@ def device(
             conversation = Conversation(connected, setup.question, setup.seed, stop)
             if ask is None and not as_json:
                 say_languages(loaded, library)
-            await talk(conversation, ask, output, as_json=as_json, lines=lines)
+            show = say if preview else None
+            await talk(conversation, ask, output, as_json=as_json, lines=lines, show=show)
 
     programs.run(converse())
 

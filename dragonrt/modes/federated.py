@@ -41,6 +41,7 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import FederatedSettings
+from dragonrt.privacy.preview import BLOCK
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events, statistics
 from dragonrt.traces.notices import NoticeKind
@@ -414,6 +415,7 @@ register(
         exact=True,
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),
+        sends=lambda settings: (BLOCK,),
         statistics=statistics.federated,
     )
 )

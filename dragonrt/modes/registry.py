@@ -4,7 +4,7 @@ A mode is one file that calls `register`: the four of `dragonrt.modes` do, and s
 outside the package (docs/adding.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,10 +20,12 @@ from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
+from dragonrt.privacy.preview import ALL
 from dragonrt.settings import assemble, entries, flag
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import statistics
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.wire.messages import SessionMessage
 
 DEFAULT_MODE = "dragon"
 UNREAD = (
@@ -93,7 +95,8 @@ class ModeEntry:
 
     `device` and `cloud` make its machines. `model` is the device's default model. If `exact`, the
     text is the target's, to the token. `unread` says what the device's documents are for if the
-    text is not drawn from them. `statistics` returns the figures that only this mode has. `pace`
+    text is not drawn from them. `sends` returns messages as the device may send, with all that
+    those of their types disclose. `statistics` returns the figures that only this mode has. `pace`
     and `oracle` are for checks; the package's own modes have oracles in `scripts/campaign`.
     """
 
@@ -106,6 +109,7 @@ class ModeEntry:
     help: str
     model: str = DEFAULT_DRAFT
     unread: str | None = None
+    sends: Callable[[Any], Sequence[SessionMessage]] = lambda settings: ALL
     statistics: Callable[[AnswerCounts], dict[str, Any]] = statistics.blocks
     oracle: Oracle | None = None
 

@@ -4,6 +4,8 @@ Options, settings files, the wire's Open, traces and `--json` are derived from t
 class raises DragonError if its fields do not fit together.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -89,6 +91,16 @@ class Settings:
     def cadence_s(self) -> float:
         """Seconds between the frames of a constant rate; 0: there is none."""
         return 0.0
+
+    @property
+    def level(self) -> Disclosure | None:
+        """The level of disclosure, of a mode that has several."""
+        return None
+
+    @property
+    def levels(self) -> "Sequence[Settings]":
+        """These settings, then those of each level that discloses less, as far as they fit."""
+        return (self,)
 
     def asked(self, question: Question) -> Question:
         """Return the question with what the mode's own default leaves open filled in."""
@@ -197,6 +209,20 @@ class DragonSettings(Settings):
     def redacts(self) -> bool:
         """Whether some target tokens are withheld, too."""
         return self.disclose == Disclosure.REDACTED
+
+    @property
+    def level(self) -> Disclosure:
+        """The level of disclosure."""
+        return self.disclose
+
+    @property
+    def levels(self) -> Sequence[Settings]:
+        """These settings, then those of each level that discloses less, as far as they fit."""
+        names, found = list(Disclosure), list[Settings]([self])
+        for name in names[names.index(self.disclose) + 1 :]:
+            with suppress(DragonError):
+                found.append(replace(self, disclose=name))
+        return found
 
     @property
     def pads(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, Step, encode_block, entropy
+from dragonrt.distributions import Distribution, Step, codec, encode_block, entropy
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
 from dragonrt.modes.blocks.values import (
@@ -29,6 +29,7 @@ from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Wo
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.privacy.preview import BLOCK, DENSE_BLOCK
 from dragonrt.sampling.stopping import DraftSignals
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from dragonrt.traces import statistics
@@ -375,6 +376,9 @@ register(
         exact=True,
         help="this side drafts blocks, the cloud's model verifies them",
         unread=UNREAD.format("the cloud's"),
+        sends=lambda settings: (
+            DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,
+        ),
         statistics=statistics.speculative,
     )
 )

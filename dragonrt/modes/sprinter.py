@@ -27,6 +27,7 @@ from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
 from dragonrt.modes.settings import SprinterSettings
+from dragonrt.privacy.preview import DENSE_BLOCK
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
 from dragonrt.traces import statistics
@@ -167,6 +168,7 @@ register(
         exact=False,
         help="a trained verifier accepts drafts: the text is approximate",
         unread=UNREAD.format("the cloud's, approximately"),
+        sends=lambda settings: (DENSE_BLOCK,),
         statistics=statistics.sprinter,
     )
 )

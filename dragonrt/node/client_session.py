@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import sub
 
-from dragonrt.modes.mode import Finish, Joined, Left
+from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.replay import machine
@@ -17,6 +17,7 @@ from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.preview import Preview, preview
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
 from dragonrt.traces.events import Noticed, Record, TokenDecided
@@ -65,6 +66,24 @@ class Answer:
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
+def door_of(settings: Settings, resources: Resources) -> Door:
+    """Return the door of an answer."""
+    return Door(settings.keeps_drafts, resources.marker if settings.redacts else ())
+
+
+def opening_message(number: int, mode: Mode, question: Question, settings: Settings) -> wire.Open:
+    """Return the message that asks another side, as the mode lets it read the question now."""
+    name, asked = entry_of(settings).name, mode.disclosed(question)
+    return wire.Open(number, name, pack(asked), pack(settings))
+
+
+def foreseen(question: Question, settings: Settings, resources: Resources) -> Preview:
+    """Return what may leave for a question: what its ClientSession would open, by its door."""
+    entry, asked = entry_of(settings), settings.asked(question)
+    opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
+    return preview(door_of(settings, resources), opening, entry.sends(settings))
+
+
 class ClientSession:
     """The device's side of one answer. `connectors` reach the other sides, by their names."""
 
@@ -85,7 +104,7 @@ class ClientSession:
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         recorder = prefiller.recorder.also(self._record)
-        door = Door(settings.keeps_drafts, resources.marker if settings.redacts else ())
+        door = door_of(settings, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
@@ -198,12 +217,11 @@ class ClientSession:
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:
         driver, settings = self._driver, self.answer.settings
-        question = driver.mode.disclosed(self.answer.question)
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
         peer.pacing.shape(settings)
-        session.open(peer, wire.Open(number, self._entry.name, pack(question), pack(settings)))
+        session.open(peer, opening_message(number, driver.mode, self.answer.question, settings))
         driver.feed(Joined(session.name, number))
 
     async def _keep_joined(self, session: AnswerSession) -> None:

@@ -136,27 +136,35 @@ class LocalSide:
                 other_values=partial(context.other_values, by=self.model.agreement),
             )
 
+    async def files_for(self, question: Question) -> list[str]:
+        """Return the names of the documents to answer from, the most relevant first."""
+        hits = await self.librarian.call(lambda: self._search(question))
+        return list(dict.fromkeys(hit.chunk.source for hit in hits))
+
     def _find(self, question: Question) -> list[Hit]:
         """Return the chunks to answer from; a resumed answer keeps its first ones."""
-        if self.library is None:
-            return []
         asked = replace(question, accepted=())
         if question.accepted and asked in self.pinned:
             return self.pinned[asked]
-        words = sought(question, self.model.prompt.template.refusal)
-        try:
-            if question.chunk is None:
-                limits = question.documents, question.relevance_floor, question.document
-                hits = self.library.find(words, *limits)
-            else:
-                chunks = self.library.chunks_of(question.document)
-                hits = [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
-        except RetrievalError as error:
-            raise DragonError(str(error)) from error
+        hits = self._search(question)
         while len(self.pinned) >= PINNED:
             del self.pinned[next(iter(self.pinned))]
         self.pinned[asked] = hits
         return hits
+
+    def _search(self, question: Question) -> list[Hit]:
+        """Return the most relevant chunks, or the one that is asked for."""
+        if self.library is None:
+            return []
+        words = sought(question, self.model.prompt.template.refusal)
+        try:
+            if question.chunk is None:
+                limits = question.documents, question.relevance_floor, question.document
+                return self.library.find(words, *limits)
+            chunks = self.library.chunks_of(question.document)
+            return [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
+        except RetrievalError as error:
+            raise DragonError(str(error)) from error
 
     async def _documents(self, hits: Sequence[Hit], device: Device) -> Sequence[Document]:
         """Return the KV of the chunks; compute those not stored."""

@@ -21,7 +21,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
 from dragonrt.node.answer import OnRecord
-from dragonrt.node.client_session import ClientSession
+from dragonrt.node.client_session import ClientSession, foreseen
 from dragonrt.node.ending import on_signals, terminable
 from dragonrt.node.endpoints import Address, Identity, serve
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
@@ -34,6 +34,7 @@ from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.told import ToldAnswers, told_path
+from dragonrt.privacy.preview import Preview
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
@@ -79,6 +80,14 @@ def _loop() -> asyncio.AbstractEventLoop:
 
     loop: asyncio.AbstractEventLoop = Loop()
     return loop
+
+
+class LevelError(DragonError):
+    """A level of disclosure that the device does not allow; `allowed` are those that it does."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"the level of disclosure must be {allowed}")
+        self.allowed = allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,29 @@ class Device:
         return ClientSession(
             self.side, self.connectors, question, self.settings, self.resources, fold
         )
+
+    @property
+    def levels(self) -> Sequence[Settings]:
+        """The settings, then those of the levels that disclose less and that the model can keep."""
+        own, marker = self.settings, self.resources.marker
+        return [each for each in own.levels if each is own or marker or not each.redacts]
+
+    def at(self, level: str) -> "Device":
+        """Return this device with answers of that level. Raises LevelError for one not allowed.
+
+        Allowed are those of `levels`.
+        """
+        levels = {each.level: each for each in self.levels if each.level is not None}
+        for name, how in levels.items():
+            if name == level:
+                return replace(self, settings=how)
+        named = f"one of {', '.join(levels)}" if levels else "left out: this mode has no levels"
+        raise LevelError(named)
+
+    def foreseen(self, question: Question) -> Preview:
+        """Return what may leave for a question. Raises DragonError as `complete` does."""
+        self.complete()
+        return foreseen(question, self.settings, self.resources)
 
     def complete(self) -> None:
         """Complete the resources that depend on `unmet` sides. Raises DragonError if it cannot."""

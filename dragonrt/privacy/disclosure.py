@@ -20,7 +20,7 @@ from dragonrt.wire.messages import SessionMessage
 
 
 class Disclosure(StrEnum):
-    """The values of `--disclose`."""
+    """The values of `--disclose`; each discloses less than those before it."""
 
     DRAFTS = "drafts"
     ANSWER = "answer"

@@ -12,6 +12,7 @@ from dragonrt.node.answer import OnRecord
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.node.marking import Piece
+from dragonrt.privacy.preview import Preview, of_parts
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.languages import check_language
@@ -63,9 +64,8 @@ class Conversation:
         `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
         check_language(self.device.side.model, prompt)
-        whole, limit = self.question, self.question.max_tokens
-        is_cut = whole.parts == "on" and not self.stops and whole.top_logprobs is None
-        asked, notices = await self._turns(prompt, is_cut=is_cut)
+        limit = self.question.max_tokens
+        asked, notices = await self._turns(prompt)
         noise = Noise(self.seed if self.seed is not None else secrets.randbits(SEED_BITS))
         by_chunk = asked[0].chunk is not None
         labels = ["" if by_chunk else each.prompt for each in asked]
@@ -118,14 +118,28 @@ class Conversation:
             self.device.told.remember((prompt, joined.text), disclosed)
         return joined
 
-    async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], list[Noticed]]:
+    async def foreseen(self, prompt: str) -> tuple[Preview, list[Question]]:
+        """Return what may leave for a question, and its parts. Raises DragonError as `ask` does.
+
+        Of the answers to earlier parts it does not know the bytes.
+        """
+        check_language(self.device.side.model, prompt)
+        turns, _ = await self._turns(prompt)
+        asked, history = list[Question](), list(self.history)
+        for part in turns:
+            asked.append(replace(self, history=history[-HISTORY:])._in_context(part))
+            if part.chunk is None:
+                history.append((part.prompt, ""))
+        return of_parts([self.device.foreseen(each) for each in asked]), asked
+
+    async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
         """Return the turns of an answer, each a question, and notices.
 
         Raises TaskError for a task that the model cannot do.
         """
         question, side = replace(self.question, prompt=prompt), self.device.side
         library, mixes = side.library, entry_of(self.device.settings).unread is None
-        if not is_cut:
+        if question.parts != "on" or self.stops or question.top_logprobs is not None:
             return [question], []
         if reads_whole(prompt, side.model.name) and library is not None and mixes:
 
@@ -147,14 +161,8 @@ class Conversation:
         on_record: OnRecord,
     ) -> Reply:
         """Return the answer to one part of a question, and make both a turn of the conversation."""
-        model = self.device.side.model
-        strings = (*model.prompt.template.stops, *self.stops)
-        question = replace(
-            question,
-            history=tuple(self.history),
-            shown=self._shown_before(),
-            stop_tokens=model.with_stops(strings),
-        )
+        model, strings = self.device.side.model, self._stop_strings
+        question = self._in_context(question)
         stream = TextStream(model.decode, strings)
         pieces: list[Piece] = []
         refusal = model.prompt.template.refusal
@@ -194,6 +202,19 @@ class Conversation:
         if self.device.settings.keeps_drafts:
             self.device.told.remember(turn, self._shown_of(answer, strings))
         return reply
+
+    @property
+    def _stop_strings(self) -> tuple[str, ...]:
+        return (*self.device.side.model.prompt.template.stops, *self.stops)
+
+    def _in_context(self, question: Question) -> Question:
+        """Return the question after the conversation so far."""
+        return replace(
+            question,
+            history=tuple(self.history),
+            shown=self._shown_before(),
+            stop_tokens=self.device.side.model.with_stops(self._stop_strings),
+        )
 
     def _shown_before(self) -> tuple[str, ...]:
         """Return what other sides may read of the history's answers.

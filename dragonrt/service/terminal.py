@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -20,10 +20,15 @@ from rich.text import Text
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import entry_of
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import Conversation
+from dragonrt.service.preview import foresee
 from dragonrt.service.view import AnswerView
 
 T = TypeVar("T")
+
+Show = Callable[[str], None]
+"""Prints a line."""
 
 PROMPT = "> "
 MOST_KEPT = 100
@@ -35,6 +40,9 @@ COLOURS_OF_DOCUMENTS = (
 COLOURS_OF_DRAFTS = (
     "[cyan]Cyan[/] words were drafted on this side, [yellow]yellow[/] ones come from the other."
 )
+
+
+UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
 class BetweenAnswers:
@@ -67,6 +75,61 @@ class BetweenAnswers:
                 self._kept.popleft()()
 
 
+class Consent:
+    """Shows what would leave for the first question of a chat, and asks whether to send it.
+
+    `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
+    """
+
+    def __init__(self, conversation: Conversation, show: Show, *, as_json: bool) -> None:
+        self._conversation = conversation
+        self._show = show
+        self._as_json = as_json
+        self._given = False
+
+    async def given(self, question: str) -> bool:
+        """Return whether the question may be sent; sets the level that the user chooses."""
+        if self._given:
+            return True
+        device = self._conversation.device
+        levels = {each.level: each for each in await foresee(self._conversation, question)}
+        shown = levels[device.settings.level]
+        others = [name for name in levels if name is not None]
+        while True:
+            if self._as_json:
+                _print({"question": question, "preview": shown.to_json()})
+            else:
+                for line in shown.lines:
+                    self._show(line)
+            if not sys.stdin.isatty():
+                self._show(UNSENT)
+                return False
+            answer = await _choice(["y", "n", *others])
+            if answer in ("y", "n"):
+                break
+            shown = levels[Disclosure(answer)]
+        if answer == "y":
+            self._given = True
+            if (level := shown.level) is not None:
+                self._conversation.device = device.at(level)
+        return self._given
+
+
+async def _choice(choices: Sequence[str]) -> str:
+    """Return what the user chooses; "n" for Ctrl-C and Ctrl-D."""
+    terminal = create_output(always_prefer_tty=True)
+    session: PromptSession[str] = PromptSession(output=terminal)
+    while True:
+        try:
+            with create_app_session(output=terminal), patch_stdout(raw=True):
+                text = f"Send it? {', '.join(choices)}: "
+                line = await session.prompt_async(text, handle_sigint=False)
+        except (KeyboardInterrupt, EOFError):
+            return "n"
+        if (found := line.strip().lower()) in choices:
+            return found
+
+
 async def talk(
     conversation: Conversation,
     question: str | None,
@@ -74,16 +137,21 @@ async def talk(
     *,
     as_json: bool,
     lines: BetweenAnswers | None = None,
+    show: Show | None = None,
 ) -> None:
     """Answer the question, or all that a user types; `as_json` prints an object for each part.
 
-    `lines` wait for the end of an answer. Raises DragonError if the one question fails.
+    `lines` wait for the end of an answer. With `show`, what leaves is shown before the first
+    question. Raises DragonError if the one question fails.
     """
     lines = lines or BetweenAnswers()
+    consent = None if show is None else Consent(conversation, show, as_json=as_json)
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
     async def answer(question: str) -> None:
+        if consent is not None and not await consent.given(question):
+            return
         with lines.answering(), _terminates_after_the_answer(conversation):
             if as_json:
                 for _, part in (await conversation.ask(question)).parts:

@@ -1,6 +1,6 @@
 """All modes of the package keep the contract that a mode from outside is held to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,17 +14,20 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.privacy.preview import BLOCK, TARGET
 from dragonrt.testing.mode_contract import (
     CHECKS,
     VOCABULARY,
     Case,
     ContractError,
     asked,
+    check_ledger,
     check_replays,
     check_texts,
 )
 from dragonrt.testing.scripted import PrefixVerifier, ScriptedModel
 from dragonrt.traces import packed
+from dragonrt.wire.messages import SessionMessage
 from scripts.campaign.oracle import Attendance, oracle, redacted_oracle
 from scripts.campaign.scenario import MARKER_TOKENS
 
@@ -68,3 +71,11 @@ def test_another_text_breaks_it() -> None:
     case = Case(entry_of(settings), settings, lambda question, *rest: text(other, *rest))
     with pytest.raises(ContractError):
         check_texts(case)
+
+
+@pytest.mark.parametrize("sends", [(), (BLOCK,), (TARGET,)], ids=["nothing", "blocks", "targets"])
+def test_what_the_preview_does_not_name_breaks_it(sends: Sequence[SessionMessage]) -> None:
+    settings = DragonSettings(on_loss="wait")
+    entry = replace(entry_of(settings), sends=lambda _: sends)
+    with pytest.raises(ContractError):
+        check_ledger(Case(entry, settings, text))

@@ -12,13 +12,35 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.traces.events import MessageSent
+from dragonrt.service.preview import foresee
+from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
 
 from .conftest import SHORT, connected_device
 
 OWN = next(each for each in questions() if each.kind == "private")
 REDACTED = DragonSettings(disclose=Disclosure.REDACTED, codec="topk:64:residual")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", Disclosure)
+async def test_the_ledger_has_what_the_preview_named(
+    cloud: CloudProcess, model: LanguageModel, library: Library, tmp_path: Path, level: Disclosure
+) -> None:
+    how, trace = replace(REDACTED, disclose=level), tmp_path / "trace"
+    address = Address("127.0.0.1", cloud.wait_ready())
+    asked = f"{OWN.text.rstrip('?')}, and who said so?"  # in two parts
+    async with connected_device(model, library, address, how, trace) as device:
+        conversation = device.conversation(SHORT)
+        shown = (await foresee(conversation, asked))[0]
+        reply = await conversation.ask(asked)
+    told = [each.event for each in reply.answer.records if isinstance(each.event, Disclosed)]
+    assert {each.message for each in told} >= {"open", "conclude"}
+    assert all(map(shown.preview.foresees, told))
+    assert shown.preview.bytes_of("question") == reply.ledger()["question_bytes"]
+    assert {passage.file for passage in reply.answer.passages} <= {*shown.documents}
+    assert shown.parts == 2
+    assert ("distributions" in shown.preview.kinds) == (level is Disclosure.DRAFTS)
 
 
 @pytest.mark.slow

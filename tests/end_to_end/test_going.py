@@ -23,6 +23,8 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.node.ending import LONGEST_END_S, TERMINATED
 from dragonrt.node.hosts import NotConnectedError
 from dragonrt.timeouts import USUAL
+from dragonrt.traces.events import Disclosed, MessageSent
+from dragonrt.traces.file import read_trace
 
 from .conftest import BOTH, SHORT, DeviceAt, counts
 from .kills import kills_over_http
@@ -100,6 +102,22 @@ def test_a_wrong_key_is_told_before_anything_is_indexed(
     assert wrong.returncode == 1
     assert len(said.splitlines()) == 1
     assert not index.exists()
+
+
+@pytest.mark.slow
+def test_a_preview_in_a_pipe_sends_no_question(tmp_path: Path, cloud: CloudProcess) -> None:
+    port, trace = str(cloud.wait_ready()), tmp_path / "trace"
+    options = ["device", "--model", "dragon-small", "--port", port, "--trace", str(trace)]
+    options += ["--documents", str(documents("device")), "--index", str(tmp_path / "index")]
+    with dragonrt(*options, "--preview", "--json", "--ask", QUESTION) as device:
+        shown, said = device.communicate(timeout=TIME_LIMIT_S)
+    assert device.returncode == 0, said
+    preview = json.loads(shown)["preview"]
+    assert preview["question_bytes"] == len(QUESTION)
+    assert preview["documents_read"]
+    sent = {each.event.message for each in read_trace(trace) if isinstance(each.event, MessageSent)}
+    assert "open" not in sent
+    assert not any(isinstance(each.event, Disclosed) for each in read_trace(trace))
 
 
 @pytest.mark.slow

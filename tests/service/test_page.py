@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 from playwright.async_api import Page, async_playwright, expect
 
+from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.traces.notices import NoticeKind
@@ -60,8 +61,11 @@ def test_nothing_of_it_is_inline_or_from_outside(path: Path) -> None:
 
 
 @asynccontextmanager
-async def browsing(url: str) -> AsyncIterator[Page]:
-    """The page in a browser, where nothing may go wrong on the console."""
+async def browsing(url: str, *, previews: bool = False) -> AsyncIterator[Page]:
+    """The page in a browser, where nothing may go wrong on the console.
+
+    Unless it `previews`, the browser has been told not to.
+    """
     problems: list[str] = []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -73,6 +77,8 @@ async def browsing(url: str) -> AsyncIterator[Page]:
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("console", lambda said: problems.append(said.text))
             await page.goto(url)
+            if not previews:
+                await page.evaluate("localStorage.setItem('dragonrt.preview', 'off')")
             yield page
         finally:
             await browser.close()
@@ -200,6 +206,49 @@ async def test_a_new_page_says_which_languages_are_read() -> None:
         service.side.model = READS_ENGLISH
         async with browsing(service.url) as page:
             await expect(page.locator("#languages")).to_have_text("bytes reads English.")
+
+
+@in_browser
+@pytest.mark.slow
+async def test_what_leaves_is_shown_before_the_first_question_of_a_chat() -> None:
+    answers = {"b?": "yes\n", "c?": "no\n"}
+    async with served(answers) as service, browsing(service.url, previews=True) as page:
+        await page.locator("#state", has_text="bytes").wait_for()
+        shown = page.locator("#preview")
+        await ask(page, "b?")
+        await shown.wait_for()
+        assert "notes.txt" in await page.locator("#stays").inner_text()
+        offered = await page.locator("#levels label").all_text_contents()
+        assert [each.strip() for each in offered] == [Disclosure.DRAFTS, Disclosure.ANSWER]
+        before = await page.locator("#leaves").inner_text()
+        await page.keyboard.press("Escape")
+        await shown.wait_for(state="hidden")
+        assert await page.input_value("#question") == "b?"
+        await page.keyboard.press("Enter")
+        await page.locator("#levels label", has_text="answer").click()
+        assert await page.locator("#leaves").inner_text() != before
+        assert service.side.questions == [], "nothing was asked yet"
+        await page.click("#preview-send")
+        await page.locator(".answered .retry").wait_for()
+        await ask(page, "c?")
+        await page.locator(".answered .retry").nth(1).wait_for()
+        floors = [asked.relevance_floor for asked in service.side.questions]
+        assert floors == [FLOOR, FLOOR], "the chat keeps its level"
+        await page.click("#new")
+        await ask(page, "b?")
+        await page.uncheck("#preview-later")
+        await page.click("#preview-send")
+        await page.locator(".answered .retry").wait_for()
+        await page.reload()
+        await page.locator("#state", has_text="bytes").wait_for()
+        await ask(page, "c?")
+        await page.locator(".answered .retry").wait_for()
+        assert [asked.prompt for asked in service.side.questions] == ["b?", "c?", "b?", "c?"]
+        await page.click("#new")
+        await page.click("#settings summary")
+        await page.check("#preview-shown")
+        await ask(page, "b?")
+        await shown.wait_for()
 
 
 @in_browser

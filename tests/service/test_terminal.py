@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -15,6 +17,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console
 
 from dragonrt.modes.question import Question
+from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service import terminal
 from dragonrt.service.conversation import Conversation
 from dragonrt.timeouts import Timeouts
@@ -124,6 +127,55 @@ async def test_a_line_at_the_prompt_stands_above_what_is_typed(
         assert [question async for question in questions] == []
     assert "> When does" in shown.getvalue().partition("index: 4 chunks")[2]
     assert sys.stderr is before
+
+
+def at_a_terminal(yes: bool) -> Any:
+    return SimpleNamespace(isatty=lambda: yes)
+
+
+async def test_without_a_terminal_a_preview_sends_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, side = reciting_device({"a?": "yes\n"})
+    talk, said = Conversation(device, Question(max_tokens=40)), list[str]()
+    monkeypatch.setattr(sys, "stdin", at_a_terminal(False))
+    await terminal.talk(talk, "a?", Console(), as_json=False, show=said.append)
+    assert any("notes.txt" in line for line in said)
+    assert capsys.readouterr().out == ""
+    await terminal.talk(talk, "a?", Console(), as_json=True, show=said.append)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["question"], shown["preview"]["level"]) == ("a?", Disclosure.DRAFTS)
+    assert shown["preview"]["question_bytes"] == len("a?")
+    assert side.questions == []
+
+
+@pytest.mark.parametrize("no", ["n\r", "\x03", "\x04"], ids=["n", "Ctrl-C", "Ctrl-D"])
+async def test_a_preview_comes_before_the_first_question_and_can_lower_the_level(
+    no: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, side = reciting_device({"a?": "yes\n", "b?": "no\n"})
+    talk, said = Conversation(device, Question(max_tokens=40)), list[str]()
+    screen = Vt100_Output(Screen(), lambda: Size(24, 80))
+    monkeypatch.setattr(terminal, "create_output", lambda **how: screen)
+    monkeypatch.setattr(sys, "stdin", at_a_terminal(True))
+    with create_pipe_input() as keys, create_app_session(input=keys):
+        keys.send_text(no)
+        async with asyncio.timeout(30):
+            await terminal.talk(talk, "a?", Console(), as_json=False, show=said.append)
+        assert side.questions == []
+        drafts = list(said)
+        consent = terminal.Consent(talk, said.append, as_json=False)
+        keys.send_text("all\ranswer\ry\r")
+        async with asyncio.timeout(30):
+            assert await consent.given("a?")
+        again, lowered = said[len(drafts) : 2 * len(drafts)], said[2 * len(drafts) :]
+        assert again == drafts, "what is no choice shows nothing anew"
+        assert lowered
+        assert lowered != drafts
+        assert await consent.given("b?"), "of the chat"
+    assert talk.device.settings.level is Disclosure.ANSWER
+    await talk.ask("a?")
+    assert side.questions[0].relevance_floor == FLOOR
 
 
 async def test_the_parts_of_a_question_are_one_text_with_the_sources_of_each(

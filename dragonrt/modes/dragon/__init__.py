@@ -20,6 +20,7 @@ from dragonrt.distributions import codec
 from dragonrt.modes.dragon.disclosing import dragon
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, register
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.privacy.preview import COEFFICIENTS, DRAFT, ENTRIES, TARGET
 from dragonrt.traces import statistics
 
 __all__ = ["dragon"]
@@ -41,6 +42,7 @@ register(
         pace=_pace,
         model=DEFAULT_MODEL,
         exact=True,
+        sends=lambda settings: (DRAFT, TARGET, COEFFICIENTS, *ENTRIES),
         help="both sides answer from their documents",
         statistics=statistics.dragon,
     )

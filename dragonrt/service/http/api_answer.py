@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 from dragonrt.errors import DragonError
 from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.local_side import LongQuestionError
-from dragonrt.node.main import Device
+from dragonrt.node.main import Device, LevelError
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
-from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.service.languages import OtherLanguageError
@@ -37,6 +37,15 @@ class AnswerDesk:
     device: Device
     admission: Admission
     metrics: DeviceMetrics
+
+    def conversation(self, request: ApiRequest) -> Conversation:
+        """Return the conversation of a request. Raises ApiError for a level not allowed."""
+        try:
+            device = self.device if request.level is None else self.device.at(request.level)
+        except LevelError as error:
+            raise invalid("disclose", error.allowed) from None
+        asked = request.question
+        return Conversation(device, asked, request.seed, request.stops, [*asked.history])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +130,7 @@ class AnswerResponse:
         """
         request, came = self._request, asyncio.Event()
         unread: list[AnswerPiece | Record] = []
-        conversation = Conversation(
-            self._desk.device,
-            request.question,
-            request.seed,
-            request.stops,
-            [*request.question.history],
-        )
+        conversation = self._desk.conversation(request)
 
         def hear(news: AnswerPiece | Record) -> None:
             unread.append(news)

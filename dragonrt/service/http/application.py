@@ -32,7 +32,7 @@ from dragonrt.node.reindexing import OnReport
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
-from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
+from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, api_error
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.guard import Guard
@@ -51,6 +51,7 @@ from dragonrt.service.http.request_body import (
 )
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
+from dragonrt.service.preview import foresee
 from dragonrt.traces.events import OnNotice
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
@@ -148,6 +149,7 @@ class HttpService:
             Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
             Route("/documents/{name:path}", self._text),
             Route("/questions", self._questions),
+            Route("/preview", self._preview, methods=["POST"]),
             Route("/", self._page),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
@@ -235,6 +237,18 @@ class HttpService:
 
     async def _questions(self, request: Request) -> Response:
         return JSONResponse(await self._documents.questions(self._side))
+
+    async def _preview(self, request: Request) -> Response:
+        """Return what would leave for a request of `/v1/responses`, at each level allowed."""
+        body = await _body(request)
+        _check_model(body.get("model"), [self._model])
+        asked = ApiResponse.parse(body, self._defaults)
+        async with self._desk.admission.place():
+            try:
+                found = await foresee(self._desk.conversation(asked), asked.question.prompt)
+            except DragonError as error:
+                raise api_error(error, asked) from error
+        return JSONResponse({"levels": [each.to_json() for each in found]})
 
     async def _change(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -119,6 +119,7 @@ COMMON: Spec = {
     "stop": STOPS,
     "sources_in_text": FLAG,
     "document": TEXT,
+    "disclose": TEXT,
     "stream": FLAG,
     "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
 }
@@ -269,8 +270,9 @@ class ApiRequest:
     """A request in any API, with defaults.
 
     `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
-    texts that end the answer, `longest` its most tokens. `unranked` is why a sampler has no
-    probabilities to return, else None. If `traced`, the stream has the events of decoding.
+    texts that end the answer, `longest` its most tokens. `level` is that of disclosure, if it is
+    not the device's. `unranked` is why a sampler has no probabilities to return, else None. If
+    `traced`, the stream has the events of decoding.
     """
 
     question: Question
@@ -284,6 +286,7 @@ class ApiRequest:
     traced: bool = False
     asked_in: str = ""
     length: Wanted | None = None
+    level: str | None = None
     ignored: tuple[str, ...] = ()
 
     def asked(
@@ -337,6 +340,7 @@ class ApiRequest:
             traced=traced,
             asked_in=dialogue.asked_in,
             length=length,
+            level=fields.get("disclose"),
             ignored=tuple(dict.fromkeys(ignored)),
         )
 

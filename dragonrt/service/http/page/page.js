@@ -6,6 +6,7 @@ import { Chats } from "./chats.js";
 import { DocumentsView } from "./documents_view.js";
 import { byId, element } from "./element.js";
 import { LiveView } from "./live_view.js";
+import { PreviewView } from "./preview_view.js";
 import { SourceView } from "./source_view.js";
 import { Speaker } from "./speaker.js";
 
@@ -31,6 +32,18 @@ const source = new SourceView({
   name: byId("source-name"),
   text: byId("source-text"),
   close: byId("source-close"),
+});
+
+const preview = new PreviewView({
+  dialog: byId("preview"),
+  to: byId("preview-to"),
+  levels: byId("levels"),
+  leaves: byId("leaves"),
+  stays: byId("stays"),
+  later: byId("preview-later"),
+  send: byId("preview-send"),
+  cancel: byId("preview-cancel"),
+  shown: byId("preview-shown"),
 });
 
 let model = "";
@@ -71,22 +84,44 @@ function request(question) {
     sources_in_text: false,
     include: ["dragonrt.trace"],
     input: chats.messages(question),
+    ...(chats.current.level ? { disclose: chats.current.level } : {}),
     ...(byId("document").value ? { document: byId("document").value } : {}),
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(length) ? {} : { max_output_tokens: length }),
   };
 }
 
+/** Whether the question may be sent: the first one of a chat after its preview. */
+async function agreed(question) {
+  const { current } = chats;
+  if (current.turns.length || current.level !== undefined || !preview.wanted) return true;
+  const level = await preview.ask(request(question));
+  if (level !== null) current.level = level;
+  return level !== null;
+}
+
 async function ask(question) {
   if (asking || !question.trim()) return;
   asking = new AbortController();
+  try {
+    if (!model) await connect(); // asked before the page knew
+    if (!(await agreed(question))) {
+      asking = null;
+      byId("question").value = question;
+      byId("question").focus();
+      return;
+    }
+  } catch (error) {
+    asking = null;
+    refused(question, error);
+    return;
+  }
   const turn = { question, pieces: [], report: null };
   const view = viewOf(turn);
   busy(true);
   live.begin();
   speaker.begin();
   try {
-    if (!model) await connect(); // asked before the page knew
     for await (const event of events("/v1/responses", request(question), asking.signal)) {
       take(event, turn, view);
     }
@@ -105,6 +140,17 @@ async function ask(question) {
     follow();
     connect();
   }
+}
+
+/** Shows why a question was not sent. */
+function refused(question, error) {
+  const turn = { question, pieces: [], report: null };
+  const view = viewOf(turn);
+  view.problem(error.message);
+  view.end(null);
+  if (error.status === 401) openPanel("settings");
+  welcome(false);
+  follow();
 }
 
 function take(event, turn, view) {
@@ -229,7 +275,7 @@ byId("question").addEventListener("keydown", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || byId("source").open) return;
+  if (event.key !== "Escape" || byId("source").open || byId("preview").open) return;
   if (document.body.classList.contains("panels")) {
     panels(false);
     byId("panels").focus();

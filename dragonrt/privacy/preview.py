@@ -1,0 +1,79 @@
+"""What may leave the device for a question, before any of it does (SPEC 1.10). Pure.
+
+A mode names what its device may send, by messages that disclose all that one of their type can. The
+door of the answer says what each discloses, as it will for those that are sent: so a preview says
+what the ledger may say, and nothing else.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dragonrt.privacy.disclosure import Door
+from dragonrt.traces.events import Disclosed
+from dragonrt.wire import messages as wire
+from dragonrt.wire.messages import SessionMessage
+from dragonrt.wire.reasons import Reason
+
+KINDS: Final = ("question", "history", "tokens", "distributions", "documents")
+"""The ledger's fields of what an answer discloses."""
+
+_PLACE: Final = (0, 0, 0)
+BLOCK: Final = wire.Block(*_PLACE, 0, 1, (), (), bytes(1))
+"""A block of tokens without their distributions."""
+DENSE_BLOCK: Final = wire.Block(*_PLACE, 0, 1, (1,), (), bytes(8))
+DRAFT: Final = wire.Draft(*_PLACE, 0, 0.0, 0, 0, 0, bytes(1))
+TARGET: Final = wire.Target(*_PLACE, 0, "device")
+COEFFICIENTS: Final = wire.Coefficients(0, 0.0, 1.0, 0.0)
+ENTRIES: Final = (wire.EntryRequest(*_PLACE, (0,)), wire.EntryResponse(*_PLACE, bytes(8)))
+_NAMED: Final = wire.Attribution((wire.Source("", "a", 0.0),))
+
+ALL: Final[Sequence[SessionMessage]] = (
+    *(DRAFT, TARGET, COEFFICIENTS, *ENTRIES, BLOCK, DENSE_BLOCK),
+    *(wire.Working(0), wire.Opened(0, 0, 0, 0), wire.Verdict(0, 0, 0, 0, 0)),
+    *(wire.Upload(0, 0, 0.0, 0, (b"",)), wire.Close(0, Reason.FINISHED, "", 0, _NAMED)),
+)
+"""One of each type, for a mode that does not say what it sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What may leave, as `entries` of the ledger: the first are those of the opening messages.
+
+    A door that `withholds` lets not all of the answer's tokens out.
+    """
+
+    withholds: bool
+    entries: tuple[Disclosed, ...]
+
+    def bytes_of(self, kind: str) -> int:
+        """Return the bytes of "question" or "history" in the opening messages."""
+        return sum(int(getattr(entry, kind)) for entry in self.entries)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The KINDS that may leave."""
+        return tuple(kind for kind in KINDS if self.bytes_of(kind))
+
+    def foresees(self, entry: Disclosed) -> bool:
+        """Return whether an entry of an answer's ledger discloses nothing but what is here.
+
+        A session that is opened again repeats tokens that left before.
+        """
+        types = {each.message for each in self.entries}
+        crossed = [kind for kind in KINDS if getattr(entry, kind)]
+        return entry.message in types and set(crossed) <= set(self.kinds)
+
+
+def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage]) -> Preview:
+    """Return what may leave by a door: the opening message, then what the mode `sends`."""
+    messages = opening, *sends, wire.Conclude(0)
+    entries = (door.entry(message) for message in messages)
+    return Preview(bool(door.marker), tuple(entry for entry in entries if entry is not None))
+
+
+def of_parts(parts: Sequence[Preview]) -> Preview:
+    """Return what may leave for a question that is asked in these parts, one after another."""
+    first = parts[0]
+    openings = tuple(part.entries[0] for part in parts)
+    return Preview(first.withholds, openings + first.entries[1:])
