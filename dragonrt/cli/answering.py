@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
+WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
 
 
 @derived(

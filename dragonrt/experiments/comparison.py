@@ -14,8 +14,8 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer

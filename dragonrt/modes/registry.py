@@ -20,6 +20,7 @@ from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flag
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import statistics
@@ -82,6 +83,40 @@ class Pace:
     trips: int = 2
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the program does differently for a mode with such settings.
+
+    Attributes:
+        verifies: blocks are read in one forward even where that gives other last bits.
+        late: the device reads the question when a prediction is first wanted.
+        bare: what the model says without a document is needed, too.
+        needs_all: every other side must be there.
+        weighs: how the mode weighs the other sides by itself; "" if the user may.
+        keeps_drafts: the device sends target tokens only; if it `redacts`, not all of them.
+        pads: every frame has one of a few sizes.
+        cadence_s: seconds between the frames of a constant rate; 0: there is none.
+        cadence_ticks: frames of it after a question, or a multiple of it.
+        relevance_floor: that of a question which leaves it to the mode.
+        unranked: why the device does not know the target's probabilities under a sampler.
+    """
+
+    verifies: bool = False
+    late: bool = False
+    bare: bool = False
+    needs_all: bool = False
+    weighs: str = ""
+    keeps_drafts: bool = False
+    redacts: bool = False
+    pads: bool = False
+    cadence_s: float = 0.0
+    cadence_ticks: int = 0
+    relevance_floor: float | None = None
+    unranked: Callable[[Sampler], str | None] = lambda sampler: (
+        "in this mode the device does not know the target's distribution"
+    )
+
+
 Oracle = Callable[[Question, Any, TokenPrefix, Callable[[str], Prediction], bool], int]
 """Return the token that must follow a decided text: of the question, the settings, the text, what
 the model of "device" or "cloud" says after it, and whether the device is alone."""
@@ -92,7 +127,8 @@ class ModeEntry:
     """All that the rest of the program knows of one mode.
 
     `device` and `cloud` make its machines. `model` is the device's default model. If `exact`, the
-    text is the target's, to the token. `unread` says what the device's documents are for if the
+    text is the target's, to the token. If `several`, the other sides are workers that the user
+    names. `traits` are those of settings. `unread` says what the device's documents are for if the
     text is not drawn from them. `statistics` returns the figures that only this mode has. `pace`
     and `oracle` are for checks; the package's own modes have oracles in `scripts/campaign`.
     """
@@ -104,6 +140,8 @@ class ModeEntry:
     pace: Callable[[Any], Pace]
     exact: bool
     help: str
+    several: bool = False
+    traits: Callable[[Any], Traits] = lambda settings: Traits()
     model: str = DEFAULT_DRAFT
     unread: str | None = None
     statistics: Callable[[AnswerCounts], dict[str, Any]] = statistics.blocks
@@ -132,6 +170,11 @@ def mode_entry(name: str) -> ModeEntry:
 def entry_of(settings: Settings) -> ModeEntry:
     """Return the mode of these settings."""
     return next(entry for entry in MODES.values() if type(settings) is entry.settings)
+
+
+def traits_of(settings: Settings) -> Traits:
+    """Return the traits of a mode with these settings."""
+    return entry_of(settings).traits(settings)
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:

@@ -75,8 +75,7 @@ class _Recorded(Mode):
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
         super().__init__()
         self._mode = mode
-        self.moved, self.verifies, self.late = mode.moved, mode.verifies, mode.late
-        self.times_bandwidth, self.bare = mode.times_bandwidth, mode.bare
+        self.moved, self.times_bandwidth = mode.moved, mode.times_bandwidth
         self._recorder = recorder
         self._answer = next(_ANSWERS)
         self._asked = 0

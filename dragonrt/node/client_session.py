@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import sub
 
 from dragonrt.modes.mode import Finish, Joined, Left
@@ -77,14 +77,16 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        question = settings.asked(question)
+        self._traits = traits = self._entry.traits(settings)
+        if question.relevance_floor is None:
+            question = replace(question, relevance_floor=traits.relevance_floor)
         self.answer = Answer(question=question, settings=settings)
         self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         recorder = prefiller.recorder.also(self._record)
-        door = Door(settings.keeps_drafts, resources.marker if settings.redacts else ())
+        door = Door(traits.keeps_drafts, resources.marker if traits.redacts else ())
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
@@ -110,8 +112,8 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            mode = driver.mode
-            how = {"verifies": mode.verifies, "late": mode.late, "bare": mode.bare}
+            traits = self._traits
+            how = {"verifies": traits.verifies, "late": traits.late, "bare": traits.bare}
             preparing = self._prefiller.prepare(answer.question, **how)
             read = await driver.prepare(preparing)
             if read is not None:
@@ -169,7 +171,7 @@ class ClientSession:
         links, settings = self._connectors, self.answer.settings
         if not any(hosts.peer for hosts in links):
             await asyncio.gather(*(hosts.reach() for hosts in links))
-        enough = all if settings.require_all else any
+        enough = all if self._traits.needs_all else any
         if not settings.goes_alone and not enough(each.met for each in links):
             away = (each.absence for each in links if not each.met and each.absence)
             why = next(away, "not dialled yet")
@@ -199,7 +201,7 @@ class ClientSession:
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
-        peer.pacing.shape(settings)
+        peer.pacing.shape(self._traits)
         session.open(peer, wire.Open(number, self._entry.name, pack(question), pack(settings)))
         driver.feed(Joined(session.name, number))
 

@@ -221,19 +221,21 @@ def server_session(
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)
     question.check_vocabulary(prefiller.vocabulary)
+    traits = entry.traits(settings)
     resources = Resources(
         vocabulary=prefiller.vocabulary, timeouts=prefiller.timeouts, profile=prefiller.profile
     )
     mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
-    peer.pacing.shape(settings)
+    peer.pacing.shape(traits)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(question, verifies=mode.verifies, bare=mode.bare)
+            how = {"verifies": traits.verifies, "bare": traits.bare}
+            return await prefiller.prepare(question, **how)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""

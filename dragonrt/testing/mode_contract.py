@@ -68,7 +68,7 @@ class Case:
     @property
     def clouds(self) -> list[str]:
         """The names of the other sides."""
-        return ["worker 0", "worker 1"] if self.entry.settings.several else ["cloud"]
+        return ["worker 0", "worker 1"] if self.entry.several else ["cloud"]
 
     @property
     def resources(self) -> Resources:

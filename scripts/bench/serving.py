@@ -22,8 +22,8 @@ from dragonrt.cli.options import option
 from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from scripts.bench.harness import benchmark, progress
 from scripts.papers.arena import RealArena, emulated
 from scripts.papers.intervals import Row, estimate

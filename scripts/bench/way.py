@@ -28,18 +28,16 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.planner import Planner
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.model_session import ModelSession
 from dragonrt.node.process import load_model

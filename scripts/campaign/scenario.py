@@ -6,19 +6,15 @@ from dataclasses import dataclass, replace
 
 from dragonrt.control.learned import controller
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources
-from dragonrt.modes.settings import (
-    DraftSource,
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-    Stopping,
-)
+from dragonrt.modes.registry import MODES, Resources, traits_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings, Stopping
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
@@ -134,7 +130,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(each.settings.cadence_s for each in plain.requests)
+        slow |= any(traits_of(each.settings).cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8
@@ -149,7 +145,7 @@ class Scenario:
         """The same with a few tokens and no documents."""
         mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
         chance = random.Random(f"{mode} {seed}")
-        workers = chance.choice((2, 2, 3, 4)) if MODES[mode].settings.several else 1
+        workers = chance.choice((2, 2, 3, 4)) if MODES[mode].several else 1
         faulty = chance.random() < 0.6
         links = [
             _link(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)

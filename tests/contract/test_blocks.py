@@ -13,7 +13,7 @@ from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.loop import run

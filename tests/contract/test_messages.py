@@ -18,18 +18,16 @@ from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.federated import FederatedJudging
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.machine import FederatedJudging
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler

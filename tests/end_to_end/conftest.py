@@ -17,8 +17,9 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.endpoints import Address

@@ -25,8 +25,8 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeDrafting
+from dragonrt.modes.speculative.machine import SpeculativeDrafting
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL

@@ -9,12 +9,12 @@ import pytest
 
 from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.federated import Coordinator, FederatedJudging
+from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import FederatedSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
     Script,

@@ -15,8 +15,8 @@ from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.testing.scripted import SimulatedSaid

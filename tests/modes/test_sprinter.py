@@ -14,8 +14,8 @@ from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from scripts.papers.sprinter.theory import KnownRates, Lockstep

@@ -9,7 +9,7 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks import verifier as verifying
-from dragonrt.modes.blocks.verifier import INBOX, BlockVerifier
+from dragonrt.modes.blocks.verifier import INBOX, MAX_OUTSTANDING, BlockVerifier
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -26,8 +26,8 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeJudging
+from dragonrt.modes.speculative.machine import SpeculativeJudging
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.gatekeeper import (
     LINES_A_SECOND,

@@ -10,9 +10,11 @@ import pytest
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.hosts import Connector, Hosts

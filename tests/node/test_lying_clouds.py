@@ -18,10 +18,10 @@ from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.hosts import Connector, Hosts

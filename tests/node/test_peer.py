@@ -17,9 +17,9 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import BufferedStream, Stream, TlsError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.node.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler

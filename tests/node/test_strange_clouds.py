@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Answerer, Peer, Session

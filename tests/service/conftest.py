@@ -11,10 +11,10 @@ import numpy as np
 
 from dragonrt.backends.prompt import TOY, PlainPrompt
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.hosts import Connector, Hosts

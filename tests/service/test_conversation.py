@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.node.told import ToldAnswers

@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
 

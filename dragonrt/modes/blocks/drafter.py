@@ -30,8 +30,6 @@ class Drafting(ABC):
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
     """
 
-    late = False
-    """Whether the question is read when a prediction is first wanted."""
     hidden = False
     """Whether drafting reads hidden states."""
 
@@ -117,13 +115,12 @@ class BlockDrafter(PeerTracking):
     Where the resources do not give that rate, the link is probed for it.
     """
 
-    verifies = True
     _useless = "the cloud has not verified a block in"
     _alone_as = "with the draft model"
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__(settings.on_loss, resources.timeouts)
-        self._drafting, self.late = drafting, drafting.late
+        self._drafting = drafting
         self._vocabulary = resources.vocabulary
         self._rate = resources.rate
         self.times_bandwidth = resources.controller is not None and self._rate is None

@@ -32,12 +32,13 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.privacy.evidence import files_alone
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
+MAX_OUTSTANDING = 8
+"""Blocks of one session that may be under way and unanswered."""
 INBOX = 2 * MAX_OUTSTANDING
 """Blocks that may wait here: those under way, behind others that a verdict has made useless."""
 LARGEST_READING = 2**27
@@ -105,8 +106,6 @@ class BlockVerifier(Mode):
 
     If it decodes by itself, blocks are read as they come, so they must be short.
     """
-
-    verifies = True
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
         super().__init__()

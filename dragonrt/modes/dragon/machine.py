@@ -41,7 +41,6 @@ class Dragon(PeerTracking):
         self.side: Side = terms.side
         self.decides = True
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
-        self.bare = terms.rule.bare
         self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
         self._vocabulary = terms.resources.vocabulary

@@ -18,9 +18,9 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.side import Side
 from dragonrt.testing import loop

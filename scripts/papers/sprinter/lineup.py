@@ -19,7 +19,9 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.verifier import Verifier
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side

@@ -19,8 +19,8 @@ from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire

@@ -7,10 +7,10 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Mixed, decoded
 from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 
 CODE = codec("dense:fp32", 3)
 

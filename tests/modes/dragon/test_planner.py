@@ -12,13 +12,13 @@ from dragonrt.distributions import Step
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.lookup import worthwhile
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.testing.scripted import SimulatedSaid
 
 V = 64

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dragonrt.distributions import Step, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
+from dragonrt.modes.blocks.drafter import Drafting
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
@@ -22,14 +22,13 @@ from dragonrt.modes.blocks.values import (
     ReadBlock,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
+from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import SprinterSettings
+from dragonrt.modes.registry import Resources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
-from dragonrt.traces import statistics
 from dragonrt.wire import messages as wire
 
 
@@ -151,22 +150,3 @@ class SprinterJudging(Judging):
         p = self._rule.shape(predictions[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
         return VerifyResult(int(token == block.tokens[0]), token)
-
-
-register(
-    ModeEntry(
-        name="sprinter",
-        settings=SprinterSettings,
-        device=lambda question, settings, resources: BlockDrafter(
-            SprinterDrafting(question, settings, resources), settings, resources
-        ),
-        cloud=lambda question, settings, resources: BlockVerifier(
-            SprinterJudging(question, settings, resources), question, resources
-        ),
-        pace=lambda settings: Pace(1, 3, 2, 1),
-        exact=False,
-        help="a trained verifier accepts drafts: the text is approximate",
-        unread=UNREAD.format("the cloud's, approximately"),
-        statistics=statistics.sprinter,
-    )
-)

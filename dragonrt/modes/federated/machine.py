@@ -24,8 +24,15 @@ from dragonrt.distributions import (
 )
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
-from dragonrt.modes.membership import Received, Worker, attendance, deadline_s, round_weights
+from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.federated.membership import (
+    Received,
+    Worker,
+    attendance,
+    deadline_s,
+    round_weights,
+)
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -39,10 +46,9 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import FederatedSettings
+from dragonrt.modes.registry import Resources
 from dragonrt.sampling.verification import VerifyResult
-from dragonrt.traces import events, statistics
+from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
 from dragonrt.wire.reasons import Reason
@@ -54,8 +60,6 @@ class FederationError(DragonError):
 
 class Coordinator(Mode):
     """Implements Mode for the device."""
-
-    verifies = True
 
     def __init__(
         self, question: Question, settings: FederatedSettings, resources: Resources
@@ -388,26 +392,3 @@ class FederatedJudging(Judging):
                     f"{longest} bytes: draft shorter blocks or use a coarser codec"
                 )
         return Uploads(predictions[0].relevance, tuple(payloads))
-
-
-def _pace(settings: FederatedSettings) -> Pace:
-    # A block, and its verification behind one that came too late.
-    block = settings.block_tokens
-    return Pace(max(1, block), 3 + block, 4, block + 1)
-
-
-register(
-    ModeEntry(
-        name="federated",
-        settings=FederatedSettings,
-        device=Coordinator,
-        cloud=lambda question, settings, resources: BlockVerifier(
-            FederatedJudging(question, settings, resources), question, resources
-        ),
-        pace=_pace,
-        exact=True,
-        help="this side drafts blocks, several workers verify them together",
-        unread=UNREAD.format("the workers'"),
-        statistics=statistics.federated,
-    )
-)

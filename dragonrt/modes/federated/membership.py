@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from dragonrt.distributions import Distribution
+from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Work
-from dragonrt.modes.settings import Weighing
 from dragonrt.sampling.aggregation import relevance_weights, renormalise
 
 LEAST_DEADLINE_S = 1.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, Step, encode_block, entropy
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
+from dragonrt.modes.blocks.drafter import Drafting
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
@@ -23,15 +23,14 @@ from dragonrt.modes.blocks.values import (
     ReadBlock,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
+from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.registry import Resources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.stopping import DraftSignals
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
-from dragonrt.traces import statistics
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 
@@ -251,8 +250,6 @@ class LookupDrafting(SpeculativeDrafting):
     an empty block asks for the cloud's next token, unless the cloud decodes by itself.
     """
 
-    late = True
-
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: Resources
     ) -> None:
@@ -349,32 +346,3 @@ class _Shaped(Sequence[NDArray[np.float64]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._rule.shape(self._predictions[index].p)
-
-
-_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
-
-
-def _pace(settings: SpeculativeSettings) -> Pace:
-    # What is under way is drafted anew behind a rejection, and verified.
-    length, blocks = settings.length, settings.outstanding
-    longest = length if settings.controller is None else MAX_BLOCK
-    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
-
-
-register(
-    ModeEntry(
-        name="speculative",
-        settings=SpeculativeSettings,
-        device=lambda question, settings, resources: BlockDrafter(
-            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
-        ),
-        cloud=lambda question, settings, resources: BlockVerifier(
-            SpeculativeJudging(question, settings, resources), question, resources
-        ),
-        pace=_pace,
-        exact=True,
-        help="this side drafts blocks, the cloud's model verifies them",
-        unread=UNREAD.format("the cloud's"),
-        statistics=statistics.speculative,
-    )
-)

@@ -1,0 +1,37 @@
+"""Mode federated (SPEC 3; SPECFED): a coordinator drafts, several workers verify together."""
+
+from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+from dragonrt.traces import statistics
+
+
+def _pace(settings: FederatedSettings) -> Pace:
+    # A block, and its verification behind one that came too late.
+    block = settings.block_tokens
+    return Pace(max(1, block), 3 + block, 4, block + 1)
+
+
+def _traits(settings: FederatedSettings) -> Traits:
+    weighs = "" if settings.weights == "fixed" else f"--weights {settings.weights}"
+    return Traits(verifies=True, needs_all=settings.require_all, weighs=weighs)
+
+
+register(
+    ModeEntry(
+        name="federated",
+        settings=FederatedSettings,
+        device=Coordinator,
+        cloud=lambda question, settings, resources: BlockVerifier(
+            FederatedJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        exact=True,
+        several=True,
+        traits=_traits,
+        help="this side drafts blocks, several workers verify them together",
+        unread=UNREAD.format("the workers'"),
+        statistics=statistics.federated,
+    )
+)

@@ -1,0 +1,42 @@
+"""Mode speculative (SPEC 2; QSV, SQS): the device drafts blocks, the cloud verifies them."""
+
+from dragonrt.modes.blocks.drafter import BlockDrafter
+from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+from dragonrt.modes.speculative.machine import (
+    LookupDrafting,
+    SpeculativeDrafting,
+    SpeculativeJudging,
+)
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.traces import statistics
+from dragonrt.wire.limits import MAX_BLOCK
+
+_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
+
+
+def _pace(settings: SpeculativeSettings) -> Pace:
+    # What is under way is drafted anew behind a rejection, and verified.
+    length, blocks = settings.length, settings.outstanding
+    longest = length if settings.controller is None else MAX_BLOCK
+    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
+
+
+register(
+    ModeEntry(
+        name="speculative",
+        settings=SpeculativeSettings,
+        device=lambda question, settings, resources: BlockDrafter(
+            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
+        ),
+        cloud=lambda question, settings, resources: BlockVerifier(
+            SpeculativeJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        exact=True,
+        traits=lambda settings: Traits(verifies=True, late=settings.drafts_from != "model"),
+        help="this side drafts blocks, the cloud's model verifies them",
+        unread=UNREAD.format("the cloud's"),
+        statistics=statistics.speculative,
+    )
+)
