@@ -18,7 +18,6 @@ from dragonrt.modes.registry import DEFAULT_MODE, MODES, composed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.resources import trained_for
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 
@@ -177,7 +176,7 @@ class _Chosen:
         side = side.beside(other.address.host for other in others)
         if side.has_documents and (unread := MODES[mode].unread):
             say(f"--mode {mode}: {unread}", "yellow")
-        trained_for(how, side.model)
+        MODES[mode].check(how, side.model)
         return cls(question, how, others, side, values.get("seed"))
 
     def load(

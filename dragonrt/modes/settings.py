@@ -4,7 +4,6 @@ Each mode has a frozen dataclass of them. Options, settings files, the wire's Op
 `--json` are derived from its fields. It raises DragonError if its fields do not fit together.
 """
 
-from dragonrt.control.verifier import Kind
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
@@ -21,20 +20,11 @@ class Settings:
 
     on_loss: OnLoss = "wait"
     """What the device does if the other side is lost."""
-    controller: str | None = None
-    """The name of a controller, or its file."""
-    verifier: str | None = None
-    """The file of a trained verifier; None: the bundled one, if `verifies_with` needs one."""
 
     @property
     def goes_alone(self) -> bool:
         """Whether the device answers without the other side while it is away."""
         return self.on_loss == "alone"
-
-    @property
-    def verifies_with(self) -> Kind | None:
-        """The kind of trained verifier that is needed."""
-        return None
 
 
 def check_codec(name: str, *, because: str = "", complete: bool = True) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, mode_entry
+from dragonrt.modes.registry import mode_entry
 from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.backend_session import Prefiller, PrefillResult
@@ -222,9 +222,7 @@ def server_session(
     settings = unpack(entry.settings, message.settings)
     question.check_vocabulary(prefiller.vocabulary)
     traits = entry.traits(settings)
-    resources = Resources(
-        vocabulary=prefiller.vocabulary, timeouts=prefiller.timeouts, profile=prefiller.profile
-    )
+    resources = entry.prepare(prefiller, {}, settings)
     mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)

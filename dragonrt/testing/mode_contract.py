@@ -15,16 +15,16 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prediction, Prepared, Received
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, ModeEntry, Resources, register
+from dragonrt.modes.registry import MODES, ModeEntry, register
 from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
+from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
-from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedCounterpart, ScriptedHost, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent, ModeInput, Record
 from dragonrt.traces.schema import from_object, to_object
@@ -69,16 +69,6 @@ class Case:
     def clouds(self) -> list[str]:
         """The names of the other sides."""
         return ["worker 0", "worker 1"] if self.entry.several else ["cloud"]
-
-    @property
-    def resources(self) -> Resources:
-        """What the device brings along."""
-        return Resources(
-            vocabulary=VOCABULARY,
-            members=dict.fromkeys(self.clouds, 0.5),
-            verifier=PrefixVerifier(),
-            marker=(3, 4),
-        )
 
     def right(self, question: Question, script: Script) -> list[int]:
         """Return the tokens of the right answer."""
@@ -131,7 +121,7 @@ def answered(
             link = replace(schedule, seed=schedule.seed + number)
             links[name] = Link(SimulatedCloud(cloud), link)
         async with faulty_device(side("device", 0.0, schedule.device_decode_s), links) as device:
-            began_s, answer = time(), device.asking(question, case.settings, case.resources)
+            began_s, answer = time(), device.asking(question, case.settings)
             with suppress(DragonError):  # a mode may say that it cannot go on
                 await answer.ask()
             took_s = time() - began_s
@@ -240,11 +230,15 @@ def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.Sess
 def check_messages(case: Case) -> None:
     """A message that fits no answer is refused by ModeError, or leads to nothing."""
     question = asked(1)[0]
-    of, entry = (question, case.settings, case.resources), case.entry
+    entry, others = case.entry, dict.fromkeys(case.clouds, ScriptedCounterpart())
+    device, cloud = (
+        (question, case.settings, entry.prepare(ScriptedHost(side, VOCABULARY), of, case.settings))
+        for side, of in zip(SIDES, (others, {}), strict=True)
+    )
     for place in ((FAR, TEXT, FAR), (0, start_hash(question.seed), 1)):
         for message in bad_messages(*place):
-            _rejects(entry.device(*of), case.clouds[0], message)
-            _rejects(entry.cloud(*of), "device", message)
+            _rejects(entry.device(*device), case.clouds[0], message)
+            _rejects(entry.cloud(*cloud), "device", message)
 
 
 def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:

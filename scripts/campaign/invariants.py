@@ -12,6 +12,7 @@ from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.guards import STEERED
+from dragonrt.testing.scripted import PrefixVerifier
 from dragonrt.traces import events
 from scripts.campaign.brute_force import softmax
 from scripts.campaign.liveness import may_seem_mute, pace
@@ -150,7 +151,7 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    verifier, texts = scenario.resources(request).verifier, scenario.texts(request, "device")
+    verifier, texts = PrefixVerifier(), scenario.texts(request, "device")
     return oracle(question, request.settings, scenario.models(request), course, verifier, texts)
 
 

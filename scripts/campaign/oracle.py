@@ -12,13 +12,14 @@ from math import inf, log2
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import TokenVerifier, entry_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings

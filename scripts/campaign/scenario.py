@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from dragonrt.control.learned import controller
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
@@ -19,7 +18,7 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, Fault, HalfOpen, Schedule, Stall
-from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
 from scripts.campaign.brute_force import mixed, raced, sampled
 from scripts.campaign.oracle import Models
@@ -215,15 +214,10 @@ class Scenario:
 
     def resources(self, request: Request) -> Resources:
         """What the device brings along."""
-        name = request.settings.controller
-        return Resources(
-            vocabulary=self.vocabulary,
-            timeouts=self.timeouts,
-            members=self.clouds,
-            controller=None if name is None else controller(name),
-            verifier=PrefixVerifier(),
-            marker=MARKER_TOKENS,
+        found: Resources = scripted_resources(
+            request.settings, self.vocabulary, self.clouds, timeouts=self.timeouts
         )
+        return found
 
     def models(self, request: Request) -> Models:
         """What every side says in this answer, as its oracle asks."""

@@ -24,8 +24,8 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.modes.speculative.machine import SpeculativeDrafting
+from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
@@ -35,7 +35,7 @@ from dragonrt.wire import messages as wire
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
-RESOURCES = Resources(vocabulary=V)
+RESOURCES = SpeculativeResources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 WAITING = SpeculativeSettings(block_tokens=2, pipelined=False)
 PIPELINED = SpeculativeSettings(block_tokens=2)
@@ -172,18 +172,17 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
 
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     class Rates(SpeculativeDrafting):
-        def __init__(self) -> None:
-            super().__init__(QUESTION, WAITING, RESOURCES)
+        def __init__(self, resources: SpeculativeResources) -> None:
+            super().__init__(QUESTION, WAITING, resources)
             self.rates: list[float] = []
 
         def postprocess(self, rate: float) -> Any:
             self.rates.append(rate)
             return super().postprocess(rate)
 
-    measured, known = Rates(), Rates()
     resources = replace(RESOURCES, controller=Static(Action(2, 1)))
-    mode = BlockDrafter(measured, WAITING, resources)
-    other = BlockDrafter(known, WAITING, replace(resources, rate=lambda at: 1e3 + at))
+    measured, known = Rates(resources), Rates(replace(resources, rate=lambda at: 1e3 + at))
+    mode, other = (BlockDrafter(each, WAITING, resources) for each in (measured, known))
     assert (mode.times_bandwidth, other.times_bandwidth) == (True, False)
     for each in (mode, other):
         each.handle(Joined("cloud", 8), 0.0)

@@ -10,11 +10,11 @@ import pytest
 from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.resources import FederatedResources
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
     Script,
@@ -30,7 +30,7 @@ V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
 SETTINGS = FederatedSettings(codec="topk:3:residual", block_tokens=3)
 WEIGHTS = {"one": 0.7, "two": 0.3}
-RESOURCES = Resources(vocabulary=V, members=WEIGHTS)
+RESOURCES = FederatedResources(vocabulary=V, members=WEIGHTS)
 MODELS: Mapping[str, SimulatedModel] = {
     "device": ScriptedModel("device", Script(5, vocabulary=V)),
     "one": ScriptedModel("cloud", Script(5, vocabulary=V, worker=0)),
@@ -148,7 +148,7 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
         one.handle(Received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4)), 0.0)
     big = 2**17
     settings = FederatedSettings(codec="dense:fp32")
-    judging = FederatedJudging(QUESTION, settings, Resources(vocabulary=big))
+    judging = FederatedJudging(QUESTION, settings, FederatedResources(vocabulary=big))
     flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
     fits = judging.answer(ReadBlock(0, [1] * 4, None), [flat] * 5)
     assert sum(map(len, fits.payloads)) <= MAX_UPLOAD

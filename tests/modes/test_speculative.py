@@ -9,13 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.blocks.values import Advance, Block
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL
@@ -39,7 +40,9 @@ def drafting(
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
     settings = SpeculativeSettings(**{"pipelined": False, **fields})
-    resources = Resources(vocabulary=vocabulary, controller=controller, verifier=verifier)
+    resources = SpeculativeResources(
+        vocabulary=vocabulary, controller=controller, verifier=verifier
+    )
     return SpeculativeDrafting(question, settings, resources)
 
 
@@ -108,7 +111,7 @@ def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
         block = big.take_draft(big.postprocess(math.inf)(flat)).block
     assert 2**14 < len(block.payload) <= 2**15
     judging = SpeculativeJudging(
-        long, SpeculativeSettings(codec="qs:10000"), Resources(vocabulary=5000)
+        long, SpeculativeSettings(codec="qs:10000"), SpeculativeResources(vocabulary=5000)
     )
     judging.read(wire.Block(1, 1, 0, 0, block.count, (), (), block.payload))
     with pytest.raises(ModeError):

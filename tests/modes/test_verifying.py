@@ -25,8 +25,8 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.modes.speculative.machine import SpeculativeJudging
+from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
@@ -36,7 +36,7 @@ from dragonrt.wire import messages as wire
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
-RESOURCES = Resources(vocabulary=V)
+RESOURCES = SpeculativeResources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 IDS = codec("ids", V)
 COUPLED = SpeculativeSettings()

@@ -9,7 +9,7 @@ takes their verdicts in order, and goes on without the cloud.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dragonrt.modes.blocks.values import Advance, Block, Decided
@@ -32,6 +32,10 @@ class Drafting(ABC):
 
     hidden = False
     """Whether drafting reads hidden states."""
+    controlled = False
+    """Whether blocks are planned by the uplink's rate."""
+    rate: Callable[[float], float] | None = None
+    """That rate in bit/s at a time, if it is known."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -110,10 +114,7 @@ class Drafting(ABC):
 
 
 class BlockDrafter(PeerTracking):
-    """Implements Mode for the device. A controller chooses by the uplink's rate.
-
-    Where the resources do not give that rate, the link is probed for it.
-    """
+    """Implements Mode for the device. The uplink's rate is probed for where it is not known."""
 
     _useless = "the cloud has not verified a block in"
     _alone_as = "with the draft model"
@@ -122,8 +123,7 @@ class BlockDrafter(PeerTracking):
         super().__init__(settings.on_loss, resources.timeouts)
         self._drafting = drafting
         self._vocabulary = resources.vocabulary
-        self._rate = resources.rate
-        self.times_bandwidth = resources.controller is not None and self._rate is None
+        self.times_bandwidth = drafting.controlled and drafting.rate is None
         self._bits_per_s = float("inf")
         self._round = 0
         self._given_up: set[int] = set()
@@ -191,7 +191,8 @@ class BlockDrafter(PeerTracking):
         if self._alone:
             self._reading = drafting.reading(drafting.postprocess_alone())
         elif self._peer is not None and drafting.ready:
-            rate = self._bits_per_s if self._rate is None else self._rate(self._now)
+            known = self._drafting.rate
+            rate = self._bits_per_s if known is None else known(self._now)
             self._reading = drafting.work(rate)
         self._dead = False
         return self._reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
+from dragonrt.traces.packed import UnpackError
 from dragonrt.wire import messages as wire
 
 REMEMBERED_CONFIDENCES = 32
@@ -222,3 +223,13 @@ class Uploads:
 
 
 Judged = VerifyResult | Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class Untrained:
+    """Implements TokenVerifier in a replay, which computes nothing."""
+
+    threshold: float = 0.0
+
+    def probability(self, hidden: Any, q: Any, token: int) -> float:
+        raise UnpackError("a replay computes nothing")

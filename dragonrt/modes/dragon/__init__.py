@@ -19,6 +19,7 @@ from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.distributions import codec
 from dragonrt.modes.dragon.disclosing import dragon
 from dragonrt.modes.dragon.experts import Experts
+from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
@@ -59,6 +60,7 @@ register(
         pace=_pace,
         model=DEFAULT_MODEL,
         exact=True,
+        prepare=lambda host, others, settings: DragonResources.of(host, profile=host.profile),
         traits=_traits,
         help="both sides answer from their documents",
         statistics=statistics.dragon,

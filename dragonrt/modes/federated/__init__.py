@@ -2,6 +2,7 @@
 
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
 from dragonrt.traces import statistics
@@ -30,6 +31,7 @@ register(
         exact=True,
         several=True,
         traits=_traits,
+        prepare=prepare,
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),
         statistics=statistics.federated,

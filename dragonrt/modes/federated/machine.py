@@ -32,6 +32,7 @@ from dragonrt.modes.federated.membership import (
     deadline_s,
     round_weights,
 )
+from dragonrt.modes.federated.resources import FederatedResources
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import (
     Finish,
@@ -46,7 +47,6 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -62,7 +62,7 @@ class Coordinator(Mode):
     """Implements Mode for the device."""
 
     def __init__(
-        self, question: Question, settings: FederatedSettings, resources: Resources
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
     ) -> None:
         super().__init__()
         self._question = question
@@ -375,7 +375,7 @@ class FederatedJudging(Judging):
     """
 
     def __init__(
-        self, question: Question, settings: FederatedSettings, resources: Resources
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
     ) -> None:
         self.codec = codec("ids", resources.vocabulary)
         self._uploads = codec(settings.codec, resources.vocabulary)

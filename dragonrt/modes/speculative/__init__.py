@@ -8,6 +8,7 @@ from dragonrt.modes.speculative.machine import (
     SpeculativeDrafting,
     SpeculativeJudging,
 )
+from dragonrt.modes.speculative.resources import carry, check, prepare
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.traces import statistics
 from dragonrt.wire.limits import MAX_BLOCK
@@ -35,6 +36,9 @@ register(
         pace=_pace,
         exact=True,
         traits=lambda settings: Traits(verifies=True, late=settings.drafts_from != "model"),
+        prepare=prepare,
+        check=check,
+        carry=carry,
         help="this side drafts blocks, the cloud's model verifies them",
         unread=UNREAD.format("the cloud's"),
         statistics=statistics.speculative,

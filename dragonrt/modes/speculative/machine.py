@@ -27,7 +27,7 @@ from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.stopping import DraftSignals
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
@@ -58,13 +58,14 @@ class SpeculativeDrafting(Drafting):
     """
 
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         super().__init__(question)
         if settings.stopping == "specdec++" and resources.verifier is None:
             raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
         self._settings = settings
         self._controller = resources.controller
+        self.controlled, self.rate = self._controller is not None, resources.rate
         self._verifier = resources.verifier
         self.hidden = self._verifier is not None
         self._rule, self._codec = rule_and_codec(
@@ -251,7 +252,7 @@ class LookupDrafting(SpeculativeDrafting):
     """
 
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         super().__init__(question, settings, resources)
         self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
@@ -317,7 +318,7 @@ class SpeculativeJudging(Judging):
     """Every token of a block is verified, and one more is given."""
 
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         self.decodes, self.looks_up = settings.decodes, settings.drafts_from != "model"
         self._rule, self.codec = rule_and_codec(

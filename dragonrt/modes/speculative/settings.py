@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from dragonrt.control.verifier import Kind
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
@@ -134,8 +133,3 @@ class SpeculativeSettings(Settings):
     def decodes(self) -> bool:
         """Whether tokens may come without a block: if they depend on no draft."""
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
-
-    @property
-    def verifies_with(self) -> Kind | None:
-        """The kind of trained verifier that is needed."""
-        return "specdec++" if self.stopping == "specdec++" else None

@@ -4,6 +4,7 @@ from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.resources import check, prepare
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.traces import statistics
 
@@ -20,6 +21,8 @@ register(
         pace=lambda settings: Pace(1, 3, 2, 1),
         exact=False,
         traits=lambda settings: Traits(verifies=True),
+        prepare=prepare,
+        check=check,
         help="a trained verifier accepts drafts: the text is approximate",
         unread=UNREAD.format("the cloud's, approximately"),
         statistics=statistics.sprinter,

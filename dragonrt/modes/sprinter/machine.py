@@ -25,7 +25,7 @@ from dragonrt.modes.blocks.values import (
 from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
@@ -51,7 +51,7 @@ class SprinterDrafting(Drafting):
     hidden = True
 
     def __init__(
-        self, question: Question, settings: SprinterSettings, resources: Resources
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
     ) -> None:
         super().__init__(question)
         verifier = resources.verifier
@@ -132,7 +132,7 @@ class SprinterJudging(Judging):
     adds_token = False
 
     def __init__(
-        self, question: Question, settings: SprinterSettings, resources: Resources
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
     ) -> None:
         self._noise = Noise(question.seed)
         self._rule, self.codec = rule_and_codec(

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from dragonrt.control.verifier import Kind
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
@@ -38,8 +37,3 @@ class SprinterSettings(Settings):
                 f"sprinter verifies by the rule {Rejection.name}, not {self.rule}: leave --rule out"
             )
         check_verifies(self.rule, self.codec)
-
-    @property
-    def verifies_with(self) -> Kind | None:
-        """The kind of trained verifier that is needed."""
-        return "sprinter"

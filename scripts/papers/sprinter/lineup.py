@@ -106,9 +106,12 @@ class SprinterLineup:
 
     def head(self, method: str) -> Verifier | None:
         """Return the head that judges each drafted token, if the method has one."""
-        return {"sprinter": self.sprinter, "specdec++": self.specdec}.get(
-            METHODS[method].verifies_with or ""
-        )
+        match METHODS[method]:
+            case SprinterSettings():
+                return self.sprinter
+            case SpeculativeSettings(stopping="specdec++"):
+                return self.specdec
+        return None
 
     def readers(self, prompt: Sequence[int], seed: int, kind: type[CountingReader]) -> Readers:
         """Return readers of both models behind the prompt, for answers of that seed."""

@@ -14,6 +14,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon import decision, dragon, race
 from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import (
     Computed,
@@ -31,7 +32,6 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
@@ -73,7 +73,7 @@ def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
 def machine(
     side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
 ) -> Dragon:
-    resources = Resources(vocabulary=V, marker=MARKER, **own)
+    resources = DragonResources(vocabulary=V, marker=MARKER, **own)
     return dragon(side, question, settings, resources)
 
 
