@@ -54,7 +54,11 @@ class Device:
         return self.connected.connectors["cloud"]
 
     def conversation(self, question: Question, how: Settings | None = None) -> Conversation:
-        device = self.connected if how is None else replace(self.connected, settings=how)
+        device = self.connected
+        if how is not None:
+            device = replace(device, settings=how, resources=None)
+            self.connected if how is None else replace(self.connected, settings=how, resources=None)
+        )
         return Conversation(device, question, question.seed)
 
     async def ask(

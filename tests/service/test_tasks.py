@@ -1,5 +1,6 @@
 """Tasks on a document as a whole: which they are, what they name, and the turns of one."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
@@ -125,6 +126,7 @@ async def test_all_else_is_asked_as_it_is(prompt: str) -> None:
 
 async def test_where_the_text_is_not_from_the_devices_documents_none_is_read_whole() -> None:
     conversation, side = shelved({PROMPT: "cake"}, 3)
-    conversation.device.settings = SpeculativeSettings()
+    device = replace(conversation.device, settings=SpeculativeSettings(), resources=None)
+    conversation.device = device
     await conversation.ask(PROMPT)
     assert [each.chunk for each in side.questions] == [None]

@@ -21,12 +21,12 @@ from dragonrt.modes.dragon.disclosing import dragon
 from dragonrt.modes.dragon.experts import Experts
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.statistics import figures
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.traces import statistics
 
 __all__ = ["Experts", "dragon"]
 
@@ -63,6 +63,6 @@ register(
         prepare=lambda host, others, settings: DragonResources.of(host, profile=host.profile),
         traits=_traits,
         help="both sides answer from their documents",
-        statistics=statistics.dragon,
+        statistics=figures,
     )
 )

@@ -4,8 +4,8 @@ from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
 from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.statistics import figures
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
-from dragonrt.traces import statistics
 
 
 def _pace(settings: FederatedSettings) -> Pace:
@@ -34,6 +34,6 @@ register(
         prepare=prepare,
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),
-        statistics=statistics.federated,
+        statistics=figures,
     )
 )

@@ -10,7 +10,7 @@ from dragonrt.modes.speculative.machine import (
 )
 from dragonrt.modes.speculative.resources import carry, check, prepare
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.traces import statistics
+from dragonrt.modes.speculative.statistics import figures
 from dragonrt.wire.limits import MAX_BLOCK
 
 _DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
@@ -41,6 +41,6 @@ register(
         carry=carry,
         help="this side drafts blocks, the cloud's model verifies them",
         unread=UNREAD.format("the cloud's"),
-        statistics=statistics.speculative,
+        statistics=figures,
     )
 )

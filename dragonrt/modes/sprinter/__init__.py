@@ -6,7 +6,7 @@ from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
 from dragonrt.modes.sprinter.resources import check, prepare
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.traces import statistics
+from dragonrt.modes.sprinter.statistics import figures
 
 register(
     ModeEntry(
@@ -25,6 +25,6 @@ register(
         check=check,
         help="a trained verifier accepts drafts: the text is approximate",
         unread=UNREAD.format("the cloud's, approximately"),
-        statistics=statistics.sprinter,
+        statistics=figures,
     )
 )
