@@ -167,7 +167,9 @@ def conversation(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Conversation:
     """Return a conversation without history by these settings, with the question's seed."""
-    return Conversation(replace(device, settings=how, resources=None), question, question.seed, tuple(stops))
+    return Conversation(
+        replace(device, settings=how, resources=None), question, question.seed, tuple(stops)
+    )
 
 
 async def ask_each(

@@ -13,8 +13,8 @@ from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.verifier import Kind, TokenVerifier
 from dragonrt.errors import DragonError
-from dragonrt.modes.mode import Mode, Prediction
-from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.mode import Mode
+from dragonrt.modes.oracle import Oracle
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.sampling.samplers import Sampler
@@ -145,10 +145,6 @@ class Traits:
 
 Prepare = Callable[[Host, Mapping[str, Counterpart], Any], Resources]
 
-Oracle = Callable[[Question, Any, TokenPrefix, Callable[[str], Prediction], bool], int]
-"""Return the token that must follow a decided text: of the question, the settings, the text, what
-the model of "device" or "cloud" says after it, and whether the device is alone."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeEntry:
@@ -160,8 +156,7 @@ class ModeEntry:
     text is not drawn from them. `prepare` makes the resources of a side whose other sides are
     given by name, of a cloud none; `check` reads the files that settings name, before a model of a
     name is loaded; `carry` gives the resources after an answer of those records. `statistics`
-    returns the figures that only this mode has. `pace` and `oracle` are for checks; the package's
-    own modes have oracles in `scripts/campaign`.
+    returns the figures that only this mode has. `pace` and `oracle` are for checks.
     """
 
     name: str
@@ -169,6 +164,7 @@ class ModeEntry:
     device: Callable[[Question, Any, Any], Mode]
     cloud: Callable[[Question, Any, Any], Mode]
     pace: Callable[[Any], Pace]
+    oracle: Oracle
     exact: bool
     help: str
     several: bool = False
@@ -179,7 +175,6 @@ class ModeEntry:
     check: Callable[[Any, str], object] = lambda settings, model: None
     carry: Callable[[Any, Sequence[Record]], Resources] | None = None
     statistics: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
-    oracle: Oracle | None = None
 
 
 MODES: dict[str, ModeEntry] = {}

@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.mode import Joined, Mode, ModeError, Prediction, Prepared, Received
-from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
+from dragonrt.modes.oracle import Attendance
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, ModeEntry, register
 from dragonrt.modes.replay import replayed
@@ -23,8 +24,15 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
-from dragonrt.testing.scripted import Script, ScriptedCounterpart, ScriptedHost, ScriptedModel
+from dragonrt.testing.scripted import (
+    Script,
+    ScriptedCounterpart,
+    ScriptedHost,
+    ScriptedModel,
+    scripted_resources,
+)
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent, ModeInput, Record
 from dragonrt.traces.schema import from_object, to_object
@@ -50,20 +58,12 @@ class ContractError(DragonError):
     """A mode does not keep a promise; the line says which."""
 
 
-Text = Callable[[Question, Settings, Mapping[str, ScriptedModel]], list[int]]
-"""Return the tokens of the right answer: of the question, the settings, and each side's model."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A mode with settings under which a lost side is waited for.
-
-    `text` gives the right texts; None: they are those of the entry's oracle.
-    """
+    """A mode with settings under which a lost side is waited for."""
 
     entry: ModeEntry
     settings: Settings
-    text: Text | None = None
 
     @property
     def clouds(self) -> list[str]:
@@ -74,18 +74,11 @@ class Case:
         """Return the tokens of the right answer."""
         models = {"device": ScriptedModel("device", script)}
         models |= {name: ScriptedModel("cloud", script) for name in self.clouds}
-        if self.text is not None:
-            return self.text(question, self.settings, models)
-        if self.entry.oracle is None:
-            raise ContractError(f"mode {self.entry.name} has no oracle")
-        text = TokenPrefix(start_hash(question.seed))
-        while len(text) < question.max_tokens and text.tokens[-1:] != [*question.stop_tokens]:
-
-            def said(name: str) -> Prediction:
-                return models[name].said(len(text), text.hash)
-
-            text.append(self.entry.oracle(question, self.settings, text, said, False))
-        return text.tokens
+        weights = dict.fromkeys(self.clouds, 1 / len(self.clouds))
+        course = Attendance(weights=lambda step: weights)
+        with registered(self.entry):
+            resources = scripted_resources(self.settings, VOCABULARY, weights)
+            return oracle(question, self.settings, models, course, resources)
 
 
 def asked(seed: int) -> tuple[Question, Script]:

@@ -5,18 +5,19 @@ from dataclasses import dataclass, field
 from math import isclose
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.brute_force import softmax
+from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
+from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.guards import STEERED
-from dragonrt.testing.scripted import PrefixVerifier
+from dragonrt.testing.oracle import oracle
 from dragonrt.traces import events
-from scripts.campaign.brute_force import softmax
 from scripts.campaign.liveness import may_seem_mute, pace
-from scripts.campaign.oracle import Attendance, oracle, read_by_cloud, redacted_oracle
 from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario
 
 BREACHES = (
@@ -151,8 +152,8 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    verifier, texts = PrefixVerifier(), scenario.texts(request, "device")
-    return oracle(question, request.settings, scenario.models(request), course, verifier, texts)
+    resources, texts = scenario.resources(request), scenario.texts(request, "device")
+    return oracle(question, request.settings, scenario.models(request), course, resources, texts)
 
 
 def _marker(settings: Settings) -> tuple[int, ...]:

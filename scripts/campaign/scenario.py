@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.brute_force import mixed, raced, sampled
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, Resources, traits_of
@@ -20,8 +22,6 @@ from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, Fault, HalfOpen, Schedule, Stall
 from dragonrt.testing.scripted import Script, ScriptedModel, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
-from scripts.campaign.brute_force import mixed, raced, sampled
-from scripts.campaign.oracle import Models
 
 STOP = 0
 """The token that ends an answer: a Script's own."""

@@ -17,10 +17,10 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.loop import run
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces import events
-from scripts.campaign.oracle import oracle
 
 BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False, cloud_decodes=False)
 

@@ -57,8 +57,6 @@ class Device:
         device = self.connected
         if how is not None:
             device = replace(device, settings=how, resources=None)
-            self.connected if how is None else replace(self.connected, settings=how, resources=None)
-        )
         return Conversation(device, question, question.seed)
 
     async def ask(

@@ -19,6 +19,7 @@ from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.distributions import codec
 from dragonrt.modes.dragon.disclosing import dragon
 from dragonrt.modes.dragon.experts import Experts
+from dragonrt.modes.dragon.oracle import oracle
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.statistics import figures
@@ -64,5 +65,6 @@ register(
         traits=_traits,
         help="both sides answer from their documents",
         statistics=figures,
+        oracle=oracle,
     )
 )

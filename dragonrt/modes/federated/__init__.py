@@ -2,6 +2,7 @@
 
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.oracle import oracle
 from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.statistics import figures
@@ -35,5 +36,6 @@ register(
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),
         statistics=figures,
+        oracle=oracle,
     )
 )

@@ -8,6 +8,7 @@ from dragonrt.modes.speculative.machine import (
     SpeculativeDrafting,
     SpeculativeJudging,
 )
+from dragonrt.modes.speculative.oracle import oracle
 from dragonrt.modes.speculative.resources import carry, check, prepare
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.speculative.statistics import figures
@@ -42,5 +43,6 @@ register(
         help="this side drafts blocks, the cloud's model verifies them",
         unread=UNREAD.format("the cloud's"),
         statistics=figures,
+        oracle=oracle,
     )
 )

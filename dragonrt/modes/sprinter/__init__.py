@@ -4,6 +4,7 @@ from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.oracle import oracle
 from dragonrt.modes.sprinter.resources import check, prepare
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.modes.sprinter.statistics import figures
@@ -26,5 +27,6 @@ register(
         help="a trained verifier accepts drafts: the text is approximate",
         unread=UNREAD.format("the cloud's, approximately"),
         statistics=figures,
+        oracle=oracle,
     )
 )

@@ -14,6 +14,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon import decision, dragon, race
 from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import (
@@ -35,11 +36,11 @@ from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
-from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
