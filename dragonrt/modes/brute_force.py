@@ -65,7 +65,7 @@ def _head(p: Probabilities, ids: Sequence[int], mass: float) -> list[int]:
 
 
 def sampled(sampler: Sampler, p: Probabilities) -> NDArray[np.float64]:
-    """Return what `sampler` draws from: temperature, top-k, top-p of what is left, min-p. Of sum 1."""
+    """Return what `sampler` draws from: temperature, top-k, top-p of the rest, min-p. Of sum 1."""
     kept, law = _likeliest(p), np.zeros(p.size)
     if sampler.temperature == 0:
         law[kept[0]] = 1.0
@@ -81,7 +81,7 @@ def sampled(sampler: Sampler, p: Probabilities) -> NDArray[np.float64]:
 
 
 def drawn(p: Probabilities, u: float, listed: Iterable[int] = ()) -> int:
-    """Return the token at `u` of the cumulated weights `p`: those `listed` first, each by its id."""
+    """Return the token at `u` of cumulated weights `p`: those `listed` first, each by its id."""
     first = sorted(listed)
     order = [*first, *sorted(set(range(p.size)) - set(first))]
     goal, reached, last = u * float(p.sum()), 0.0, order[0]
@@ -276,7 +276,7 @@ def aggregated(
 
 
 def corrected(seed: int, step: int, x: int, q: Probabilities, p: Probabilities) -> int:
-    """Return a draft from `q` if it stands, else what replaces it: a sample of `p` (QSV Eq. 1, 2)."""
+    """Return a draft from `q` if it stands, or else a sample of `p` (QSV Eq. 1, 2)."""
     u, excess = uniform(seed, ACCEPT, "cloud", step), np.maximum(p - q, 0.0)
     if p[x] >= q[x] or u < p[x] / q[x] or not excess.any():
         return x

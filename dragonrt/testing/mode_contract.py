@@ -12,6 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
+from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
 from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import start_hash
@@ -208,15 +211,15 @@ FAR, TEXT, NOISE = 900, 0x1234, b"\xff" * 9
 def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.SessionMessage]:
     """Return messages that fit no answer, for the place of one."""
     return (
-        wire.Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
-        wire.Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
-        wire.Target(1, step, prefix_hash, FAR, "cloud"),
-        wire.Target(1, step, prefix_hash ^ 1, 1, "cloud"),
-        wire.EntryRequest(1, step, prefix_hash, (FAR,)),
-        wire.EntryResponse(1, step, prefix_hash, NOISE),
-        wire.Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
-        wire.Verdict(1, round_, 200, FAR, 0),
-        wire.Upload(1, round_, 0.0, 0, (b"\xff",)),
+        Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
+        Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
+        Target(1, step, prefix_hash, FAR, "cloud"),
+        Target(1, step, prefix_hash ^ 1, 1, "cloud"),
+        EntryRequest(1, step, prefix_hash, (FAR,)),
+        EntryResponse(1, step, prefix_hash, NOISE),
+        Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
+        Verdict(1, round_, 200, FAR, 0),
+        Upload(1, round_, 0.0, 0, (b"\xff",)),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -39,7 +40,7 @@ from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
-TARGET = wire.Target(8, 0, 0, 3, "cloud")
+TARGET = Target(8, 0, 0, 3, "cloud")
 
 
 def decided(step: int) -> TokenDecided:

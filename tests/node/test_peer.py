@@ -17,6 +17,7 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import BufferedStream, Stream, TlsError
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import start_hash
@@ -35,7 +36,7 @@ from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.messages import Close, Draft, Goodbye, Message, Open, Opened, Ping, Pong
+from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 

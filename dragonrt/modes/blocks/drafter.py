@@ -12,7 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from dragonrt.modes.blocks.messages import Verdict
 from dragonrt.modes.blocks.values import Advance, Block, Decided
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import TokenPrefix, start_hash
@@ -229,14 +231,14 @@ class BlockDrafter(PeerTracking):
         match message:
             case wire.Working() | wire.Opened():
                 self._greeted(now)
-            case wire.Verdict():
+            case Verdict():
                 self._receive_verdict(message, now)
-            case wire.Target():
+            case Target():
                 self._receive_target(message, now)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
 
-    def _receive_verdict(self, message: wire.Verdict, now: float) -> None:
+    def _receive_verdict(self, message: Verdict, now: float) -> None:
         number = message.round
         if number in self._given_up:
             self._given_up.remove(number)
@@ -257,7 +259,7 @@ class BlockDrafter(PeerTracking):
         self.emit(*(events.ThresholdMoved(*each) for each in block.thresholds(accepted)))
         self._take_target(advance, under_way, waited_s, now)
 
-    def _receive_target(self, message: wire.Target, now: float) -> None:
+    def _receive_target(self, message: Target, now: float) -> None:
         drafting, step, token = self._drafting, message.step, message.token
         under_way = list(drafting.sent)
         self._hear(token, now)

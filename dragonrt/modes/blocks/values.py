@@ -18,6 +18,7 @@ from dragonrt.distributions import (
     backtrack,
     codec,
 )
+from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
@@ -25,7 +26,6 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.traces.packed import UnpackError
-from dragonrt.wire import messages as wire
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
@@ -165,10 +165,12 @@ class Block:
             moved.append((step + 1, threshold.after(dropped), dropped))
         return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
-    def message(self, session: int) -> wire.Block:
+    def message(self, session: int) -> BlockMessage:
         """Return the block as it travels."""
         place = self.step, self.prefix_hash & LOW_BITS, self.count
-        return wire.Block(session, self.round, *place, self.resolutions, self.decided, self.payload)
+        return BlockMessage(
+            session, self.round, *place, self.resolutions, self.decided, self.payload
+        )
 
 
 class Decided(NamedTuple):

@@ -23,6 +23,7 @@ from dragonrt.distributions import (
     mix,
 )
 from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.messages import Block, Upload
 from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
 from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.federated.membership import (
@@ -256,7 +257,7 @@ class Coordinator(Mode):
         tokens, first = self._prefix.tokens, self._decided
         place = first, self._prefix.hashes[first] & LOW_BITS, len(tokens) - first
         known = tuple(tokens[worker.known : first])
-        message = wire.Block(worker.session, self._round, *place, (), known, payload)
+        message = Block(worker.session, self._round, *place, (), known, payload)
         worker.known, worker.asked, worker.asked_s = first, self._round, now
         self._out.send.append((worker.name, message))
 
@@ -274,13 +275,13 @@ class Coordinator(Mode):
                 pass
             case wire.Opened():
                 worker.opened = True
-            case wire.Upload():
+            case Upload():
                 self._receive_upload(worker, message)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         self._turn(now)
 
-    def _receive_upload(self, worker: Worker, message: wire.Upload) -> None:
+    def _receive_upload(self, worker: Worker, message: Upload) -> None:
         number, payloads = message.round, message.payloads
         if worker.asked != number or worker.reading is not None:
             raise ModeError(f"an answer to block {number} came, which is not the next one due")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dragonrt.distributions import Step, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.drafter import Drafting
+from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
@@ -29,7 +30,6 @@ from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
-from dragonrt.wire import messages as wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class SprinterJudging(Judging):
             question, settings.rule, settings.codec, resources.vocabulary
         )
 
-    def read(self, block: wire.Block) -> ReadBlock:
+    def read(self, block: BlockMessage) -> ReadBlock:
         if block.count != 1:
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
         return super().read(block)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
@@ -24,7 +25,6 @@ from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
-from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
@@ -114,7 +114,7 @@ class Lockstep:
         advance = self.drafting.take_draft(drafted)
         block = advance.block
         if block is not None:
-            sent = wire.Block(
+            sent = Block(
                 session=1,
                 round=1,
                 step=block.step,

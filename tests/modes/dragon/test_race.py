@@ -11,6 +11,7 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
 from dragonrt.modes.dragon.decision import Decided, Found, decoded
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.messages import EntryRequest, EntryResponse
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -18,7 +19,6 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
 from dragonrt.wire.limits import MAX_WANTED
-from dragonrt.wire.messages import EntryRequest, EntryResponse
 
 RACE = codec("race", 40)
 P = np.geomspace(1, 1e-3, 40)
