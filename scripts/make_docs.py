@@ -67,7 +67,7 @@ def wire_page() -> str:
         "## Messages of the connection",
         *(_part(kind) for kind in CONNECTION_MESSAGES),
         "## Messages of a session",
-        *(_part(kind) for kind in SESSION_MESSAGES),
+        *(_part(kind) for kind in sorted(SESSION_MESSAGES, key=lambda kind: kind.TYPE)),
         "## What an Open carries",
         _text(values),
         "### The question",

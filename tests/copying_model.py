@@ -42,7 +42,11 @@ class Copying:
     def __init__(self) -> None:
         self.fed: list[int] = []
         self.info: Any = SimpleNamespace(
-            vocabulary=len(VOCABULARY), context_length=999, exact_tokens=None, question_piece=1
+            device="cpu",
+            vocabulary=len(VOCABULARY),
+            context_length=999,
+            exact_tokens=None,
+            question_piece=1,
         )
 
     def open(self, documents: Sequence[Any], capacity: int) -> "Written":

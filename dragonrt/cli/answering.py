@@ -32,7 +32,7 @@ SAMPLING = "Sampling"
 PREVIEW = (
     "Before the first question, show what will leave and ask; without a terminal, send nothing."
 )
-WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
+WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
 
 
 @derived(

@@ -15,8 +15,8 @@ from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 import platformdirs
@@ -24,6 +24,19 @@ min(1, p(x)/q(x)) (SpecDec++, arXiv 2405.19715).
 Features = Literal["hidden", "hidden+confidence"]
 """hidden: the draft model's last hidden state of the token before x, from which q was computed.
 hidden+confidence: that, and the `confidences` of x."""
+
+
+class TokenVerifier(Protocol):
+    """A prediction of the target's verdict on a drafted token."""
+
+    @property
+    def threshold(self) -> float:
+        """τ of a sprinter whose settings have none."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """Return how likely `token` is accepted, given the draft model's `hidden` and `q` [V]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,23 @@ class Verifier:
             f"there is no {kind} verifier for these two models: train one with `scripts/train/run "
             f"verifier --kind {kind} --corpus TEXT`, and their --draft and --target"
         )
+
+
+def fitting_verifier(kind: Kind, file: str | None, draft: str, target: str) -> Verifier:
+    """Return the file's verifier, or the one that there is for the models of these fingerprints.
+
+    Raises ControlError if it does not fit them, or is of another kind.
+    """
+    if file is None:
+        return Verifier.for_pair(draft, target, kind)
+    given = Verifier.load(Path(file))
+    if given.kind != kind:
+        raise ControlError(
+            f"a {given.kind} verifier does not predict what {kind} needs: "
+            f"train one with `scripts/train/run verifier --kind {kind}`"
+        )
+    given.check_pair(draft, target)
+    return given
 
 
 def trained_verifiers() -> Path:

@@ -14,8 +14,8 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer
@@ -167,7 +167,9 @@ def conversation(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Conversation:
     """Return a conversation without history by these settings, with the question's seed."""
-    return Conversation(replace(device, settings=how), question, question.seed, tuple(stops))
+    return Conversation(
+        replace(device, settings=how, resources=None), question, question.seed, tuple(stops)
+    )
 
 
 async def ask_each(

@@ -18,8 +18,8 @@ from rich.text import Text
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.side import Side
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from dragonrt.experiments.picture import COLOURS, MARKERS, picture
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.side_settings import SideSettings

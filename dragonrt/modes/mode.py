@@ -74,7 +74,7 @@ class Prediction(Rows, Protocol):
     def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
         """Return the rows' log-probabilities [rows, V] and relevances [rows] (SPEC 1.9).
 
-        The last row reads no document, if the mode is `bare`.
+        The last row reads no document, if the mode's traits say `bare`.
         """
 
 
@@ -240,12 +240,6 @@ class Mode:
 
     times_bandwidth = False
     """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
-    verifies = False
-    """Whether it reads blocks in one forward even where that gives other last bits."""
-    late = False
-    """Whether it has texts looked up, and the question read when a prediction is first wanted."""
-    bare = False
-    """Whether it also needs what the model says without a document."""
 
     def __init__(self) -> None:
         self.moved = Moved()

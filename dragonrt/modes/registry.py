@@ -5,26 +5,24 @@ outside the package (docs/adding.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 from dragonrt.bundled import DEFAULT_DRAFT
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.distributions import ConformalThreshold
+from dragonrt.control.verifier import Kind, TokenVerifier
 from dragonrt.errors import DragonError
-from dragonrt.modes.mode import Mode, Prediction
-from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.mode import Mode
+from dragonrt.modes.oracle import Oracle
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.privacy.preview import ALL
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flag
+from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
-from dragonrt.traces import statistics
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Record
 from dragonrt.wire.messages import SessionMessage
 
 DEFAULT_MODE = "dragon"
@@ -34,38 +32,66 @@ UNREAD = (
 )
 
 
-class TokenVerifier(Protocol):
-    """A trained prediction of the cloud's verdict, as `control.verifier.Verifier` makes it."""
+class Host(Protocol):
+    """The side that prepares a mode's resources."""
 
     @property
-    def threshold(self) -> float:
-        """τ of a sprinter whose settings have none."""
+    def side(self) -> Side: ...
 
-    def probability(
-        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
-    ) -> float:
-        """Return how likely `token` is accepted, given the draft model's `hidden` and `q` [V]."""
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def timeouts(self) -> Timeouts: ...
+
+    @property
+    def marker(self) -> tuple[int, ...]:
+        """Return the tokens that another side reads for withheld ones."""
+
+    @property
+    def profile(self) -> DecodeProfile | None:
+        """Return the offline decode profile of this side, if it has one."""
+
+    def controller(self, name: str) -> Controller:
+        """Return the controller of a specification. Raises ControlError."""
+
+    def verifier(self, kind: Kind, file: str | None, target: str) -> TokenVerifier:
+        """Return the file's verifier, or the bundled one, for a target of that fingerprint.
+
+        Raises ControlError if it does not fit.
+        """
+
+
+class Counterpart(Protocol):
+    """Another side, of a `weight` above 0."""
+
+    @property
+    def weight(self) -> float: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Return that of its model. Raises DragonError while it is not connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a side brings to an answer beside the question and the settings.
+    """What a side brings to an answer beside the question and the settings, in any mode.
 
-    `members` are the weights of the other sides by name, each above 0. `profile` is the side's
-    offline decode profile. `controller` and `verifier` were trained for its models. `threshold` is
-    C-SQS's after earlier answers. `rate` gives the uplink's bit/s at a time, if known. `marker` are
-    the tokens that the cloud reads for withheld ones.
+    `marker` are the tokens that the cloud reads for withheld ones. A mode adds its own.
     """
 
     vocabulary: int
     timeouts: Timeouts = USUAL
-    members: Mapping[str, float] = field(default_factory=lambda: {"cloud": 1.0})
-    profile: DecodeProfile | None = None
-    controller: Controller | None = None
-    verifier: TokenVerifier | None = None
-    threshold: ConformalThreshold | None = None
-    rate: Callable[[float], float] | None = None
     marker: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, host: Host, **own: Any) -> Self:
+        """Return those of a side, and the mode's own."""
+        return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
+
+    def recorded(self) -> Self:
+        """Return them for a trace, without what was trained."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +110,41 @@ class Pace:
     trips: int = 2
 
 
-Oracle = Callable[[Question, Any, TokenPrefix, Callable[[str], Prediction], bool], int]
-"""Return the token that must follow a decided text: of the question, the settings, the text, what
-the model of "device" or "cloud" says after it, and whether the device is alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What the program does differently for a mode with such settings.
+
+    Attributes:
+        verifies: blocks are read in one forward even where that gives other last bits.
+        late: the device reads the question when a prediction is first wanted.
+        bare: what the model says without a document is needed, too.
+        needs_all: every other side must be there.
+        weighs: how the mode weighs the other sides by itself; "" if the user may.
+        keeps_drafts: the device sends target tokens only; if it `redacts`, not all of them.
+        pads: every frame has one of a few sizes.
+        cadence_s: seconds between the frames of a constant rate; 0: there is none.
+        cadence_ticks: frames of it after a question, or a multiple of it.
+        relevance_floor: that of a question which leaves it to the mode.
+        unranked: why the device does not know the target's probabilities under a sampler.
+    """
+
+    verifies: bool = False
+    late: bool = False
+    bare: bool = False
+    needs_all: bool = False
+    weighs: str = ""
+    keeps_drafts: bool = False
+    redacts: bool = False
+    pads: bool = False
+    cadence_s: float = 0.0
+    cadence_ticks: int = 0
+    relevance_floor: float | None = None
+    unranked: Callable[[Sampler], str | None] = lambda sampler: (
+        "in this mode the device does not know the target's distribution"
+    )
+
+
+Prepare = Callable[[Host, Mapping[str, Counterpart], Any], Resources]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +152,32 @@ class ModeEntry:
     """All that the rest of the program knows of one mode.
 
     `device` and `cloud` make its machines. `model` is the device's default model. If `exact`, the
-    text is the target's, to the token. `unread` says what the device's documents are for if the
-    text is not drawn from them. `sends` returns messages as the device may send, with all that
-    those of their types disclose. `statistics` returns the figures that only this mode has. `pace`
-    and `oracle` are for checks; the package's own modes have oracles in `scripts/campaign`.
+    text is the target's, to the token. If `several`, the other sides are workers that the user
+    names. `traits` are those of settings. `unread` says what the device's documents are for if the
+    text is not drawn from them. `prepare` makes the resources of a side whose other sides are
+    given by name, of a cloud none; `check` reads the files that settings name, before a model of a
+    name is loaded; `carry` gives the resources after an answer of those records. `sends` returns
+    messages as the device may send, with all that those of their types disclose, or None for any.
+    `statistics` returns the figures that only this mode has. `pace` and `oracle` are for checks.
     """
 
     name: str
     settings: type[Settings]
-    device: Callable[[Question, Any, Resources], Mode]
-    cloud: Callable[[Question, Any, Resources], Mode]
+    device: Callable[[Question, Any, Any], Mode]
+    cloud: Callable[[Question, Any, Any], Mode]
     pace: Callable[[Any], Pace]
+    oracle: Oracle
     exact: bool
     help: str
+    several: bool = False
+    traits: Callable[[Any], Traits] = lambda settings: Traits()
     model: str = DEFAULT_DRAFT
     unread: str | None = None
-    sends: Callable[[Any], Sequence[SessionMessage]] = lambda settings: ALL
-    statistics: Callable[[AnswerCounts], dict[str, Any]] = statistics.blocks
-    oracle: Oracle | None = None
+    prepare: Prepare = lambda host, others, settings: Resources.of(host)
+    check: Callable[[Any, str], object] = lambda settings, model: None
+    sends: Callable[[Any], Sequence[SessionMessage] | None] = lambda settings: None
+    carry: Callable[[Any, Sequence[Record]], Resources] | None = None
+    statistics: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
 
 
 MODES: dict[str, ModeEntry] = {}
@@ -136,6 +202,11 @@ def mode_entry(name: str) -> ModeEntry:
 def entry_of(settings: Settings) -> ModeEntry:
     """Return the mode of these settings."""
     return next(entry for entry in MODES.values() if type(settings) is entry.settings)
+
+
+def traits_of(settings: Settings) -> Traits:
+    """Return the traits of a mode with these settings."""
+    return entry_of(settings).traits(settings)
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:

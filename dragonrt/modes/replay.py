@@ -34,18 +34,9 @@ class Begun:
 
     def machine(self) -> Mode:
         """Return a machine in its first state, which may compute nothing."""
-        entry, resources = mode_entry(self.mode), self.resources
-        if self.settings.verifies_with is not None:
-            resources = replace(resources, verifier=_NoVerifier())
+        entry = mode_entry(self.mode)
         make = entry.device if self.side == "device" else entry.cloud
-        return make(self.question, self.settings, resources)
-
-
-class _NoVerifier:
-    threshold = 0.0
-
-    def probability(self, hidden: Any, q: Any, token: int) -> float:
-        raise UnpackError("a replay computes nothing")
+        return make(self.question, self.settings, self.resources)
 
 
 def machine(
@@ -62,8 +53,8 @@ def machine(
     if not recorder.keeps_inputs:
         return made
     wordless = replace(question, prompt="", instructions="", history=(), shown=())
-    alone = replace(resources, controller=None, verifier=None, rate=None)
-    return _Recorded(made, recorder, Begun(entry.name, side, wordless, settings, alone))
+    begun = Begun(entry.name, side, wordless, settings, resources.recorded())
+    return _Recorded(made, recorder, begun)
 
 
 class _Recorded(Mode):
@@ -75,8 +66,7 @@ class _Recorded(Mode):
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
         super().__init__()
         self._mode = mode
-        self.moved, self.verifies, self.late = mode.moved, mode.verifies, mode.late
-        self.times_bandwidth, self.bare = mode.times_bandwidth, mode.bare
+        self.moved, self.times_bandwidth = mode.moved, mode.times_bandwidth
         self._recorder = recorder
         self._answer = next(_ANSWERS)
         self._asked = 0

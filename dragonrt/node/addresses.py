@@ -16,6 +16,7 @@ from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.endpoints import Address
 from dragonrt.settings import setting
@@ -113,7 +114,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Another side: its address, and its weight in mode federated, above 0.
+    """Another side: its address, and its weight among several, above 0.
 
     Weights need not sum to 1. Any of `hosts` may answer; `address` is the first host's.
     """
@@ -131,32 +132,38 @@ def members(
     workers: Sequence[str],
     hosts: Sequence[str] = (),
 ) -> tuple[Member, ...]:
-    """Return the other sides of a device: the cloud or, in mode federated, the `workers`.
+    """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
     HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
     has to be protected.
     """
-    address = network.device_address(link)
-    if not how.several:
+    entry, address = entry_of(how), network.device_address(link)
+    if not entry.several:
         if workers:
-            raise DragonError("--worker is for --mode federated: leave it out")
-        found = _distinct([_host(address, text) for text in hosts], "host")
-        first = found[0].address if found else address
-        first.check()
-        return (Member("cloud", first, hosts=found if len(found) > 1 else ()),)
+            raise DragonError(f"--worker is not for --mode {entry.name}: leave it out")
+        return (cloud(network, link, hosts),)
     usual = NetworkSettings()
     if hosts or (network.host, network.port) != (usual.host, usual.port):
         raise DragonError("--host and --port name one cloud: name each worker with --worker")
     if not workers:
-        raise DragonError("--mode federated needs workers: name each one with --worker")
+        raise DragonError(f"--mode {entry.name} needs workers: name each one with --worker")
     named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
-    if any(weighted) and how.weights == "relevance":
-        raise DragonError("--weights relevance finds the weights: give the workers none")
+    if any(weighted) and (weighs := entry.traits(how).weighs):
+        raise DragonError(f"{weighs} finds the weights: give the workers none")
     if any(weighted) and not all(weighted):
         raise DragonError("give every worker a weight, or none of them")
     return _distinct(named, "worker")
+
+
+def cloud(network: NetworkSettings, link: LinkSettings, hosts: Sequence[str] = ()) -> Member:
+    """Return the cloud of a device, which may be at several `hosts`; errors as for `members`."""
+    address = network.device_address(link)
+    found = _distinct([_host(address, text) for text in hosts], "host")
+    first = found[0].address if found else address
+    first.check()
+    return Member("cloud", first, hosts=found if len(found) > 1 else ())
 
 
 def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:

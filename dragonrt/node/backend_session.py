@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dragonrt.backends.fair_shares import Device
-from dragonrt.control.profiler import DecodeProfile
 from dragonrt.modes.mode import Prepared, Work
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Host
 from dragonrt.node.citing import Passage
-from dragonrt.timeouts import Timeouts
 from dragonrt.traces.file import Recorder
 
 
@@ -67,25 +66,15 @@ class PrefillResult:
     other_values: Callable[[Sequence[int]], Awaitable[tuple[str, ...]]] = no_values
 
 
-class Prefiller(Protocol):
+class Prefiller(Host, Protocol):
     """The model, documents and recorder of a side."""
-
-    @property
-    def vocabulary(self) -> int: ...
 
     @property
     def recorder(self) -> Recorder: ...
 
     @property
-    def timeouts(self) -> Timeouts: ...
-
-    @property
     def share_sources(self) -> bool:
         """Whether the other side gets the names of the documents that an answer rests on."""
-
-    @property
-    def profile(self) -> DecodeProfile | None:
-        """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(
         self,

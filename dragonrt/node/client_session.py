@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import sub
 
 from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.registry import Resources, Traits, entry_of, traits_of
 from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
@@ -66,9 +66,16 @@ class Answer:
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
-def door_of(settings: Settings, resources: Resources) -> Door:
+def door_of(traits: Traits, resources: Resources) -> Door:
     """Return the door of an answer."""
-    return Door(settings.keeps_drafts, resources.marker if settings.redacts else ())
+    return Door(traits.keeps_drafts, resources.marker if traits.redacts else ())
+
+
+def completed(question: Question, traits: Traits) -> Question:
+    """Return the question with what it leaves to the mode filled in."""
+    if question.relevance_floor is None:
+        return replace(question, relevance_floor=traits.relevance_floor)
+    return question
 
 
 def opening_message(number: int, mode: Mode, question: Question, settings: Settings) -> wire.Open:
@@ -79,9 +86,10 @@ def opening_message(number: int, mode: Mode, question: Question, settings: Setti
 
 def foreseen(question: Question, settings: Settings, resources: Resources) -> Preview:
     """Return what may leave for a question: what its ClientSession would open, by its door."""
-    entry, asked = entry_of(settings), settings.asked(question)
+    entry, traits = entry_of(settings), traits_of(settings)
+    asked = completed(question, traits)
     opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
-    return preview(door_of(settings, resources), opening, entry.sends(settings))
+    return preview(door_of(traits, resources), opening, entry.sends(settings))
 
 
 class ClientSession:
@@ -97,14 +105,15 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        question = settings.asked(question)
+        self._traits = traits = self._entry.traits(settings)
+        question = completed(question, traits)
         self.answer = Answer(question=question, settings=settings)
         self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         recorder = prefiller.recorder.also(self._record)
-        door = door_of(settings, resources)
+        door = door_of(traits, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
@@ -130,9 +139,9 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            mode = driver.mode
+            traits = self._traits
             preparing = self._prefiller.prepare(
-                answer.question, verifies=mode.verifies, late=mode.late, bare=mode.bare
+                answer.question, verifies=traits.verifies, late=traits.late, bare=traits.bare
             )
             read = await driver.prepare(preparing)
             if read is not None:
@@ -190,7 +199,7 @@ class ClientSession:
         links, settings = self._connectors, self.answer.settings
         if not any(hosts.peer for hosts in links):
             await asyncio.gather(*(hosts.reach() for hosts in links))
-        enough = all if settings.require_all else any
+        enough = all if self._traits.needs_all else any
         if not settings.goes_alone and not enough(each.met for each in links):
             away = (each.absence for each in links if not each.met and each.absence)
             why = next(away, "not dialled yet")
@@ -220,7 +229,7 @@ class ClientSession:
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
-        peer.pacing.shape(settings)
+        peer.pacing.shape(self._traits)
         session.open(peer, opening_message(number, driver.mode, self.answer.question, settings))
         driver.feed(Joined(session.name, number))
 

@@ -21,8 +21,7 @@ from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator
 from dragonrt.link.stream import Stream
-from dragonrt.modes.settings import Settings
-from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, cloud
 from dragonrt.node.endpoints import Identity
 from dragonrt.node.host_profile import load_profile
 from dragonrt.node.peer import ConnectionLostError
@@ -62,7 +61,7 @@ async def diagnose(
 ) -> AsyncIterator[Finding]:
     """Yield all findings about this side, and about each host of the cloud and the link to it.
 
-    `hosts` are as in `members`: empty means the network's cloud; None dials no host.
+    `hosts` are as in `cloud`: empty means the network's cloud; None dials no host.
     """
     yield _programs()
     for finding in _keys(network, today):
@@ -78,11 +77,11 @@ async def diagnose(
         yield Finding("ok", "link", "not looked at: name the cloud with --host")
         return
     try:
-        (cloud,) = members(Settings(), network, LinkSettings(), (), hosts)
+        place = cloud(network, LinkSettings(), hosts)
     except DragonError as error:
         yield Finding("fail", "link", str(error), MEND)
         return
-    for host in cloud.hosts or (cloud,):
+    for host in place.hosts or (place,):
         try:
             found = await _link(host, model)
         except DragonError as error:

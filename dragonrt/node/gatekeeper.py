@@ -12,7 +12,7 @@ from typing import Any
 
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, mode_entry
+from dragonrt.modes.registry import mode_entry
 from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.backend_session import Prefiller, PrefillResult
@@ -221,13 +221,12 @@ def server_session(
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)
     question.check_vocabulary(prefiller.vocabulary)
-    resources = Resources(
-        vocabulary=prefiller.vocabulary, timeouts=prefiller.timeouts, profile=prefiller.profile
-    )
+    traits = entry.traits(settings)
+    resources = entry.prepare(prefiller, {}, settings)
     mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
-    peer.pacing.shape(settings)
+    peer.pacing.shape(traits)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
     # All devices may have the same key and certificate, and behind a balancer the same address.
@@ -236,7 +235,7 @@ def server_session(
     async def prepare() -> PrefillResult:
         async with turns:
             return await prefiller.prepare(
-                question, verifies=mode.verifies, bare=mode.bare, device=device
+                question, verifies=traits.verifies, bare=traits.bare, device=device
             )
 
     async def work() -> None:

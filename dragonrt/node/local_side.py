@@ -14,7 +14,10 @@ from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.verifier import Kind, Verifier, fitting_verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
@@ -26,6 +29,7 @@ from dragonrt.node.library import Library
 from dragonrt.node.model_session import ModelSession
 from dragonrt.node.reindexing import Following
 from dragonrt.node.worker import Worker
+from dragonrt.privacy.redaction import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
@@ -72,6 +76,16 @@ class LocalSide:
     @property
     def vocabulary(self) -> int:
         return self.model.vocabulary
+
+    @property
+    def marker(self) -> tuple[int, ...]:
+        return tuple(self.model.encode(MARKER))
+
+    def controller(self, name: str) -> Controller:
+        return controller(name, self.model.name)
+
+    def verifier(self, kind: Kind, file: str | None, target: str) -> Verifier:
+        return fitting_verifier(kind, file, self.model.fingerprint, target)
 
     @property
     def corpus(self) -> str:

@@ -17,7 +17,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import Resources, entry_of, traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
 from dragonrt.node.answer import OnRecord
@@ -31,12 +31,10 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.peer import Peer
 from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
-from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.told import ToldAnswers, told_path
 from dragonrt.privacy.preview import Preview
 from dragonrt.timeouts import USUAL, Timeouts
-from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.traces.notices import NoticeKind
@@ -151,45 +149,59 @@ async def run_cloud(
         await running.drain()
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Implements Counterpart."""
+
+    weight: float
+    hosts: Hosts
+
+    @property
+    def fingerprint(self) -> str:
+        peer = self.hosts.peer
+        hello = peer.connection.peer if peer is not None else None
+        if hello is None:
+            why = "what was trained is chosen by the cloud's model, and the cloud is not there"
+            raise NotConnectedError(f"{why}: {self.hosts.absence}")
+        return hello.weights
+
+
 @dataclass(slots=True)
 class Device:
     """A device that dials its other sides, and asks one question after another.
 
-    `told` is what other sides were told of earlier answers. `resources` depend on the `unmet`
-    other sides.
+    `told` is what other sides were told of earlier answers. `resources` may depend on the models
+    of the `members`; None while those are not known.
     """
 
     side: LocalSide
     connectors: Mapping[str, Hosts]
     settings: Settings
-    resources: Resources
-    unmet: Sequence[Member] = ()
+    resources: Resources | None = None
+    members: Sequence[Member] = ()
     told: ToldAnswers = field(default_factory=ToldAnswers)
 
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
         """Return the session of a question, not started. Raises DragonError as `complete` does."""
-        self.complete()
-        counts = AnswerCounts()
+        resources, carry = self.complete(), entry_of(self.settings).carry
 
-        def fold(record: Record) -> None:
+        def take(record: Record) -> None:
             on_record(record)
-            counts.take(record)
-            if isinstance(record.event, AnswerClosed) and counts.dropped_mass is not None:
-                # The next answer continues C-SQS's threshold.
-                threshold = counts.dropped_mass.threshold
-                self.resources = replace(self.resources, threshold=threshold)
+            if carry is not None and isinstance(record.event, AnswerClosed):
+                self.resources = carry(resources, session.answer.records)
 
-        return ClientSession(
-            self.side, self.connectors, question, self.settings, self.resources, fold
+        session = ClientSession(
+            self.side, self.connectors, question, self.settings, resources, take
         )
+        return session
 
     @property
     def levels(self) -> Sequence[Settings]:
         """The settings, then those of the levels that disclose less and that the model can keep."""
-        own, marker = self.settings, self.resources.marker
-        return [each for each in own.levels if each is own or marker or not each.redacts]
+        own, marker = self.settings, self.side.marker
+        return [each for each in own.levels if each is own or marker or not traits_of(each).redacts]
 
     def at(self, level: str) -> "Device":
         """Return this device with answers of that level. Raises LevelError for one not allowed.
@@ -205,16 +217,18 @@ class Device:
 
     def foreseen(self, question: Question) -> Preview:
         """Return what may leave for a question. Raises DragonError as `complete` does."""
-        self.complete()
-        return foreseen(question, self.settings, self.resources)
+        return foreseen(question, self.settings, self.complete())
 
-    def complete(self) -> None:
-        """Complete the resources that depend on `unmet` sides. Raises DragonError if it cannot."""
-        if self.unmet:
+    def complete(self) -> Resources:
+        """Return the resources, prepared once. Raises DragonError if they cannot be yet."""
+        if self.resources is None:
             for hosts in self.connectors.values():
                 hosts.hurry()  # for the next question
-            given = self.unmet, self.connectors, self.settings
-            self.resources, self.unmet = mode_resources(self.side, *given), ()
+            found = {
+                each.name: Reached(each.weight, self.connectors[each.name]) for each in self.members
+            }
+            self.resources = entry_of(self.settings).prepare(self.side, found, self.settings)
+        return self.resources
 
 
 @asynccontextmanager
@@ -237,8 +251,7 @@ async def device(
         local_side(settings, model, library, on_report, *listeners) as side,
         _dialling(model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
-        resources = Resources(vocabulary=side.vocabulary)
-        found = Device(side, connectors, how, resources, members, ToldAnswers(told_path()))
+        found = Device(side, connectors, how, None, members, ToldAnswers(told_path()))
         with suppress(NotConnectedError):
             found.complete()
         yield found

@@ -242,7 +242,7 @@ class Peer:
         self, event: type[MessageSent | MessageReceived], message: wire.Message, size: int
     ) -> None:
         session = message.session if isinstance(message, wire.SessionMessage) else 0
-        step = message.step if isinstance(message, wire.Draft | wire.Target | wire.Block) else None
+        step = getattr(message, "step", None)
         round_ = getattr(message, "round", None)
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 

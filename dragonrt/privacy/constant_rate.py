@@ -17,7 +17,7 @@ ENOUGH_BYTES = 16 * 1024
 
 
 class Shape(Protocol):
-    """The traffic shape of a connection: the settings of an answer."""
+    """The traffic shape of a connection: traits of an answer's mode."""
 
     @property
     def pads(self) -> bool:
@@ -54,12 +54,12 @@ class ConstantRate:
         self.held_s, self.held = 0.0, 0
         """Seconds that messages waited for their ticks, and how many messages."""
 
-    def shape(self, settings: Shape) -> None:
-        """Apply the traffic shape of a question's settings to the connection from now on."""
-        if settings.pads:
+    def shape(self, shape: Shape) -> None:
+        """Apply the traffic shape of an answer to the connection from now on."""
+        if shape.pads:
             self._connection.pad()
-        if settings.cadence_s and not self._stopped:
-            self._period_s, self._budget = settings.cadence_s, settings.cadence_ticks
+        if shape.cadence_s and not self._stopped:
+            self._period_s, self._budget = shape.cadence_s, shape.cadence_ticks
             self._left = max(self._left, self._budget)
             self._connection.pace()
             self._over.clear()

@@ -13,7 +13,6 @@ from struct import iter_unpack
 from typing import Any, Final
 
 from dragonrt.errors import DragonError
-from dragonrt.side import Side
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.messages import SessionMessage
@@ -30,16 +29,6 @@ class Disclosure(StrEnum):
 FLOOR: Final = 0.25
 """The least cosine of a document that is read if the device keeps its drafts, because text outside
 of the context cannot leak (SPEC 1.11). Measured with the bundled embedder."""
-
-ADMITTED: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
-    "device": (wire.Working, wire.Opened, wire.Draft),
-    "cloud": (wire.Target,),
-}
-"""All messages that a side accepts if the device keeps its drafts."""
-
-TOKEN_BYTES: Final = 4
-"""A block with more for each of its tokens carries distributions."""
-
 
 Crossing = Mapping[str, int]
 """What a message discloses: fields of `Disclosed`, the ledger's entry."""
@@ -58,37 +47,19 @@ def _of_open(message: wire.Open, marker: Sequence[int]) -> Crossing:
     }
 
 
-def _of_block(message: wire.Block, marker: Sequence[int]) -> Crossing:
-    carries = message.resolutions or len(message.payload) > TOKEN_BYTES * message.count
-    return {
-        "tokens": message.count + len(message.decided),
-        "distributions": message.count if carries else 0,
-    }
+Discloses = Callable[[Any, Sequence[int]], Crossing]
+"""What a message discloses. The marker's tokens, given next, stand for withheld ones."""
 
-
-RULES: Final[dict[type[SessionMessage], Callable[[Any, Sequence[int]], Crossing]]] = {
+RULES: Final[dict[type[SessionMessage], Discloses]] = {
     wire.Open: _of_open,
     wire.Working: lambda message, marker: NOTHING,
     wire.Opened: lambda message, marker: NOTHING,
-    wire.Draft: lambda message, marker: {
-        "tokens": 1,
-        "distributions": 1,
-        "step": message.step,
-        "token": message.token,
-    },
-    wire.Target: lambda message, marker: {"tokens": int(message.token not in marker)},
-    wire.EntryRequest: lambda message, marker: {"tokens": len(message.tokens)},
-    wire.EntryResponse: lambda message, marker: {"distributions": 1},
-    wire.Coefficients: lambda message, marker: NOTHING,
     wire.Conclude: lambda message, marker: NOTHING,
     wire.Close: lambda message, marker: {
         "documents": len(message.attribution.sources) if message.attribution else 0
     },
-    wire.Block: _of_block,
-    wire.Verdict: lambda message, marker: {"tokens": 1},
-    wire.Upload: lambda message, marker: {"distributions": len(message.payloads)},
 }
-"""What a message of each type discloses. The `marker`'s tokens stand for withheld ones."""
+"""The rule of each type of message; modes add those of their own (`modes.messages`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,31 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dragonrt.privacy.disclosure import Door
+from dragonrt.privacy.disclosure import RULES, Door
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.messages import SessionMessage
-from dragonrt.wire.reasons import Reason
 
 KINDS: Final = ("question", "history", "tokens", "distributions", "documents")
 """The ledger's fields of what an answer discloses."""
-
-_PLACE: Final = (0, 0, 0)
-BLOCK: Final = wire.Block(*_PLACE, 0, 1, (), (), bytes(1))
-"""A block of tokens without their distributions."""
-DENSE_BLOCK: Final = wire.Block(*_PLACE, 0, 1, (1,), (), bytes(8))
-DRAFT: Final = wire.Draft(*_PLACE, 0, 0.0, 0, 0, 0, bytes(1))
-TARGET: Final = wire.Target(*_PLACE, 0, "device")
-COEFFICIENTS: Final = wire.Coefficients(0, 0.0, 1.0, 0.0)
-ENTRIES: Final = (wire.EntryRequest(*_PLACE, (0,)), wire.EntryResponse(*_PLACE, bytes(8)))
-_NAMED: Final = wire.Attribution((wire.Source("", "a", 0.0),))
-
-ALL: Final[Sequence[SessionMessage]] = (
-    *(DRAFT, TARGET, COEFFICIENTS, *ENTRIES, BLOCK, DENSE_BLOCK),
-    *(wire.Working(0), wire.Opened(0, 0, 0, 0), wire.Verdict(0, 0, 0, 0, 0)),
-    *(wire.Upload(0, 0, 0.0, 0, (b"",)), wire.Close(0, Reason.FINISHED, "", 0, _NAMED)),
-)
-"""One of each type, for a mode that does not say what it sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +47,18 @@ class Preview:
         return entry.message in types and set(crossed) <= set(self.kinds)
 
 
-def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage]) -> Preview:
-    """Return what may leave by a door: the opening message, then what the mode `sends`."""
-    messages = opening, *sends, wire.Conclude(0)
-    entries = (door.entry(message) for message in messages)
-    return Preview(bool(door.marker), tuple(entry for entry in entries if entry is not None))
+def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage] | None) -> Preview:
+    """Return what may leave by a door: the opening message, then what the mode `sends`.
+
+    A mode that does not say it (None) may send any message, with all that the level lets out.
+    """
+    messages = opening, *(sends or ()), wire.Conclude(0)
+    found = [entry for entry in map(door.entry, messages) if entry is not None]
+    if sends is None:
+        passes = 0 if door.keeps_drafts else 1
+        names = [kind.__name__.lower() for kind in RULES if kind is not wire.Open]
+        found += [Disclosed(n, tokens=1, distributions=passes, documents=passes) for n in names]
+    return Preview(bool(door.marker), tuple(found))
 
 
 def of_parts(parts: Sequence[Preview]) -> Preview:

@@ -95,6 +95,10 @@ class Rule(Protocol):
     """How drafts are drawn, and how two of them become the target token."""
 
     @property
+    def steerable(self) -> bool:
+        """Whether it weighs the sides anew at every token, which one of them could steer by."""
+
+    @property
     def bare(self) -> bool:
         """Whether each side also needs what the model says without a document."""
 
@@ -125,6 +129,7 @@ class _Mixing:
 
     __slots__ = ()
     bare = False
+    steerable = False
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         raise NotImplementedError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.registry import entry_of
+from dragonrt.modes.registry import entry_of, traits_of
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
@@ -112,7 +112,7 @@ class Conversation:
         joined.answer.records.extend(told)
         if by_chunk:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
-        if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
+        if traits_of(self.device.settings).keeps_drafts:  # a client may put all parts into one turn
             parts = [(part.answer.question.prompt, part.text) for part in replies]
             disclosed = "; ".join(self.device.told.get(part) or "" for part in parts)
             self.device.told.remember((prompt, joined.text), disclosed)
@@ -199,7 +199,7 @@ class Conversation:
         reply = Reply(text().rstrip(), answer, refusal, tuple(pieces))
         turn = question.prompt, reply.text
         self.history = [*self.history, turn][-HISTORY:]
-        if self.device.settings.keeps_drafts:
+        if traits_of(self.device.settings).keeps_drafts:
             self.device.told.remember(turn, self._shown_of(answer, strings))
         return reply
 
@@ -222,7 +222,7 @@ class Conversation:
         What was withheld stays withheld, at level `drafts`, too. A device that keeps its drafts
         withholds an answer of which it is not known what was disclosed.
         """
-        keeps = self.device.settings.keeps_drafts
+        keeps = traits_of(self.device.settings).keeps_drafts
         told = map(self.device.told.get, self.history)
         unknown = (MARKER.strip() if keeps else answer for _, answer in self.history)
         return tuple(a if a is not None else b for a, b in zip(told, unknown, strict=True))

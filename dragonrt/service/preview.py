@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dragonrt.modes.registry import traits_of
+from dragonrt.node.client_session import completed
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.preview import Preview
 from dragonrt.service.conversation import Conversation
@@ -89,8 +91,10 @@ async def foresee(conversation: Conversation, prompt: str) -> list[Foreseen]:
     device, found = conversation.device, []
     for how in device.levels:
         other = replace(conversation, device=replace(device, settings=how))
+        traits = traits_of(how)
         preview, asked = await other.foreseen(prompt)
-        files = [name for each in asked for name in await device.side.files_for(how.asked(each))]
+        whole = [completed(each, traits) for each in asked]
+        files = [name for each in whole for name in await device.side.files_for(each)]
         documents = tuple(dict.fromkeys(files))
         found.append(Foreseen(how.level, preview, len(asked), tuple(device.connectors), documents))
     return found

@@ -11,7 +11,6 @@ from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.endpoints import Address
-from dragonrt.node.resources import trained_for
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.settings import assemble, entries
 
@@ -56,7 +55,7 @@ class DeviceSetup:
         side = of_class(SideSettings, {"model": MODES[mode].model, **own, "side": "device"})
         side = side.beside(other.address.host for other in others)
         unread = MODES[mode].unread if side.has_documents else None
-        trained_for(how, side.model)
+        MODES[mode].check(how, side.model)
         lines = (*_expiring(reached, others), *([f"--mode {mode}: {unread}"] if unread else []))
         return cls(question, how, others, side, answers.get("seed"), lines)
 

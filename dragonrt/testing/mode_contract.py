@@ -10,21 +10,33 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.mode import Joined, Mode, ModeError, Prediction, Prepared, Received
-from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
+from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
+from dragonrt.modes.messages import Target
+from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
+from dragonrt.modes.oracle import Attendance
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, ModeEntry, Resources, register
+from dragonrt.modes.registry import MODES, ModeEntry, register
 from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer, foreseen
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
+from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
-from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
+from dragonrt.testing.scripted import (
+    Script,
+    ScriptedCounterpart,
+    ScriptedHost,
+    ScriptedModel,
+    scripted_resources,
+)
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent, ModeInput, Record
 from dragonrt.traces.schema import from_object, to_object
@@ -50,52 +62,35 @@ class ContractError(DragonError):
     """A mode does not keep a promise; the line says which."""
 
 
-Text = Callable[[Question, Settings, Mapping[str, ScriptedModel]], list[int]]
-"""Return the tokens of the right answer: of the question, the settings, and each side's model."""
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A mode with settings under which a lost side is waited for.
-
-    `text` gives the right texts; None: they are those of the entry's oracle.
-    """
+    """A mode with settings under which a lost side is waited for."""
 
     entry: ModeEntry
     settings: Settings
-    text: Text | None = None
 
     @property
     def clouds(self) -> list[str]:
         """The names of the other sides."""
-        return ["worker 0", "worker 1"] if self.entry.settings.several else ["cloud"]
+        return ["worker 0", "worker 1"] if self.entry.several else ["cloud"]
 
     @property
-    def resources(self) -> Resources:
-        """What the device brings along."""
-        return Resources(
-            vocabulary=VOCABULARY,
-            members=dict.fromkeys(self.clouds, 0.5),
-            verifier=PrefixVerifier(),
-            marker=(3, 4),
-        )
+    def weights(self) -> dict[str, float]:
+        """Those of the other sides, equal."""
+        return dict.fromkeys(self.clouds, 1 / len(self.clouds))
+
+    @property
+    def resources(self) -> Any:
+        """What the device has; its entry must be registered."""
+        return scripted_resources(self.settings, VOCABULARY, self.weights)
 
     def right(self, question: Question, script: Script) -> list[int]:
         """Return the tokens of the right answer."""
         models = {"device": ScriptedModel("device", script)}
         models |= {name: ScriptedModel("cloud", script) for name in self.clouds}
-        if self.text is not None:
-            return self.text(question, self.settings, models)
-        if self.entry.oracle is None:
-            raise ContractError(f"mode {self.entry.name} has no oracle")
-        text = TokenPrefix(start_hash(question.seed))
-        while len(text) < question.max_tokens and text.tokens[-1:] != [*question.stop_tokens]:
-
-            def said(name: str) -> Prediction:
-                return models[name].said(len(text), text.hash)
-
-            text.append(self.entry.oracle(question, self.settings, text, said, False))
-        return text.tokens
+        course = Attendance(weights=lambda step: self.weights)
+        with registered(self.entry):
+            return oracle(question, self.settings, models, course, self.resources)
 
 
 def asked(seed: int) -> tuple[Question, Script]:
@@ -131,7 +126,7 @@ def answered(
             link = replace(schedule, seed=schedule.seed + number)
             links[name] = Link(SimulatedCloud(cloud), link)
         async with faulty_device(side("device", 0.0, schedule.device_decode_s), links) as device:
-            began_s, answer = time(), device.asking(question, case.settings, case.resources)
+            began_s, answer = time(), device.asking(question, case.settings)
             with suppress(DragonError):  # a mode may say that it cannot go on
                 await answer.ask()
             took_s = time() - began_s
@@ -232,26 +227,30 @@ FAR, TEXT, NOISE = 900, 0x1234, b"\xff" * 9
 def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.SessionMessage]:
     """Return messages that fit no answer, for the place of one."""
     return (
-        wire.Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
-        wire.Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
-        wire.Target(1, step, prefix_hash, FAR, "cloud"),
-        wire.Target(1, step, prefix_hash ^ 1, 1, "cloud"),
-        wire.EntryRequest(1, step, prefix_hash, (FAR,)),
-        wire.EntryResponse(1, step, prefix_hash, NOISE),
-        wire.Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
-        wire.Verdict(1, round_, 200, FAR, 0),
-        wire.Upload(1, round_, 0.0, 0, (b"\xff",)),
+        Draft(1, step, prefix_hash, FAR, 0.0, 0, 0, TEXT, NOISE),
+        Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
+        Target(1, step, prefix_hash, FAR, "cloud"),
+        Target(1, step, prefix_hash ^ 1, 1, "cloud"),
+        EntryRequest(1, step, prefix_hash, (FAR,)),
+        EntryResponse(1, step, prefix_hash, NOISE),
+        Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
+        Verdict(1, round_, 200, FAR, 0),
+        Upload(1, round_, 0.0, 0, (b"\xff",)),
     )
 
 
 def check_messages(case: Case) -> None:
     """A message that fits no answer is refused by ModeError, or leads to nothing."""
     question = asked(1)[0]
-    of, entry = (question, case.settings, case.resources), case.entry
+    entry, others = case.entry, dict.fromkeys(case.clouds, ScriptedCounterpart())
+    device, cloud = (
+        (question, case.settings, entry.prepare(ScriptedHost(side, VOCABULARY), of, case.settings))
+        for side, of in zip(SIDES, (others, {}), strict=True)
+    )
     for place in ((FAR, TEXT, FAR), (0, start_hash(question.seed), 1)):
         for message in bad_messages(*place):
-            _rejects(entry.device(*of), case.clouds[0], message)
-            _rejects(entry.cloud(*of), "device", message)
+            _rejects(entry.device(*device), case.clouds[0], message)
+            _rejects(entry.cloud(*cloud), "device", message)
 
 
 def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:

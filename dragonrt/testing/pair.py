@@ -19,7 +19,7 @@ from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.backend_session import BackendSession, PrefillResult
@@ -38,7 +38,14 @@ from dragonrt.testing.faults import (
     Stall,
     StallingLink,
 )
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedModel
+from dragonrt.testing.scripted import (
+    Script,
+    ScriptedCounterpart,
+    ScriptedModel,
+    ScriptedParts,
+    SimulatedContext,
+    SimulatedModel,
+)
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
@@ -48,7 +55,7 @@ from dragonrt.wire.reasons import BusyError, HandshakeError
 
 
 @dataclass(slots=True)
-class SimulatedSide:
+class SimulatedSide(ScriptedParts):
     """Implements Prefiller: `script` gives the distributions that answer a question.
 
     `documents` gives the tokens of its documents. Retrieval and prefill take `prepare_s`, a forward
@@ -169,9 +176,9 @@ class SimulatedDevice:
         on_record: OnRecord = lambda record: None,
     ) -> ClientSession:
         """An answer that can be asked for."""
-        resources = resources or Resources(
-            vocabulary=self.side.vocabulary, timeouts=self.side.timeouts
-        )
+        if resources is None:
+            others = dict.fromkeys(self.connectors, ScriptedCounterpart())
+            resources = entry_of(settings).prepare(self.side, others, settings)
         return ClientSession(self.side, self.connectors, question, settings, resources, on_record)
 
 

@@ -2,17 +2,25 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Controller
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.verifier import Kind
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
+from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
 from dragonrt.node.backend_session import ForwardResult, OnResult
 from dragonrt.side import Side
+from dragonrt.timeouts import USUAL, Timeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,49 @@ class PrefixVerifier:
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
         return float(hidden[0] + 1) / 2
+
+
+class ScriptedParts:
+    """What a scripted side has: its verifier reads a script's hidden states."""
+
+    marker = (3, 4)
+
+    def controller(self, name: str) -> Controller:
+        return controller(name)
+
+    def verifier(self, kind: Kind, file: str | None, target: str) -> PrefixVerifier:
+        return PrefixVerifier()
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedHost(ScriptedParts):
+    """Implements Host."""
+
+    side: Side
+    vocabulary: int
+    timeouts: Timeouts = USUAL
+    profile: DecodeProfile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedCounterpart:
+    """Implements Counterpart."""
+
+    weight: float = 1.0
+    fingerprint: str = "simulated"
+
+
+def scripted_resources(
+    settings: Settings,
+    vocabulary: int,
+    members: Mapping[str, float] = MappingProxyType({"cloud": 1.0}),
+    side: Side = "device",
+    timeouts: Timeouts = USUAL,
+) -> Any:
+    """Return a mode's resources on a scripted side; `members` are its other sides' weights."""
+    others = {name: ScriptedCounterpart(weight) for name, weight in members.items()}
+    host = ScriptedHost(side, vocabulary, timeouts)
+    return entry_of(settings).prepare(host, others if side == "device" else {}, settings)
 
 
 class SimulatedContext:

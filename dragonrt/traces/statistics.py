@@ -33,75 +33,13 @@ def statistics(
         "total_ms": milliseconds(total_s),
         "bytes_sent": closed.bytes_sent,
         "bytes_received": closed.bytes_received,
-        "bytes_per_token": _mean(closed.bytes_sent + closed.bytes_received, answer.tokens),
+        "bytes_per_token": mean(closed.bytes_sent + closed.bytes_received, answer.tokens),
         "padding_sent": closed.padding_sent,
         "padding_received": closed.padding_received,
         "held_ms": milliseconds(closed.held),
         "rtt_ms": milliseconds(closed.rtt),
-        "acceptance": _acceptance(answer, "device", "cloud"),
+        "acceptance": acceptance(answer, "device", "cloud"),
         **of_mode(answer),
-    }
-
-
-def dragon(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the numbers of mode dragon."""
-    names = ("forwards", "preempted", "rollbacks", "switches", "divergences", "alone_from")
-    return {name: getattr(answer, name) for name in names}
-
-
-def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the numbers of a mode that drafts blocks."""
-    return {
-        "acceptance": _acceptance(answer, "device"),
-        "blocks": answer.blocks,
-        "drafted": answer.block_tokens,
-        "accepted": answer.stood,
-        "resampled": answer.resampled,
-        "resampling_rate": _share(answer.resampled, answer.verified),
-        # Sent and never judged: a block before them was not accepted as guessed.
-        "wasted": answer.block_tokens - answer.judged,
-        "bits_up": answer.bits,
-        "bits_per_token": _mean(answer.bits, answer.tokens),
-        "forwards": answer.forwards,
-        "preempted": answer.preempted,
-        "draft_ms": milliseconds(answer.forward_s),
-        "verify_ms": milliseconds(answer.verify_s),
-        "waited_ms": milliseconds(answer.verdicts_waited_s),
-        "alone_from": answer.alone_from,
-    }
-
-
-def speculative(answer: AnswerCounts) -> dict[str, Any]:
-    """Return those of `blocks`, the cloud's own tokens, and the mass that C-SQS dropped."""
-    dropped = answer.dropped_mass
-    conformal = {} if dropped is None else {"conformal": dropped.to_json()}
-    return {**blocks(answer), "decoded_by_cloud": answer.decoded, **conformal}
-
-
-def sprinter(answer: AnswerCounts) -> dict[str, Any]:
-    """Return `drafted` and `accepted` of SPRINTER's Theorem 7, which counts tokens that passed."""
-    calls = answer.verified
-    return {
-        **blocks(answer),
-        "drafted": answer.unverified + answer.judged,
-        "accepted": answer.unverified + answer.stood,
-        "unverified": answer.unverified,
-        "unread": answer.unread,
-        "target_calls": calls,
-        "tokens_per_target_call": round(1 + answer.unverified / calls, 2) if calls else None,
-    }
-
-
-def federated(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the numbers of the rounds that decided tokens."""
-    return {
-        "acceptance": _acceptance(answer, "device"),
-        "rounds": answer.verified,
-        "drafted": answer.judged,
-        "accepted": answer.stood,
-        "resampled": answer.resampled,
-        "waited_ms": milliseconds(answer.verdicts_waited_s),
-        "missing": dict(answer.missing),
     }
 
 
@@ -112,15 +50,15 @@ def trace_report(counts: Counts) -> dict[str, Any]:
         "tokens": counts.tokens,
         "time_to_first_token_ms": median_ms(counts.first_token_s),
         "ms_per_token": _ms_each(counts.between_s, counts.intervals),
-        "acceptance": _acceptance(counts, "device", "cloud"),
+        "acceptance": acceptance(counts, "device", "cloud"),
         "waited_ms": {
             cause: milliseconds(seconds) for cause, seconds in sorted(counts.waited_s.items())
         },
-        "bytes_per_token": _mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
+        "bytes_per_token": mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
         "ms_per_forward": _ms_each(counts.forward_s, counts.forwards),
-        "tokens_per_block": _mean(counts.block_tokens, counts.blocks),
-        "bits_per_token": _mean(counts.bits, counts.tokens) if counts.blocks else None,
-        "resampling_rate": _share(counts.resampled, counts.verified),
+        "tokens_per_block": mean(counts.block_tokens, counts.blocks),
+        "bits_per_token": mean(counts.bits, counts.tokens) if counts.blocks else None,
+        "resampling_rate": share(counts.resampled, counts.verified),
         "ms_per_verdict": _ms_each(counts.verify_s, counts.verified),
         **{name: getattr(counts, name) for name in SUMS},
         "absences": sum(counts.missing.values()),
@@ -155,11 +93,13 @@ def median_ms(seconds: list[float]) -> float | None:
     return milliseconds(median(seconds)) if seconds else None
 
 
-def _share(part: float, whole: float) -> float | None:
+def share(part: float, whole: float) -> float | None:
+    """Return a share, None of nothing."""
     return round(part / whole, 4) if whole else None
 
 
-def _mean(total: float, count: int) -> float | None:
+def mean(total: float, count: int) -> float | None:
+    """Return an average, None of nothing."""
     return round(total / count, 1) if count else None
 
 
@@ -167,6 +107,6 @@ def _ms_each(seconds: float, count: int) -> float | None:
     return milliseconds(seconds / count) if count else None
 
 
-def _acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
+def acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
     """Return the share of each side's drafts that became tokens."""
-    return {side: _share(counts.accepted[side], counts.compared[side]) for side in sides}
+    return {side: share(counts.accepted[side], counts.compared[side]) for side in sides}

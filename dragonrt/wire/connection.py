@@ -13,7 +13,7 @@ roles differ) or replayed (the nonces are fresh).
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -59,7 +59,7 @@ class State(Enum):
 
 
 # What may be received in each state, and the state that follows.
-RECEIVE: Final[Mapping[State, Mapping[type[Message], State]]] = {
+RECEIVE: Final[dict[State, dict[type[Message], State]]] = {
     State.HELLO: {Hello: State.AUTHENTICATE, Goodbye: State.CLOSED},
     State.AUTHENTICATE: {Authenticate: State.OPEN, Goodbye: State.CLOSED},
     State.OPEN: {
@@ -68,6 +68,12 @@ RECEIVE: Final[Mapping[State, Mapping[type[Message], State]]] = {
     },
     State.CLOSED: {},
 }
+
+
+def admit(kind: type[SessionMessage]) -> None:
+    """Let messages of this type pass on open connections."""
+    RECEIVE[State.OPEN][kind] = State.OPEN
+
 
 Event: TypeAlias = Hello | Pong | Goodbye | SessionMessage
 

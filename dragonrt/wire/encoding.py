@@ -4,7 +4,7 @@ A message is the array `[TYPE, field, field, ...]`, so a draft costs few bytes b
 Decoding bounds array lengths, rejects maps and extensions, and each message checks its fields.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import astuple, fields
 from operator import attrgetter
 from typing import Any
@@ -20,16 +20,35 @@ from dragonrt.wire.messages import (
     Close,
     Hello,
     Message,
+    SessionMessage,
     Source,
 )
 from dragonrt.wire.reasons import MessageError, Reason
 
 LONGEST_ARRAY = 512  # limits the allocation by nested array headers
 
-_MESSAGES: tuple[type[Message], ...] = CONNECTION_MESSAGES + SESSION_MESSAGES
-_BY_TYPE = {message.TYPE: message for message in _MESSAGES}
-_VALUES = {m: attrgetter("TYPE", *(field.name for field in fields(m))) for m in _MESSAGES}
-_LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
+CODES = 255
+"""The largest code of a message; what its type has above that is its version less 1."""
+
+_BY_CODE: dict[int, type[Message]] = {}
+_VALUES: dict[type[Message], Callable[[Message], tuple[Any, ...]]] = {}
+_LENGTH: dict[type[Message], int] = {}
+
+
+def add(kind: type[Message]) -> None:
+    """Have messages of this type encoded and decoded."""
+    names = [field.name for field in fields(kind)]
+    _BY_CODE[kind.TYPE & CODES] = kind
+    _VALUES[kind], _LENGTH[kind] = attrgetter("TYPE", *names), 1 + len(names)
+
+
+for _each in (*CONNECTION_MESSAGES, *SESSION_MESSAGES):
+    add(_each)
+
+
+def known(code: int) -> type[Message] | None:
+    """Return the message of a code."""
+    return _BY_CODE.get(code)
 
 
 def encode(message: Message) -> bytes:
@@ -40,8 +59,10 @@ def encode(message: Message) -> bytes:
     return bytes(msgpack.packb(values))
 
 
-def decode(body: bytes, expected: Collection[type[Message]] = _MESSAGES) -> Message:
+def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Message:
     """Return the message in a frame's body; its fields are read only if its type is `expected`.
+
+    None: any type is.
 
     Raises MessageError, with `session` set if the message belongs to one.
     """
@@ -52,7 +73,7 @@ def decode(body: bytes, expected: Collection[type[Message]] = _MESSAGES) -> Mess
     except (ValueError, msgpack.UnpackException) as error:
         raise MessageError(Reason.MALFORMED, f"a message is not valid msgpack: {error}") from None
     kind = _kind(values)
-    if kind not in expected:
+    if expected is not None and kind not in expected:
         text = f"a message of type {kind.__name__} may not come now"
         raise MessageError(Reason.OUT_OF_ORDER, text, _session(kind, values))
     if kind is Hello:
@@ -66,13 +87,17 @@ def decode(body: bytes, expected: Collection[type[Message]] = _MESSAGES) -> Mess
 
 def _kind(values: Any) -> type[Message]:
     code = values[0] if type(values) is tuple and values else None
-    if type(code) is not int or code not in _BY_TYPE:
+    kind = _BY_CODE.get(code & CODES) if type(code) is int else None
+    if kind is None:
         raise MessageError(Reason.MALFORMED, "a message is not an array that starts with its type")
-    return _BY_TYPE[code]
+    if code != kind.TYPE:
+        text = f"{kind.__name__} is of another version here: install the same on both sides"
+        raise MessageError(Reason.VERSION, text, _session(kind, values))
+    return kind
 
 
 def _session(kind: type[Message], values: tuple[Any, ...]) -> int | None:
-    if kind not in SESSION_MESSAGES or len(values) < 2:
+    if not issubclass(kind, SessionMessage) or len(values) < 2:
         return None
     session = values[1]
     return session if type(session) is int and 0 <= session <= MAX_32 else None

@@ -5,8 +5,8 @@ bytes and back; TYPE is its code. Integers named `*_us` are microseconds, `step`
 next answer token (0-based), a token is an integer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, ClassVar, TypeAlias, get_args
 
 from dragonrt.side import Side
@@ -19,22 +19,14 @@ from dragonrt.wire.fields import (
     Checked,
     identifier,
     integer,
-    number,
     octets,
     tuple_of,
     utf8,
 )
-from dragonrt.wire.reasons import MessageError, Reason
+from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import VALUES, Values
 
 PROTOCOL_VERSION = 8
-
-LARGEST_COEFFICIENT = 1e9
-"""Of such Coefficients: no side is that slow."""
-
-
-LARGEST_LOSS = 100.0
-"""Of a side's weight in a value, as a logarithm."""
 
 
 def _reason(value: str) -> Reason:
@@ -53,8 +45,7 @@ Token: TypeAlias = Annotated[int, TOKEN]
 Finite: TypeAlias = Annotated[float, FINITE]
 Name: TypeAlias = Annotated[str, identifier(limits.MAX_NAME)]
 Line: TypeAlias = Annotated[str, LINE]
-_PAYLOAD, _RESOLUTION = octets(0, limits.MAX_PAYLOAD), integer(1, limits.MAX_RESOLUTION)
-Payload: TypeAlias = Annotated[bytes, _PAYLOAD]
+Payload: TypeAlias = Annotated[bytes, octets(0, limits.MAX_PAYLOAD)]
 Packed: TypeAlias = Annotated[Values, VALUES]
 Role: TypeAlias = Annotated[
     Side, Check("'device' or 'cloud'", lambda value: value in ("device", "cloud"))
@@ -125,10 +116,17 @@ class Goodbye(Checked):
 
 @dataclass(frozen=True, slots=True)
 class SessionMessage(Checked):
-    """A message of the session with that number."""
+    """A message of the session with that number.
+
+    TYPE has its code in the lowest byte and its version less 1 above that.
+    """
 
     TYPE: ClassVar[int]
     session: U32
+
+    def listed(self) -> Sequence[int]:
+        """Return its tokens that must be in the vocabulary."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,95 +193,6 @@ class Opened(SessionMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft(SessionMessage):
-    """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
-
-    `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
-    relevances), `payload` the codec's bytes. `kept` is the logarithm of the share of its weight
-    that the sender keeps: below 0 in a value that some of its documents do not hold (SPEC 5). The
-    sender has decided the first `step - ahead` tokens; `decided_hash` is the low half of their
-    hash. A scheduler uses the times: `decode_us` of the forward (0: none), `time_us` of the
-    sending, `echo_us` the receiver's newest time and its hold.
-    """
-
-    TYPE: ClassVar[int] = 7
-    step: Step
-    prefix_hash: Hash
-    token: Token
-    relevance: Finite
-    decode_us: Time
-    ahead: Step
-    decided_hash: U32
-    payload: Payload
-    time_us: Time = 0
-    echo_us: Time = 0
-    kept: Annotated[float, number(-LARGEST_LOSS, 0.0)] = 0
-
-    def __post_init__(self) -> None:
-        self.check_fields()
-        if self.ahead > self.step:
-            raise MessageError(Reason.MALFORMED, "ahead must not reach before the first step")
-
-
-@dataclass(frozen=True, slots=True)
-class Target(SessionMessage):
-    """The decided token of `step`, after the prefix of that hash, and who aggregates next.
-
-    The times are those of a Draft. In mode "speculative" it is a token, without times, that the
-    cloud decoded while no block waited.
-    """
-
-    TYPE: ClassVar[int] = 8
-    step: Step
-    prefix_hash: Hash
-    token: Token
-    aggregator: Role
-    time_us: Time = 0
-    echo_us: Time = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Coefficients(SessionMessage):
-    """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
-
-    Sent once if one side schedules, so that both schedule by the same.
-    """
-
-    TYPE: ClassVar[int] = 16
-    k_a: Annotated[float, number(-LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)]
-    k_b: Annotated[float, number(1.0, LARGEST_COEFFICIENT)]
-    k_c: Annotated[float, number(0.0, LARGEST_COEFFICIENT)]
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRequest(SessionMessage):
-    """Requests the probabilities of `tokens`, strictly increasing, that a race lacks (SPEC 1.8).
-
-    They are of the other side's Draft of that step and prefix.
-    """
-
-    TYPE: ClassVar[int] = 14
-    step: Step
-    prefix_hash: Hash
-    tokens: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_WANTED)]
-
-    def __post_init__(self) -> None:
-        self.check_fields()
-        if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
-            raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
-
-
-@dataclass(frozen=True, slots=True)
-class EntryResponse(SessionMessage):
-    """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
-
-    TYPE: ClassVar[int] = 15
-    step: Step
-    prefix_hash: Hash
-    payload: Annotated[bytes, octets(8, 8 * limits.MAX_WANTED)]
-
-
-@dataclass(frozen=True, slots=True)
 class Close(SessionMessage):
     """The end of one session; the connection stays.
 
@@ -312,75 +221,9 @@ class Working(SessionMessage):
     TYPE: ClassVar[int] = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Block(SessionMessage):
-    """`count` drafted tokens from step `step` on, encoded by the session's codec (SPEC 2 - 4).
-
-    They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
-    `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
-    them. `resolutions` are those of the lattice: none without a lattice, one for all tokens, or one
-    each.
-    """
-
-    TYPE: ClassVar[int] = 10
-    round: U32
-    step: Step
-    prefix_hash: U32
-    count: Annotated[int, integer(0, limits.MAX_BLOCK)]
-    resolutions: Annotated[tuple[int, ...], tuple_of(_RESOLUTION, limits.MAX_BLOCK)]
-    decided: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_BLOCK)]
-    payload: Payload
-
-    def __post_init__(self) -> None:
-        self.check_fields()
-        if len(self.resolutions) not in (0, 1, self.count):
-            raise MessageError(Reason.MALFORMED, "resolutions must be none, one, or one a token")
-        if len(self.decided) > self.step:
-            raise MessageError(Reason.MALFORMED, "decided must not reach before the first step")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict(SessionMessage):
-    """The answer to the Block of that round: accepted tokens, and the token that follows them.
-
-    In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
-    `verify_us` is the time of the forward over the block.
-    """
-
-    TYPE: ClassVar[int] = 11
-    round: U32
-    accepted: Annotated[int, integer(0, limits.MAX_BLOCK)]
-    token: Token
-    verify_us: Time
-
-
-@dataclass(frozen=True, slots=True)
-class Upload(SessionMessage):
-    """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
-
-    There is one payload per drafted token and one for the token after them. `relevance` is the
-    log-sum-exp of the relevances of the worker's documents.
-    """
-
-    TYPE: ClassVar[int] = 12
-    round: U32
-    relevance: Finite
-    verify_us: Time
-    payloads: Annotated[tuple[bytes, ...], tuple_of(_PAYLOAD, limits.MAX_BLOCK + 1)]
-
-    def __post_init__(self) -> None:
-        self.check_fields()
-        if sum(map(len, self.payloads)) > limits.MAX_UPLOAD:
-            raise MessageError(
-                Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"
-            )
-
-
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
 CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = get_args(ConnectionMessage)
-SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
-    *(Open, Working, Opened, Draft, Target, EntryRequest, EntryResponse),
-    *(Coefficients, Conclude, Close, Block, Verdict, Upload),
-)
+SESSION_MESSAGES: list[type[SessionMessage]] = [Open, Working, Opened, Conclude, Close]
+"""Those of every mode, and behind them those that modes registered (`registry`)."""

@@ -5,12 +5,11 @@ A fault in one session raises MessageError with that session's number and never 
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
 from dragonrt.wire import messages as wire
-from dragonrt.wire.messages import SESSION_MESSAGES, Close, Message, Open, SessionMessage
+from dragonrt.wire.messages import Close, Message, Open, SessionMessage
 from dragonrt.wire.reasons import LocalProtocolError, MessageError, Reason
 
 
@@ -23,28 +22,38 @@ class SessionState(Enum):
     OPEN = "open"
 
 
-_Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
+_Steps: TypeAlias = dict[SessionState, dict[type[Message], SessionState]]
 
 
 def _steps(answering: SessionState, asking: SessionState) -> _Steps:
-    """Return the table of one direction; before OPEN, answers and drafts pass in these states."""
-    end: Mapping[type[Message], SessionState] = {Close: SessionState.NONE}
-    # The opening side may draft at once: its drafts need no answer.
-    early = dict.fromkeys((wire.Draft, wire.Block, wire.Coefficients), asking)
-    late: dict[type[Message], SessionState] = dict.fromkeys(SESSION_MESSAGES, SessionState.OPEN)
-    for first in (Open, wire.Working, wire.Opened):
-        del late[first]
+    """Return the table of one direction; before OPEN, answers pass in these states."""
     return {
         SessionState.NONE: {Open: asking},
-        answering: {wire.Working: answering, wire.Opened: SessionState.OPEN, **end},
-        asking: {**early, **end},
-        SessionState.OPEN: {**late, **end},
+        answering: {
+            wire.Working: answering,
+            wire.Opened: SessionState.OPEN,
+            Close: SessionState.NONE,
+        },
+        asking: {Close: SessionState.NONE},
+        SessionState.OPEN: {wire.Conclude: SessionState.OPEN, Close: SessionState.NONE},
     }
 
 
 # What may be received and sent in each state, and the state that follows.
 RECEIVE: Final = _steps(SessionState.ASKED, SessionState.INVITED)
 SEND: Final = _steps(SessionState.INVITED, SessionState.ASKED)
+
+
+def admit(kind: type[SessionMessage], *, early: bool) -> None:
+    """Let messages of this type pass in open sessions.
+
+    The opening side may send an `early` one at once, as it needs no answer.
+    """
+    for table, asking in ((RECEIVE, SessionState.INVITED), (SEND, SessionState.ASKED)):
+        table[SessionState.OPEN][kind] = SessionState.OPEN
+        if early:
+            table[asking][kind] = asking
+
 
 REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be under way
 
@@ -115,13 +124,7 @@ class Sessions:
 
     def _follow(self, message: SessionMessage, state: SessionState) -> None:
         """Check the tokens of a message, and set the state that follows it."""
-        tokens: tuple[int, ...] = ()
-        match message:
-            case wire.Draft(token=token) | wire.Target(token=token) | wire.Verdict(token=token):
-                tokens = (token,)
-            case wire.EntryRequest(tokens=tokens) | wire.Block(decided=tokens):
-                pass
-        if (largest := max(tokens, default=0)) >= self._vocabulary:
+        if (largest := max(message.listed(), default=0)) >= self._vocabulary:
             text = f"token {largest} is outside the vocabulary of {self._vocabulary}"
             raise MessageError(Reason.MALFORMED, text, message.session)
         self._states[message.session] = state

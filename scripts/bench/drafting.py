@@ -23,7 +23,7 @@ from dragonrt.experiments.comparison import Given, connected
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DraftSource, SpeculativeSettings
+from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings

@@ -23,9 +23,9 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.threads import usual_threads
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.model_session import ModelSession
 from dragonrt.node.process import load_model

@@ -15,10 +15,10 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
-from dragonrt.modes.experts import Experts
+from dragonrt.modes.dragon.experts import Experts
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import weighing
 from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, rule, side_weights
 from dragonrt.sampling.noise import Noise

@@ -20,8 +20,8 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import sought
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.experiments.comparison import LEADERLESS, Given, costs
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.modes.settings import DragonSettings
 from scripts.bench.harness import benchmark
 from scripts.papers.arena import Arena
 from scripts.papers.intervals import Row, paired, ratio

@@ -25,9 +25,9 @@ from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import ClientSession
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel

@@ -28,25 +28,23 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.planner import Planner
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.model_session import ModelSession
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing import loop
-from dragonrt.testing.scripted import PrefixVerifier, Script
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.connection import Connection
 from scripts.bench.harness import benchmark
@@ -105,10 +103,9 @@ def ways(settings: Settings, *, seed: int = 1, tokens: int = 60) -> list[list[st
         cloud = scripted("cloud", script, PACE.cloud_s)
         async with linked(device, [cloud], PACE.link) as arena:
             await asyncio.sleep(1.0)  # the handshake is over
-            trained = {"verifier": PrefixVerifier()} if settings.verifies_with else {}
             sys.setprofile(way.profile)
             try:
-                await arena.ask(question, settings, **trained)
+                await arena.ask(question, settings)
             finally:
                 sys.setprofile(None)
 
@@ -128,7 +125,10 @@ async def drafting(model: str, *, seed: int = 1, count: int = 40) -> Counter[str
     documents = [loaded.document_kv(loaded.encode(text)) for text in ("Ink is blue.", "It rains.")]
     start, question = start_hash(seed), Question(seed=seed, sampler=Sampler(0.8), max_tokens=99)
     terms = Terms(
-        "device", question, DragonSettings(run_ahead=99), Resources(vocabulary=loaded.vocabulary)
+        "device",
+        question,
+        DragonSettings(run_ahead=99),
+        DragonResources(vocabulary=loaded.vocabulary),
     )
     planner = Planner(terms, Drafts(start, [], 99), Decision(terms))
     planner.prepared(Prepared(files=(0, 1)))

@@ -9,7 +9,7 @@ from functools import partial
 from threading import current_thread, main_thread
 from typing import Any
 
-from dragonrt.modes.federated import FederationError
+from dragonrt.modes.federated.machine import FederationError
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.side import Side
 from dragonrt.testing.loop import run

@@ -25,10 +25,10 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources
+from dragonrt.modes.registry import MODES
 from dragonrt.node.client_session import Answer
 from dragonrt.side import Side
-from dragonrt.testing.scripted import SimulatedModel, said_of
+from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
@@ -135,8 +135,9 @@ class Interleaving:
         mode = self._device.mode
         question = unpack(Question, pack(mode.disclosed(self._request.question)))
         settings = unpack(self._entry.settings, pack(self._request.settings))
-        resources = Resources(
-            vocabulary=self._scenario.vocabulary, timeouts=self._scenario.timeouts
+        vocabulary, timeouts = self._scenario.vocabulary, self._scenario.timeouts
+        resources = scripted_resources(
+            self._request.settings, vocabulary, side="cloud", timeouts=timeouts
         )
         taking = Taking(settings, len(question.accepted))
         cloud = self._machine(name, self._entry.cloud(question, settings, resources), taking)

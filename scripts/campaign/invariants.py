@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 from math import isclose
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.brute_force import softmax
+from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
+from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.settings import DragonSettings, Settings
+from dragonrt.modes.registry import traits_of
+from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
+from dragonrt.testing.oracle import oracle
 from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
-from scripts.campaign.brute_force import softmax
 from scripts.campaign.liveness import may_seem_mute, pace
-from scripts.campaign.oracle import Attendance, oracle, read_by_cloud, redacted_oracle
 from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario
 
 BREACHES = frozenset(
@@ -127,7 +131,7 @@ def check(
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
         more = taking.heard - {"open", "target", "conclude", "close"}
-        if honest and request.settings.keeps_drafts and more:  # SPEC 1.10
+        if honest and traits_of(request.settings).keeps_drafts and more:  # SPEC 1.10
             raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
     _check_rounds(scenario, request, device)
     _check_end(request, answer, given_up=given_up)
@@ -145,13 +149,13 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    verifier, texts = scenario.resources(request).verifier, scenario.texts(request, "device")
-    return oracle(question, request.settings, scenario.models(request), course, verifier, texts)
+    resources, texts = scenario.resources(request), scenario.texts(request, "device")
+    return oracle(question, request.settings, scenario.models(request), course, resources, texts)
 
 
 def _marker(settings: Settings) -> tuple[int, ...]:
     """What a cloud reads for a run of withheld tokens; at level `answer` these are the last."""
-    return MARKER_TOKENS if settings.redacts else ()
+    return MARKER_TOKENS if traits_of(settings).redacts else ()
 
 
 def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
@@ -160,7 +164,7 @@ def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
     It withholds the tokens that it must, and no others.
     """
     course, settings = device.course(scenario.clouds), request.settings
-    if not settings.keeps_drafts:
+    if not traits_of(settings).keeps_drafts:
         _compare("device", device.decided, _right(scenario, request, (), course))
         return
     assert isinstance(settings, DragonSettings)
@@ -190,7 +194,7 @@ def _check_cloud(
     scenario: Scenario, request: Request, device: Taking, sessions: Sequence[Taking], cloud: Taking
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
-    if request.settings.keeps_drafts:
+    if traits_of(request.settings).keeps_drafts:
         decisions = list(zip(device.decided, device.withheld, strict=True))
         read = read_by_cloud(decisions, _marker(request.settings))
         text = [*read[: cloud.accepted], *cloud.decided]
@@ -220,10 +224,10 @@ def _check_rounds(scenario: Scenario, request: Request, device: Taking) -> None:
     for each in device.rounds:
         if each.weights.keys() | set(each.missing) != members.keys():
             raise ViolationError(f"round {each.round} forgot a worker")
-        if each.missing and settings.require_all:
+        if each.missing and traits_of(settings).needs_all:
             raise ViolationError(f"round {each.round} was decided without {each.missing}")
         names = [name for name in members if name in each.weights]
-        if settings.weights == "fixed":
+        if not traits_of(settings).weighs:
             total = sum(members[name] for name in names)
             right = [members[name] / total for name in names]
         else:

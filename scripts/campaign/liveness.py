@@ -17,7 +17,7 @@ plus its jitter, behind whatever else is queued on the link.
 
 from math import ceil
 
-from dragonrt.modes.registry import Pace, entry_of
+from dragonrt.modes.registry import Pace, entry_of, traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.gatekeeper import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Schedule, Stall
@@ -108,7 +108,7 @@ def _held_s(scenario: Scenario, request: Request) -> float:
     """
     beside = _beside(scenario, request)
     messages = sum(pace(each.settings).messages for each in beside)
-    tick_s = max(each.settings.cadence_s for each in beside)
+    tick_s = max(traits_of(each.settings).cadence_s for each in beside)
     cells = 2 + messages * _message_bits(scenario) // (8 * PACED)
     return pace(request.settings).trips * tick_s * cells
 

@@ -4,29 +4,24 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from dragonrt.control.learned import controller
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.brute_force import mixed, raced, sampled
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources
-from dragonrt.modes.settings import (
-    DraftSource,
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-    Stopping,
-)
+from dragonrt.modes.registry import MODES, Resources, traits_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings, Stopping
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, Fault, HalfOpen, Schedule, Stall
-from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
-from scripts.campaign.brute_force import mixed, raced, sampled
-from scripts.campaign.oracle import Models
 
 STOP = 0
 """The token that ends an answer: a Script's own."""
@@ -134,7 +129,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(each.settings.cadence_s for each in plain.requests)
+        slow |= any(traits_of(each.settings).cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8
@@ -149,7 +144,7 @@ class Scenario:
         """The same with a few tokens and no documents."""
         mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
         chance = random.Random(f"{mode} {seed}")
-        workers = chance.choice((2, 2, 3, 4)) if MODES[mode].settings.several else 1
+        workers = chance.choice((2, 2, 3, 4)) if MODES[mode].several else 1
         faulty = chance.random() < 0.6
         links = [
             _link(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
@@ -219,15 +214,10 @@ class Scenario:
 
     def resources(self, request: Request) -> Resources:
         """What the device brings along."""
-        name = request.settings.controller
-        return Resources(
-            vocabulary=self.vocabulary,
-            timeouts=self.timeouts,
-            members=self.clouds,
-            controller=None if name is None else controller(name),
-            verifier=PrefixVerifier(),
-            marker=MARKER_TOKENS,
+        found: Resources = scripted_resources(
+            request.settings, self.vocabulary, self.clouds, timeouts=self.timeouts
         )
+        return found
 
     def models(self, request: Request) -> Models:
         """What every side says in this answer, as its oracle asks."""

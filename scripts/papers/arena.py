@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.control.learned import controller
 from dragonrt.experiments.comparison import Given as Given
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import Device
-from dragonrt.privacy.redaction import MARKER
+from dragonrt.node.main import Device, Reached
 from dragonrt.service.conversation import Conversation
 
 
@@ -34,7 +33,7 @@ class Arena:
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:
-        """Return the answer; `trained` are fields of `Resources`, such as heads for the pair.
+        """Return the answer; `trained` are fields of the resources, such as heads for the pair.
 
         Raises DragonError if this side cannot answer.
         """
@@ -45,17 +44,11 @@ class Arena:
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
         """Return what this side brings to an answer."""
-        resources = Resources(
-            vocabulary=self.side.vocabulary,
-            timeouts=self.side.timeouts,
-            members=dict.fromkeys(self.connectors, 1.0),
-            profile=self.side.profile,
-            rate=self.rate,
-            **trained,
-        )
-        if settings.controller is not None:
-            return replace(resources, controller=controller(settings.controller))
-        return resources
+        others = {name: Reached(1.0, hosts) for name, hosts in self.connectors.items()}
+        resources = entry_of(settings).prepare(self.side, others, settings)
+        if isinstance(resources, SpeculativeResources):
+            resources = replace(resources, rate=self.rate)
+        return replace(resources, **trained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +56,6 @@ class RealArena(Arena):
     """A device of a real process."""
 
     side: LocalSide
-
-    def resources(self, settings: Settings, **trained: Any) -> Resources:
-        """Return what this side brings to an answer."""
-        marker = tuple(self.side.model.encode(MARKER))
-        return Arena.resources(self, settings, marker=marker, **trained)
 
     async def ask_each(
         self, prompts: Sequence[str], question: Question, settings: Settings

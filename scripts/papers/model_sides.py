@@ -21,7 +21,7 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node import main as programs
 from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.job_thread import JobThread

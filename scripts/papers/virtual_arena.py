@@ -10,9 +10,10 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.modes.settings import DragonSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.node.hosts import Hosts
 from dragonrt.side import Side
 from dragonrt.testing import loop

@@ -1,6 +1,6 @@
 """A draft becomes a token in few calls: a ceiling, so that what is off stays off the way."""
 
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonSettings
 from scripts.bench.harness import measured
 from scripts.bench.way import way, ways
 

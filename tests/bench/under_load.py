@@ -18,10 +18,10 @@ from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.model_session import ModelSession

@@ -13,14 +13,14 @@ from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
 from dragonrt.modes.dragon.planner import Planner
-from dragonrt.modes.federated import Coordinator
+from dragonrt.modes.federated.machine import Coordinator
+from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.modes.settings import Weighing
-from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
-from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.sprinter.machine import SprinterDrafting
 from dragonrt.node.answer import Driver
 from dragonrt.node.peer import Peer
 from dragonrt.privacy import guards

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.membership import Received, Worker
+from dragonrt.modes.federated.membership import Received, Worker
 from dragonrt.modes.mode import Effects
 from dragonrt.modes.registry import MODES
-from dragonrt.modes.speculative import SpeculativeDrafting
-from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.speculative.machine import SpeculativeDrafting
+from dragonrt.modes.sprinter.machine import SprinterDrafting
 from dragonrt.privacy.redaction import Redacted
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import ViolationError

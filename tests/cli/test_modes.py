@@ -9,7 +9,7 @@ from dragonrt.cli.answering import AnswerOptions
 from dragonrt.cli.options import given
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, composed
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.settings import entries
 
 Run = Callable[..., Any]

@@ -9,8 +9,9 @@ from cyclopts import App
 
 from dragonrt.cli.options import derived, given, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsError, SettingsFile
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.addresses import NetworkSettings
 from dragonrt.node.side_settings import SideSettings
 

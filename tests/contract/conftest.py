@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)

@@ -12,15 +12,15 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.loop import run
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces import events
-from scripts.campaign.oracle import oracle
 
 BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False, cloud_decodes=False)
 
@@ -43,7 +43,8 @@ def answer(seed: int, settings: SpeculativeSettings, **resources: Any) -> Answer
         cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: script(seed)))
         side = SimulatedSide("device", lambda _: script(seed))
         async with linked_device(cloud, side, emulate) as device:
-            asking = device.asking(question(seed), settings, Resources(vocabulary=16, **resources))
+            parts = SpeculativeResources(vocabulary=16, **resources)
+            asking = device.asking(question(seed), settings, parts)
             given = await asking.ask()
         await cloud.wait_idle()
         return given

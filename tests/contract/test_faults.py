@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.federated import FederationError
+from dragonrt.modes.federated.machine import FederationError
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Finish, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.faults import Cut, Schedule, Stall

@@ -15,21 +15,22 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.federated import FederatedJudging
+from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.machine import FederatedJudging
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
@@ -118,21 +119,21 @@ def open_peer(stage: Stage) -> Peer:
     return peer
 
 
-def draft(**changes: Any) -> wire.Draft:
-    fields = wire.Draft(1, 0, START, 5, 0.0, 1000, 0, START & LOW_BITS, b"\xff")
+def draft(**changes: Any) -> Draft:
+    fields = Draft(1, 0, START, 5, 0.0, 1000, 0, START & LOW_BITS, b"\xff")
     return replace(fields, **changes)
 
 
-def block(**changes: Any) -> wire.Block:
-    fields = wire.Block(1, 9999, 0, START & LOW_BITS, 1, (), (), b"\xff" * 9)
+def block(**changes: Any) -> Block:
+    fields = Block(1, 9999, 0, START & LOW_BITS, 1, (), (), b"\xff" * 9)
     return replace(fields, **changes)
 
 
-TARGET = wire.Target(1, 3, 7, 5, "device")
-WANTED = wire.EntryRequest(1, 0, START, (5,))
-VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
-UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
-COEFFICIENTS = wire.Coefficients(1, -1e9, 1.0, 1e9)
+TARGET = Target(1, 3, 7, 5, "device")
+WANTED = EntryRequest(1, 0, START, (5,))
+VERDICT = Verdict(1, 9999, 1, 5, 0)
+UPLOAD = Upload(1, 9999, 0.0, 0, (b"\xff",))
+COEFFICIENTS = Coefficients(1, -1e9, 1.0, 1e9)
 OPENED = wire.Opened(1, 4, 0, 0)
 
 

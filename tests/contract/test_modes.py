@@ -1,20 +1,19 @@
 """All modes of the package keep the contract that a mode from outside is held to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from dragonrt.modes.question import Question
+from dragonrt.modes.blocks.messages import BLOCK
+from dragonrt.modes.dragon.messages import SENT
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.oracle import Asked, Decide
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
-from dragonrt.privacy.preview import BLOCK, TARGET
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.testing.mode_contract import (
     CHECKS,
     VOCABULARY,
@@ -25,26 +24,14 @@ from dragonrt.testing.mode_contract import (
     check_replays,
     check_texts,
 )
-from dragonrt.testing.scripted import PrefixVerifier, ScriptedModel
 from dragonrt.traces import packed
 from dragonrt.wire.messages import SessionMessage
-from scripts.campaign.oracle import Attendance, oracle, redacted_oracle
-from scripts.campaign.scenario import MARKER_TOKENS
-
-
-def text(question: Question, settings: Settings, models: Mapping[str, ScriptedModel]) -> list[int]:
-    if isinstance(settings, DragonSettings) and settings.keeps_drafts:
-        marker = MARKER_TOKENS if settings.redacts else ()
-        return [token for token, _ in redacted_oracle(question, settings, models, marker)]
-    weights = {name: 0.5 for name in models if name != "device"}
-    course = Attendance(weights=lambda step: weights)
-    return oracle(question, settings, models, course, PrefixVerifier())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_mode_keeps_the_contract(check: Callable[[Case], None], waiting: Settings) -> None:
-    check(Case(entry_of(waiting), waiting, text))
+    check(Case(entry_of(waiting), waiting))
 
 
 @pytest.mark.parametrize(
@@ -63,19 +50,24 @@ def test_a_trace_without_long_arrays_replays(
 ) -> None:
     whole_vocabulary = 8 * VOCABULARY
     monkeypatch.setattr(packed, "LONGEST_ARRAY", whole_vocabulary - 1)
-    check_replays(Case(entry_of(settings), settings, text))
+    check_replays(Case(entry_of(settings), settings))
 
 
 def test_another_text_breaks_it() -> None:
     settings, other = SpeculativeSettings(on_loss="wait"), replace(asked(0)[0], seed=99)
-    case = Case(entry_of(settings), settings, lambda question, *rest: text(other, *rest))
+    entry = entry_of(settings)
+
+    def oracle(asked: Asked, how: SpeculativeSettings) -> Decide:
+        return entry.oracle(replace(asked, question=other), how)
+
+    case = Case(replace(entry, oracle=oracle), settings)
     with pytest.raises(ContractError):
         check_texts(case)
 
 
-@pytest.mark.parametrize("sends", [(), (BLOCK,), (TARGET,)], ids=["nothing", "blocks", "targets"])
+@pytest.mark.parametrize("sends", [(), (BLOCK,), SENT[1:2]], ids=["nothing", "blocks", "targets"])
 def test_what_the_preview_does_not_name_breaks_it(sends: Sequence[SessionMessage]) -> None:
     settings = DragonSettings(on_loss="wait")
     entry = replace(entry_of(settings), sends=lambda _: sends)
     with pytest.raises(ContractError):
-        check_ledger(Case(entry, settings, text))
+        check_ledger(Case(entry, settings))

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, FederatedSettings, SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
@@ -149,7 +151,7 @@ def test_the_first_round_waits_for_everyone_to_read_the_question() -> None:
 def test_a_worker_that_was_away_for_long_begins_again_from_the_decided_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragonrt.modes.federated.MAX_BLOCK", 16)
+    monkeypatch.setattr("dragonrt.modes.federated.machine.MAX_BLOCK", 16)
     settings = replace(SLOWEST, quorum_deadline=0.2)
     found = answer([quick(0), quick(1, Stall(0.3, 2.0))], settings, max_tokens=120)
     told = [record.event for record in found.answer.records]

@@ -9,7 +9,7 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import fingerprint
-from dragonrt.control.verifier import Kind, Verifier, confidences
+from dragonrt.control.verifier import Kind, Verifier, confidences, fitting_verifier
 from dragonrt.errors import ControlError
 from tests.control.test_artefact import verifier
 
@@ -60,6 +60,20 @@ def test_the_bundled_pair_has_a_verifier_of_each_kind(
 def test_a_pair_without_a_verifier_has_none(fingerprints: dict[str, str]) -> None:
     with pytest.raises(ControlError):
         Verifier.for_pair(fingerprints["dragon-small"], fingerprints["dragon-draft"], "sprinter")
+
+
+def test_the_file_that_is_named_must_fit(fingerprints: dict[str, str]) -> None:
+    pair = fingerprints["dragon-draft"], fingerprints["dragon-small"]
+    for kind in get_args(Kind):
+        found = Verifier.for_pair(*pair, kind)
+        name = str(bundled.verifier_path(f"{found.pair.draft}--{found.pair.target}--{kind}"))
+        for file in (name, None):
+            assert fitting_verifier(kind, file, *pair).trained_on == found.trained_on
+        with pytest.raises(ControlError):
+            fitting_verifier(kind, name, pair[1], pair[0])
+        (other,) = set(get_args(Kind)) - {kind}
+        with pytest.raises(ControlError):
+            fitting_verifier(other, name, *pair)
 
 
 def test_bundled_verifiers_are_loaded_by_name() -> None:

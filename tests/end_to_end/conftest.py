@@ -17,8 +17,9 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.endpoints import Address
@@ -53,7 +54,9 @@ class Device:
         return self.connected.connectors["cloud"]
 
     def conversation(self, question: Question, how: Settings | None = None) -> Conversation:
-        device = self.connected if how is None else replace(self.connected, settings=how)
+        device = self.connected
+        if how is not None:
+            device = replace(device, settings=how, resources=None)
         return Conversation(device, question, question.seed)
 
     async def ask(

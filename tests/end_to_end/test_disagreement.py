@@ -9,8 +9,8 @@ import pytest
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.privacy.disclosure import Disclosure

@@ -14,9 +14,9 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node import process
 from dragonrt.node.endpoints import Address
 from dragonrt.node.local_side import LocalSide

@@ -13,8 +13,8 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec, mix
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import FederatedSettings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer

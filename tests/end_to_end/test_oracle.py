@@ -8,8 +8,8 @@ import pytest
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.reply import Reply

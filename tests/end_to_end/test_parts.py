@@ -9,7 +9,9 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.modes.settings import FederatedSettings, Settings, SprinterSettings
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler

@@ -15,8 +15,9 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model

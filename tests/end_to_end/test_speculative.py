@@ -11,7 +11,8 @@ from dragonrt.bundled import questions
 from dragonrt.distributions import Distribution
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings, SprinterSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at

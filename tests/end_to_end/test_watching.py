@@ -12,8 +12,8 @@ import pytest
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.events import TokenDecided
 

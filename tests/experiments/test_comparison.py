@@ -17,8 +17,8 @@ from dragonrt.experiments.comparison import (
     comparison_table,
     costs,
 )
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.traces.events import Record, TokenDecided
 

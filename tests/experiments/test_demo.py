@@ -18,7 +18,7 @@ from dragonrt.experiments.demo import run_demo
 from dragonrt.link.profile import LinkProfile
 from scripts.papers.arena import emulated
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 
 first, bundled.questions = bundled.questions()[:2], lambda: first

@@ -8,6 +8,8 @@ import pytest
 
 from dragonrt.control.policies import Action, Static
 from dragonrt.modes.blocks.drafter import BlockDrafter
+from dragonrt.modes.blocks.messages import Block, Verdict
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -24,19 +26,18 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeDrafting
+from dragonrt.modes.speculative.machine import SpeculativeDrafting
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
-from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
-RESOURCES = Resources(vocabulary=V)
+RESOURCES = SpeculativeResources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 WAITING = SpeculativeSettings(block_tokens=2, pipelined=False)
 PIPELINED = SpeculativeSettings(block_tokens=2)
@@ -61,22 +62,22 @@ def read(mode: BlockDrafter, work: Work, now: float = 0.0) -> Effects:
     return mode.handle(Computed(work, work.postprocess(said), 0.01), now)
 
 
-def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[wire.Block]:
+def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[Block]:
     """Draft until so many blocks are out."""
-    sent: list[wire.Block] = []
+    sent: list[Block] = []
     while len(sent) < blocks:
         work = mode.wanted()
         assert work is not None
         assert mode.wanted() is None, "one forward at a time"
         for name, message in read(mode, work, now).send:
             assert name == "cloud"
-            assert isinstance(message, wire.Block)
+            assert isinstance(message, Block)
             sent.append(message)
     return sent
 
 
-def verdict(number: int, accepted: int = 1, token: int = 3) -> wire.Verdict:
-    return wire.Verdict(8, number, accepted, token, 500)
+def verdict(number: int, accepted: int = 1, token: int = 3) -> Verdict:
+    return Verdict(8, number, accepted, token, 500)
 
 
 def of(effects: Effects, kind: type[Any]) -> list[Any]:
@@ -95,7 +96,7 @@ def test_a_block_is_told_with_what_it_took() -> None:
     (sent,) = of(effects, events.BlockSent)
     assert (sent.round, sent.step, sent.tokens, sent.seconds) == (1, 0, 2, 0.02)
     ((_, block),) = effects.send
-    assert isinstance(block, wire.Block)
+    assert isinstance(block, Block)
     assert (block.session, block.round, block.count) == (8, 1, 2)
     assert mode.wanted() is None, "a verdict is due"
     effects = mode.handle(Received("cloud", verdict(1, 1, 3)), 1.5)
@@ -175,18 +176,17 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
 
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     class Rates(SpeculativeDrafting):
-        def __init__(self) -> None:
-            super().__init__(QUESTION, WAITING, RESOURCES)
+        def __init__(self, resources: SpeculativeResources) -> None:
+            super().__init__(QUESTION, WAITING, resources)
             self.rates: list[float] = []
 
         def postprocess(self, rate: float) -> Any:
             self.rates.append(rate)
             return super().postprocess(rate)
 
-    measured, known = Rates(), Rates()
     resources = replace(RESOURCES, controller=Static(Action(2, 1)))
-    mode = BlockDrafter(measured, WAITING, resources)
-    other = BlockDrafter(known, WAITING, replace(resources, rate=lambda at: 1e3 + at))
+    measured, known = Rates(resources), Rates(replace(resources, rate=lambda at: 1e3 + at))
+    mode, other = (BlockDrafter(each, WAITING, resources) for each in (measured, known))
     assert (mode.times_bandwidth, other.times_bandwidth) == (True, False)
     for each in (mode, other):
         each.handle(Joined("cloud", 8), 0.0)
@@ -207,7 +207,7 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
         draft(mode, 3)
         line = mode._drafting.prefix
         for step in range(1 + last):
-            target = wire.Target(8, step, line.hashes[step], line.tokens[step], "cloud")
+            target = Target(8, step, line.hashes[step], line.tokens[step], "cloud")
             effects = mode.handle(Received("cloud", target), 0.0)
             assert of(effects, events.TargetDecoded) == [events.TargetDecoded(step, target.token)]
             (decided,) = of(effects, events.TokenDecided)
@@ -224,7 +224,7 @@ def test_what_the_cloud_decides_while_the_question_is_still_read_has_kept_nobody
     for step, now in enumerate((1000.5, 1001.0, 1002.5)):
         if step == 2:
             assert mode.handle(Prepared(), 1002.0) == Effects()
-        effects = mode.handle(Received("cloud", wire.Target(8, step, line.hash, 5, "cloud")), now)
+        effects = mode.handle(Received("cloud", Target(8, step, line.hash, 5, "cloud")), now)
         found += [each.waited for each in of(effects, events.TokenDecided)]
     assert found == [0.0, 0.0, 0.5]
     assert list(mode.decided) == [5, 5, 5]

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.experts import Experts
+from dragonrt.modes.dragon.experts import Experts
 from dragonrt.sampling.aggregation import Candidate, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import block_steps, codec, decode_block
+from dragonrt.modes.blocks.messages import Block, Upload
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.federated import Coordinator, FederatedJudging
+from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.resources import FederatedResources
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import FederatedSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
     Script,
@@ -30,7 +31,7 @@ V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
 SETTINGS = FederatedSettings(codec="topk:3:residual", block_tokens=3)
 WEIGHTS = {"one": 0.7, "two": 0.3}
-RESOURCES = Resources(vocabulary=V, members=WEIGHTS)
+RESOURCES = FederatedResources(vocabulary=V, members=WEIGHTS)
 MODELS: Mapping[str, SimulatedModel] = {
     "device": ScriptedModel("device", Script(5, vocabulary=V)),
     "one": ScriptedModel("cloud", Script(5, vocabulary=V, worker=0)),
@@ -55,17 +56,17 @@ def joined(settings: FederatedSettings = SETTINGS, question: Question = QUESTION
     return one
 
 
-def blocks(effects: Effects) -> dict[str, wire.Block]:
-    return {name: sent for name, sent in effects.send if isinstance(sent, wire.Block)}
+def blocks(effects: Effects) -> dict[str, Block]:
+    return {name: sent for name, sent in effects.send if isinstance(sent, Block)}
 
 
-def upload(name: str, one: Any, block: wire.Block, settings: Any = SETTINGS) -> wire.Upload:
+def upload(name: str, one: Any, block: Block, settings: Any = SETTINGS) -> Upload:
     """What that worker says of a block."""
     judging = FederatedJudging(QUESTION, settings, RESOURCES)
     steps = range(block.step, block.step + block.count + 1)
     said = [MODELS[name].said(step, one._prefix.hashes[step]) for step in steps]
     answer = judging.answer(judging.read(block), said)
-    return wire.Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
+    return Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
 
 
 def of(effects: Effects, kind: type[Any]) -> list[Any]:
@@ -99,7 +100,7 @@ def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
     judging = FederatedJudging(question, settings, RESOURCES)
     for name, block in sent.items():
         uploads = judging.answer(judging.read(block), [Sure().said(0, 0)] * 2)
-        one.handle(Received(name, wire.Upload(block.session, 1, 0.0, 0, uploads.payloads)), 0.0)
+        one.handle(Received(name, Upload(block.session, 1, 0.0, 0, uploads.payloads)), 0.0)
     effects = work_off(one, Sure())
     assert (list(one.decided), effects.finished) == ([2], Finish.STOP)
     (judged,) = of(effects, events.BlockJudged)
@@ -145,10 +146,10 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
     one = joined(lattice)
     work_off(one, MODELS["device"])
     with pytest.raises(ModeError):
-        one.handle(Received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4)), 0.0)
+        one.handle(Received("one", Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4)), 0.0)
     big = 2**17
     settings = FederatedSettings(codec="dense:fp32")
-    judging = FederatedJudging(QUESTION, settings, Resources(vocabulary=big))
+    judging = FederatedJudging(QUESTION, settings, FederatedResources(vocabulary=big))
     flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
     fits = judging.answer(ReadBlock(0, [1] * 4, None), [flat] * 5)
     assert sum(map(len, fits.payloads)) <= MAX_UPLOAD

@@ -7,7 +7,7 @@ law of the text is the target's all the same, and a rule that is known to be bia
 import functools
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,15 @@ from scipy import stats
 
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec, mix
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import extend_hash, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
-from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
+from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid
+from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid, scripted_resources
 
 V = 3
 LENGTH = 3
@@ -80,7 +82,9 @@ def texts(
         question = Question(seed=seed, sampler=Sampler(1.0), max_tokens=LENGTH)
         of_seed = settings(seed)
         entry = entry_of(of_seed)
-        resources = Resources(vocabulary=V, members=WEIGHTS, controller=controller)
+        resources = scripted_resources(of_seed, V, WEIGHTS)
+        if controller is not None:
+            resources = replace(resources, controller=controller)
         device = entry.device(question, of_seed, resources)
         clouds = {name: entry.cloud(question, of_seed, resources) for name in others}
         tables = {"device": DRAFTS, **others}

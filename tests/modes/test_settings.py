@@ -7,15 +7,15 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources, entry_of, mode_entry
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.registry import MODES, entry_of, mode_entry
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.resources import SprinterResources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 
@@ -87,7 +87,9 @@ def test_a_mode_is_found_by_its_name_and_by_its_settings() -> None:
 
 def test_a_sprinter_without_a_verifier_is_refused() -> None:
     with pytest.raises(DragonError):
-        mode_entry("sprinter").device(Question(), SprinterSettings(), Resources(vocabulary=4))
+        mode_entry("sprinter").device(
+            Question(), SprinterSettings(), SprinterResources(vocabulary=4)
+        )
 
 
 def test_a_question_knows_its_bounds() -> None:
@@ -106,7 +108,7 @@ def test_a_stopping_rule_ends_blocks_of_at_most_sixteen_tokens() -> None:
     specdec = SpeculativeSettings(stopping="specdec++", block_tokens=9)
     assert specdec.stopping_rule == SpecDecPlusPlus(9)
     with pytest.raises(DragonError):
-        entry_of(specdec).device(Question(), specdec, Resources(vocabulary=8))
+        entry_of(specdec).device(Question(), specdec, SpeculativeResources(vocabulary=8))
 
 
 @pytest.mark.parametrize(

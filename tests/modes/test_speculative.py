@@ -9,18 +9,19 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
+from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.blocks.values import Advance, Block
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.testing.scripted import SimulatedSaid
-from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_PAYLOAD
 
 V = 40
@@ -39,7 +40,9 @@ def drafting(
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
     settings = SpeculativeSettings(**{"pipelined": False, **fields})
-    resources = Resources(vocabulary=vocabulary, controller=controller, verifier=verifier)
+    resources = SpeculativeResources(
+        vocabulary=vocabulary, controller=controller, verifier=verifier
+    )
     return SpeculativeDrafting(question, settings, resources)
 
 
@@ -108,11 +111,11 @@ def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
         block = big.take_draft(big.postprocess(math.inf)(flat)).block
     assert 2**14 < len(block.payload) <= 2**15
     judging = SpeculativeJudging(
-        long, SpeculativeSettings(codec="qs:10000"), Resources(vocabulary=5000)
+        long, SpeculativeSettings(codec="qs:10000"), SpeculativeResources(vocabulary=5000)
     )
-    judging.read(wire.Block(1, 1, 0, 0, block.count, (), (), block.payload))
+    judging.read(BlockMessage(1, 1, 0, 0, block.count, (), (), block.payload))
     with pytest.raises(ModeError):
-        judging.read(wire.Block(1, 1, 0, 0, 1, (), (), bytes(2**16)))
+        judging.read(BlockMessage(1, 1, 0, 0, 1, (), (), bytes(2**16)))
 
 
 def test_a_block_of_large_distributions_fits_into_its_message() -> None:

@@ -9,13 +9,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.resources import SprinterResources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from scripts.papers.sprinter.theory import KnownRates, Lockstep
@@ -48,8 +49,8 @@ class Constant:
         return self._says
 
 
-def resources(verifier: TokenVerifier) -> Resources:
-    return Resources(vocabulary=V, verifier=verifier)
+def resources(verifier: TokenVerifier) -> SprinterResources:
+    return SprinterResources(vocabulary=V, verifier=verifier)
 
 
 def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[SimulatedSaid]:
@@ -166,6 +167,6 @@ def test_impossible_verdicts() -> None:
 
 
 def test_a_block_without_its_distribution_is_refused() -> None:
-    judging = SprinterJudging(QUESTION, SETTINGS, Resources(vocabulary=V))
+    judging = SprinterJudging(QUESTION, SETTINGS, SprinterResources(vocabulary=V))
     with pytest.raises(ModeError):
         judging.answer(ReadBlock(0, [1], None), said(P, Q))

@@ -9,7 +9,9 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks import verifier as verifying
-from dragonrt.modes.blocks.verifier import INBOX, BlockVerifier
+from dragonrt.modes.blocks.messages import Block, Verdict
+from dragonrt.modes.blocks.verifier import INBOX, MAX_OUTSTANDING, BlockVerifier
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -25,19 +27,18 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
-from dragonrt.modes.speculative import SpeculativeJudging
+from dragonrt.modes.speculative.machine import SpeculativeJudging
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
-from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
-RESOURCES = Resources(vocabulary=V)
+RESOURCES = SpeculativeResources(vocabulary=V)
 QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
 IDS = codec("ids", V)
 COUPLED = SpeculativeSettings()
@@ -47,7 +48,7 @@ LATTICE = SpeculativeSettings(rule="rejection", codec="ksqs:4:20")
 WorkOff = Callable[..., Effects]
 
 
-def block(number: int = 1, **fields: Any) -> wire.Block:
+def block(number: int = 1, **fields: Any) -> Block:
     """A good first block of the session, but for the given fields."""
     good: dict[str, Any] = {
         "session": 4,
@@ -59,7 +60,7 @@ def block(number: int = 1, **fields: Any) -> wire.Block:
         "decided": (),
         "payload": encode_block(IDS, [5, 7], []),
     }
-    return wire.Block(**{**good, **fields})
+    return Block(**{**good, **fields})
 
 
 def verifier(
@@ -78,11 +79,11 @@ def verifier(
     return mode
 
 
-def verdicts(effects: Effects) -> list[wire.Verdict]:
+def verdicts(effects: Effects) -> list[Verdict]:
     for name, message in effects.send:
         assert name == "device"
-        assert isinstance(message, wire.Verdict)
-    return [message for _, message in effects.send if isinstance(message, wire.Verdict)]
+        assert isinstance(message, Verdict)
+    return [message for _, message in effects.send if isinstance(message, Verdict)]
 
 
 def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
@@ -240,7 +241,7 @@ def targets(count: int) -> list[int]:
     return list(mode.decided)
 
 
-def drafted(number: int, step: int, tokens: list[int]) -> wire.Block:
+def drafted(number: int, step: int, tokens: list[int]) -> Block:
     """A block behind the cloud's text of `step` tokens."""
     prefix_hash = TokenPrefix(start_hash(QUESTION.seed), targets(step)).hash & LOW_BITS
     payload = encode_block(IDS, tokens, [])
@@ -260,7 +261,7 @@ def test_while_no_block_waits_it_decodes_to_the_end_by_itself() -> None:
         assert work.span is not None
         assert (work.span.first, work.span.count) == (step, 1)
         ((_, target),) = effects.send
-        assert isinstance(target, wire.Target)
+        assert isinstance(target, Target)
         assert (target.session, target.step) == (4, step)
         assert target.prefix_hash == work.span.hashes[-1]
         assert effects.events == [
@@ -280,7 +281,7 @@ def test_it_reads_along_what_its_documents_say_next(wrong: int) -> None:
     mode.handle(Prepared(texts=(right[:wrong], [*right[:wrong], other(right[-1])])), 0.0)
     while len(mode.decided) < len(right):
         _, effects = worked(mode)
-        told += [message.token for _, message in effects.send if isinstance(message, wire.Target)]
+        told += [message.token for _, message in effects.send if isinstance(message, Target)]
         forwards += 1
     assert list(mode.decided) == told == right
     assert forwards < (7 if wrong > 12 else 12)
@@ -302,7 +303,7 @@ def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None
     mode.handle(Received("device", drafted(1, 0, right)), 0.0)
     first, effects = worked(mode)  # it needs no forward, so the block waits for it
     assert first.span is not None
-    assert [type(message) for _, message in effects.send] == [wire.Target]
+    assert [type(message) for _, message in effects.send] == [Target]
     _, effects = worked(mode)
     (verdict,) = verdicts(effects)
     assert verdict.accepted == 3
@@ -323,11 +324,11 @@ def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
         effects = mode.handle(
             Computed(decoding, decoding.postprocess(said_of(MODEL, decoding)), 0.02), 1.0
         )
-        assert isinstance(effects.send[0][1], wire.Target)
+        assert isinstance(effects.send[0][1], Target)
         work, effects = worked(mode)
         assert work.span is not None
         assert work.span.first == 3
-        found = [each for _, each in effects.send if isinstance(each, wire.Verdict)]
+        found = [each for _, each in effects.send if isinstance(each, Verdict)]
         assert [(verdict.accepted, verdict.token) for verdict in found] == judged
 
 

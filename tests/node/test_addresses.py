@@ -7,7 +7,8 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
-from dragonrt.modes.settings import DragonSettings, FederatedSettings
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, host_and_port, members
 from dragonrt.node.endpoints import Address
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -40,7 +41,7 @@ from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
-TARGET = wire.Target(8, 0, 0, 3, "cloud")
+TARGET = Target(8, 0, 0, 3, "cloud")
 USELESS = End(Reason.ERROR, "useless")
 FIRST, SECOND, NESTED = (Noticed(NoticeKind.BACK, each) for each in ("first", "second", "nested"))
 

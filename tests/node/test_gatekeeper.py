@@ -11,8 +11,8 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from dragonrt.backends.fair_shares import Device
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.gatekeeper import (

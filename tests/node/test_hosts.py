@@ -10,16 +10,17 @@ import pytest
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
-from dragonrt.testing.scripted import Script
+from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
@@ -74,7 +75,7 @@ class Device:
             if kill is not None and third:
                 tasks.append(asyncio.create_task(kill.kill(), name="kill"))
 
-        resources = Resources(vocabulary=self.side.vocabulary)
+        resources = scripted_resources(how, self.side.vocabulary)
         answer = await ClientSession(
             self.side, {"cloud": self.hosts}, question, how, resources, hear
         ).ask()

@@ -18,10 +18,10 @@ from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.hosts import Connector, Hosts
@@ -44,7 +44,7 @@ from dragonrt.wire.reasons import Reason
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
 """What the device answers; what nobody asked for; what its documents say behind that."""
-KIT = Resources(vocabulary=V, marker=(3, 4))
+KIT = DragonResources(vocabulary=V, marker=(3, 4))
 QUESTION = Question(prompt="who?", seed=3, max_tokens=12, stop_tokens=(STOP,))
 ANSWER = DragonSettings(disclose=Disclosure.ANSWER, codec="topk:16:residual", run_ahead=4)
 REDACTED = replace(ANSWER, disclose=Disclosure.REDACTED)
@@ -371,7 +371,7 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
     library = complete_library(sides, model)
     size, begins = model.vocabulary, tuple(model.encode(CANARY))
     heavy = 1 / QUESTION.relevance_temperature  # the bound of one document
-    resources = Resources(vocabulary=size, marker=tuple(model.encode(MARKER)))
+    resources = DragonResources(vocabulary=size, marker=tuple(model.encode(MARKER)))
     hello = speaking("device", device_says, size, 0.0, lambda record: None)
     async with local_side(sides, model, library) as asks:
         for floor, read in ((None, 2), (-1.0, 2), (0.99, 0)):

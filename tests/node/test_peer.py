@@ -17,15 +17,18 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import BufferedStream, Stream, TlsError
+from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.node.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.side import other as other_side
 from dragonrt.testing.loop import run
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
@@ -33,10 +36,9 @@ from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.messages import Close, Draft, Goodbye, Message, Open, Opened, Ping, Pong
+from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
-from scripts.campaign.oracle import Models, oracle
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=4)

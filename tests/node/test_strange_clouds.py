@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Answerer, Peer, Session
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide, kept
-from dragonrt.testing.scripted import Script
+from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.notices import NoticeKind
@@ -108,7 +109,7 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
         links = {"cloud": Hosts({"cloud": Connector(dial)})}
         await links["cloud"].connect()
         async with kept(*links.values()):
-            resources = Resources(vocabulary=V)
+            resources = scripted_resources(settings, V)
             answer = await ClientSession(device, links, QUESTION, settings, resources).ask()
             found = Found(answer, clock() - answer.asked_s, dials, opens)
         for task in tasks:

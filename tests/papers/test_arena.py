@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.model_sides import BlockPace, RecalledAnswers, text_side
 from scripts.papers.virtual_arena import played

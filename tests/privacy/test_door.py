@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
+from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
+from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import RULES, Door
 from dragonrt.traces.events import Disclosed
@@ -16,18 +19,18 @@ ASKED = Question(
     prompt="où?", instructions="short", history=(("who?", "Tom"),), accepted=(7, 3, 8, 3)
 )
 SOURCES = wire.Attribution((wire.Source("a title", "a.md", 0.5),))
-DRAFT = wire.Draft(1, 5, 0, 9, 0.0, 0, 0, 0, b"abc")
+DRAFT = Draft(1, 5, 0, 9, 0.0, 0, 0, 0, b"abc")
 SENT = {
     wire.Open(1, "dragon", pack(ASKED), ()): Disclosed("open", 9, 7, 4),
     DRAFT: Disclosed("draft", 0, 0, 1, 1, step=5, token=9),
-    wire.Target(1, 5, 0, 9, "device"): Disclosed("target", 0, 0, 1),
-    wire.EntryRequest(1, 5, 0, (2, 4)): Disclosed("entryrequest", 0, 0, 2),
-    wire.EntryResponse(1, 5, 0, bytes(16)): Disclosed("entryresponse", 0, 0, 0, 1),
-    wire.Block(1, 1, 5, 0, 2, (), (8, 9), bytes(8)): Disclosed("block", 0, 0, 4),
-    wire.Block(1, 1, 5, 0, 2, (), (), bytes(9)): Disclosed("block", 0, 0, 2, 2),
-    wire.Block(1, 1, 5, 0, 2, (64,), (), bytes(5)): Disclosed("block", 0, 0, 2, 2),
-    wire.Upload(1, 1, 0.0, 0, (b"a", b"b")): Disclosed("upload", 0, 0, 0, 2),
-    wire.Verdict(1, 1, 0, 3, 0): Disclosed("verdict", 0, 0, 1),
+    Target(1, 5, 0, 9, "device"): Disclosed("target", 0, 0, 1),
+    EntryRequest(1, 5, 0, (2, 4)): Disclosed("entryrequest", 0, 0, 2),
+    EntryResponse(1, 5, 0, bytes(16)): Disclosed("entryresponse", 0, 0, 0, 1),
+    Block(1, 1, 5, 0, 2, (), (8, 9), bytes(8)): Disclosed("block", 0, 0, 4),
+    Block(1, 1, 5, 0, 2, (), (), bytes(9)): Disclosed("block", 0, 0, 2, 2),
+    Block(1, 1, 5, 0, 2, (64,), (), bytes(5)): Disclosed("block", 0, 0, 2, 2),
+    Upload(1, 1, 0.0, 0, (b"a", b"b")): Disclosed("upload", 0, 0, 0, 2),
+    Verdict(1, 1, 0, 3, 0): Disclosed("verdict", 0, 0, 1),
     wire.Close(1, Reason.FINISHED, "", 0, SOURCES): Disclosed("close", documents=1),
     wire.Close(1, Reason.FINISHED): Disclosed("close"),
 }
@@ -58,7 +61,7 @@ def test_neither_distributions_nor_titles_pass_a_device_that_keeps_its_drafts(
 
 def test_a_marker_discloses_no_token() -> None:
     door = Door(True, marker=(3, 4))
-    assert door.entry(wire.Target(1, 5, 0, 3, "device")) == Disclosed("target")
+    assert door.entry(Target(1, 5, 0, 3, "device")) == Disclosed("target")
     resumed = door.entry(wire.Open(1, "dragon", pack(ASKED), ()))
     assert resumed is not None
     assert resumed.tokens == 2

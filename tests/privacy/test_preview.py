@@ -1,28 +1,26 @@
 """What a preview says of an answer, and that it is what the door lets out."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.client_session import foreseen
-from dragonrt.privacy.disclosure import RULES, Disclosure, Door
-from dragonrt.privacy.preview import ALL, KINDS, of_parts, preview
-from dragonrt.testing.scripted import PrefixVerifier
+from dragonrt.privacy.disclosure import Disclosure, Door
+from dragonrt.privacy.preview import KINDS, of_parts, preview
+from dragonrt.testing.scripted import scripted_resources
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import pack
 
 ASKED = Question(prompt="où?", instructions="short", history=(("who?", "Tom"),), shown=("T…",))
-RESOURCES = Resources(vocabulary=16, verifier=PrefixVerifier(), marker=(3, 4))
 TOKENS, ALSO_DISTRIBUTIONS = ("tokens",), ("tokens", "distributions")
 SENT: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "drafts": (DragonSettings(), ALSO_DISTRIBUTIONS),
@@ -35,10 +33,14 @@ SENT: dict[str, tuple[Settings, tuple[str, ...]]] = {
 }
 
 
+def resources_of(settings: Settings) -> Any:
+    return scripted_resources(settings, 16, {"cloud": 1.0})
+
+
 @pytest.mark.parametrize("name", SENT)
 def test_it_has_the_bytes_of_the_question_and_what_the_mode_sends(name: str) -> None:
     settings, sent = SENT[name]
-    found = foreseen(ASKED, settings, RESOURCES)
+    found = foreseen(ASKED, settings, replace(resources_of(settings), marker=(3, 4)))
     assert found.bytes_of("question") == len("où?short".encode())
     assert found.bytes_of("history") == len("who?T…".encode()), "as another side was told it"
     assert found.kinds == ("question", "history", *sent)
@@ -48,15 +50,19 @@ def test_it_has_the_bytes_of_the_question_and_what_the_mode_sends(name: str) -> 
 
 
 def test_of_a_mode_that_does_not_say_what_it_sends_all_may_leave() -> None:
-    assert {*map(type, ALL), wire.Open, wire.Conclude} == set(RULES)
     opening = wire.Open(1, "other", pack(ASKED), ())
-    assert preview(Door(keeps_drafts=False), opening, ALL).kinds == KINDS
-    assert preview(Door(keeps_drafts=True), opening, ALL).kinds == ("question", "history", "tokens")
+    assert preview(Door(keeps_drafts=False), opening, None).kinds == KINDS
+    assert preview(Door(keeps_drafts=True), opening, None).kinds == (
+        "question",
+        "history",
+        "tokens",
+    )
 
 
 def test_the_parts_of_a_question_are_sent_one_by_one() -> None:
-    first = foreseen(Question(prompt="what?"), DragonSettings(), RESOURCES)
-    later = foreseen(ASKED, DragonSettings(), RESOURCES)
+    resources = resources_of(DragonSettings())
+    first = foreseen(Question(prompt="what?"), DragonSettings(), resources)
+    later = foreseen(ASKED, DragonSettings(), resources)
     both = of_parts([first, later])
     for kind in ("question", "history"):
         assert both.bytes_of(kind) == first.bytes_of(kind) + later.bytes_of(kind)

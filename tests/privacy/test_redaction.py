@@ -2,9 +2,9 @@
 
 import random
 
+from dragonrt.modes.dragon.oracle import read_by_cloud
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.privacy.redaction import Redacted, redacted
-from scripts.campaign.oracle import read_by_cloud
 
 MARKER = (3, 4)
 

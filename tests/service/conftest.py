@@ -11,10 +11,10 @@ import numpy as np
 
 from dragonrt.backends.prompt import TOY, PlainPrompt
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.hosts import Connector, Hosts
@@ -142,6 +142,6 @@ def reciting_device(
         "device", lambda _: script, timeouts=timeouts, answers=answers, halt_at=halt_at
     )
     connectors = {"cloud": Hosts({"cloud": Connector(no_cloud, timeouts)})}
-    resources = Resources(vocabulary=VOCABULARY, timeouts=timeouts)
+    resources = DragonResources(vocabulary=VOCABULARY, timeouts=timeouts)
     stands_in: Any = side  # for the side of a real model
     return Device(stands_in, connectors, DragonSettings(), resources), side

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI
 
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.api_answer import AnswerDesk

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.node.told import ToldAnswers
@@ -265,7 +266,7 @@ def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
 
 async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:
     talk, side = conversation({"who?": "Tom\n", "b?": "yes\n"})
-    resources = replace(talk.device.resources, marker=tuple(b" -"))
+    resources = replace(talk.device.complete(), marker=tuple(b" -"))
     settings = DragonSettings(disclose=Disclosure.REDACTED)
     talk.device = replace(talk.device, settings=settings, resources=resources)
     await talk.ask("who?")  # alone: all of it is withheld
@@ -280,7 +281,7 @@ async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> N
 
 async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later() -> None:
     talk, side = conversation(TWO | {"b?": "yes\n"})
-    resources = replace(talk.device.resources, marker=tuple(b" -"))
+    resources = replace(talk.device.complete(), marker=tuple(b" -"))
     settings = DragonSettings(disclose=Disclosure.REDACTED)
     talk.device = replace(talk.device, settings=settings, resources=resources)
     reply = await talk.ask(ASKED)
@@ -303,7 +304,7 @@ async def test_what_was_withheld_stays_withheld_after_a_restart(
     redacting = DragonSettings(disclose=Disclosure.REDACTED)
     for settings, prompt in ((redacting, "who?"), (replace(redacting, disclose=later), "b?")):
         talk, _ = conversation(answers)
-        resources = replace(talk.device.resources, marker=tuple(b" -"))
+        resources = replace(talk.device.complete(), marker=tuple(b" -"))
         told = ToldAnswers(tmp_path / "told")
         talk.device = replace(talk.device, settings=settings, resources=resources, told=told)
         talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back

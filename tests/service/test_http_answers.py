@@ -10,8 +10,8 @@ import httpx2
 import openai
 import pytest
 
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
 from dragonrt.node.side_settings import SideSettings

@@ -13,15 +13,12 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-)
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.main import Device
@@ -31,7 +28,7 @@ from dragonrt.service.conversation import Conversation
 from dragonrt.service.reply import Reply
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.testing.scripted import Script, SimulatedContext
+from dragonrt.testing.scripted import Script, SimulatedContext, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
 
 from .conftest import END, VOCABULARY, ByteModel
@@ -124,7 +121,8 @@ async def talking(
         return EmulatedStream(stream, up, down)
 
     async with linked_device(SimulatedCloud(cloud), device, far) as linked:
-        resources = Resources(vocabulary=VOCABULARY, timeouts=device.timeouts, marker=tuple(MARKER))
+        found = scripted_resources(settings, VOCABULARY, timeouts=device.timeouts)
+        resources = replace(found, marker=tuple(MARKER))
         stands_in: Any = device  # for the side of a real model
         yield Conversation(Device(stands_in, linked.connectors, settings, resources), QUESTION)
 

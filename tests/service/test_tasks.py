@@ -1,12 +1,13 @@
 """Tasks on a document as a whole: which they are, what they name, and the turns of one."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import pytest
 
 from dragonrt import bundled
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
 from dragonrt.traces.events import Noticed
@@ -127,6 +128,7 @@ async def test_all_else_is_asked_as_it_is(prompt: str) -> None:
 
 async def test_where_the_text_is_not_from_the_devices_documents_none_is_read_whole() -> None:
     conversation, side = shelved({PROMPT: "cake"}, 3)
-    conversation.device.settings = SpeculativeSettings()
+    device = replace(conversation.device, settings=SpeculativeSettings(), resources=None)
+    conversation.device = device
     await conversation.ask(PROMPT)
     assert [each.chunk for each in side.questions] == [None]

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
 from dragonrt.privacy.evidence import Moved

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,20 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.resources import SprinterResources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.testing.scripted import Script
+from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.traces.answers import split, summary
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
@@ -81,7 +80,9 @@ def asked(settings: Settings, path: Path, seed: int = 1) -> Traced:
         question = Question(
             prompt="?", seed=seed, sampler=Sampler(0.7), max_tokens=24, stop_tokens=(0,)
         )
-        resources = Resources(vocabulary=SCRIPT.vocabulary, verifier=Doubtful())
+        resources = scripted_resources(settings, SCRIPT.vocabulary)
+        if isinstance(resources, SprinterResources):
+            resources = replace(resources, verifier=Doubtful())
         async with linked_device(server, device, emulate) as connected:
             answer = await connected.asking(question, settings, resources).ask()
             await asyncio.sleep(1)

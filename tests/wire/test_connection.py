@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.messages import Target
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
@@ -15,7 +17,6 @@ from dragonrt.wire.messages import (
     PROTOCOL_VERSION,
     Authenticate,
     Close,
-    Draft,
     Goodbye,
     Hello,
     Message,
@@ -23,7 +24,6 @@ from dragonrt.wire.messages import (
     Opened,
     Ping,
     Pong,
-    Target,
 )
 from dragonrt.wire.reasons import HandshakeError, LocalProtocolError, Reason, RemoteProtocolError
 from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState

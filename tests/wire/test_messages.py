@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
+from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest, EntryResponse
+from dragonrt.modes.messages import Target
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.frames import encode_frame
@@ -19,13 +22,8 @@ from dragonrt.wire.messages import (
     SESSION_MESSAGES,
     Attribution,
     Authenticate,
-    Block,
     Close,
-    Coefficients,
     Conclude,
-    Draft,
-    EntryRequest,
-    EntryResponse,
     Goodbye,
     Hello,
     Message,
@@ -34,9 +32,6 @@ from dragonrt.wire.messages import (
     Ping,
     Pong,
     Source,
-    Target,
-    Upload,
-    Verdict,
     Working,
 )
 from dragonrt.wire.reasons import MessageError, Reason
@@ -164,7 +159,7 @@ def test_round_trip(message: Message) -> None:
 
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
-    kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
+    kinds = [*CONNECTION_MESSAGES, *SESSION_MESSAGES]
     assert sorted(kind.TYPE for kind in kinds) == list(range(18))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import Entry, SettingError, assemble, entries, flat, setting, traced
 from dragonrt.wire.limits import MAX_PROMPT, MAX_TOKENS

@@ -9,10 +9,12 @@ takes their verdicts in order, and goes on without the cloud.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from dragonrt.modes.blocks.messages import Verdict
 from dragonrt.modes.blocks.values import Advance, Block, Decided
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import TokenPrefix, start_hash
@@ -30,10 +32,12 @@ class Drafting(ABC):
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
     """
 
-    late = False
-    """Whether the question is read when a prediction is first wanted."""
     hidden = False
     """Whether drafting reads hidden states."""
+    controlled = False
+    """Whether blocks are planned by the uplink's rate."""
+    rate: Callable[[float], float] | None = None
+    """That rate in bit/s at a time, if it is known."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -112,21 +116,16 @@ class Drafting(ABC):
 
 
 class BlockDrafter(PeerTracking):
-    """Implements Mode for the device. A controller chooses by the uplink's rate.
+    """Implements Mode for the device. The uplink's rate is probed for where it is not known."""
 
-    Where the resources do not give that rate, the link is probed for it.
-    """
-
-    verifies = True
     _useless = "the cloud has not verified a block in"
     _alone_as = "with the draft model"
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__(settings.on_loss, resources.timeouts)
-        self._drafting, self.late = drafting, drafting.late
+        self._drafting = drafting
         self._vocabulary = resources.vocabulary
-        self._rate = resources.rate
-        self.times_bandwidth = resources.controller is not None and self._rate is None
+        self.times_bandwidth = drafting.controlled and drafting.rate is None
         self._bits_per_s = float("inf")
         self._round = 0
         self._given_up: set[int] = set()
@@ -194,7 +193,8 @@ class BlockDrafter(PeerTracking):
         if self._alone:
             self._reading = drafting.reading(drafting.postprocess_alone())
         elif self._peer is not None and drafting.ready:
-            rate = self._bits_per_s if self._rate is None else self._rate(self._now)
+            known = self._drafting.rate
+            rate = self._bits_per_s if known is None else known(self._now)
             self._reading = drafting.work(rate)
         self._dead = False
         return self._reading
@@ -231,14 +231,14 @@ class BlockDrafter(PeerTracking):
         match message:
             case wire.Working() | wire.Opened():
                 self._greeted(now)
-            case wire.Verdict():
+            case Verdict():
                 self._receive_verdict(message, now)
-            case wire.Target():
+            case Target():
                 self._receive_target(message, now)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
 
-    def _receive_verdict(self, message: wire.Verdict, now: float) -> None:
+    def _receive_verdict(self, message: Verdict, now: float) -> None:
         number = message.round
         if number in self._given_up:
             self._given_up.remove(number)
@@ -259,7 +259,7 @@ class BlockDrafter(PeerTracking):
         self.emit(*(events.ThresholdMoved(*each) for each in block.thresholds(accepted)))
         self._take_target(advance, under_way, waited_s, now)
 
-    def _receive_target(self, message: wire.Target, now: float) -> None:
+    def _receive_target(self, message: Target, now: float) -> None:
         drafting, step, token = self._drafting, message.step, message.token
         under_way = list(drafting.sent)
         self._hear(token, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,14 @@ from dragonrt.distributions import (
     backtrack,
     codec,
 )
+from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
-from dragonrt.wire import messages as wire
+from dragonrt.traces.packed import UnpackError
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
@@ -164,10 +165,12 @@ class Block:
             moved.append((step + 1, threshold.after(dropped), dropped))
         return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
-    def message(self, session: int) -> wire.Block:
+    def message(self, session: int) -> BlockMessage:
         """Return the block as it travels."""
         place = self.step, self.prefix_hash & LOW_BITS, self.count
-        return wire.Block(session, self.round, *place, self.resolutions, self.decided, self.payload)
+        return BlockMessage(
+            session, self.round, *place, self.resolutions, self.decided, self.payload
+        )
 
 
 class Decided(NamedTuple):
@@ -222,3 +225,13 @@ class Uploads:
 
 
 Judged = VerifyResult | Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class Untrained:
+    """Implements TokenVerifier in a replay, which computes nothing."""
+
+    threshold: float = 0.0
+
+    def probability(self, hidden: Any, q: Any, token: int) -> float:
+        raise UnpackError("a replay computes nothing")

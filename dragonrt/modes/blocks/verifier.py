@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.distributions import Codec, block_steps, decode_block
+from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
 from dragonrt.modes.lookup import Lookup
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -32,12 +34,13 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.privacy.evidence import files_alone
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
+MAX_OUTSTANDING = 8
+"""Blocks of one session that may be under way and unanswered."""
 INBOX = 2 * MAX_OUTSTANDING
 """Blocks that may wait here: those under way, behind others that a verdict has made useless."""
 LARGEST_READING = 2**27
@@ -55,7 +58,7 @@ class Judging(ABC):
     """Whether those are read along what prompt lookup finds."""
     codec: Codec
 
-    def read(self, block: wire.Block) -> ReadBlock:
+    def read(self, block: Block) -> ReadBlock:
         """Return the content of a block. Raises DragonError for one that cannot be read."""
         size, longest = len(block.payload), self.codec.longest
         if size > longest:
@@ -82,7 +85,7 @@ class Judging(ABC):
 class _Block:
     """A block that waits or, from `since_s` on, is verified; the text verifies `known` tokens."""
 
-    message: wire.Block
+    message: Block
     came_s: float
     read: ReadBlock | None
     since_s: float = 0.0
@@ -105,8 +108,6 @@ class BlockVerifier(Mode):
 
     If it decodes by itself, blocks are read as they come, so they must be short.
     """
-
-    verifies = True
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
         super().__init__()
@@ -160,7 +161,7 @@ class BlockVerifier(Mode):
             self._end_session(End(Reason.MUTE, f"no block came for {self._timeouts.idle_s:g} s"))
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
-        if not isinstance(message, wire.Block):
+        if not isinstance(message, Block):
             raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         question = self._question
         if message.round <= self._round:
@@ -301,7 +302,7 @@ class BlockVerifier(Mode):
             self._end_session(End(Reason.PROTOCOL, why))
         return False
 
-    def _agrees(self, block: wire.Block, read: ReadBlock, waited_s: float) -> bool:
+    def _agrees(self, block: Block, read: ReadBlock, waited_s: float) -> bool:
         """Whether no token contradicts the text; else the device knows by that what is refused."""
         known, count = self._prefix.tokens[block.step :], len(read.tokens)
         for accepted, (drafted, token) in enumerate(zip(read.tokens, known, strict=False)):
@@ -346,7 +347,7 @@ class BlockVerifier(Mode):
                 step, prefix_hash = len(prefix), prefix.hash
                 prefix.append(token)
                 self.emit(events.TargetDecoded(step, token))
-                self.send(wire.Target(self._session, step, prefix_hash, token, "cloud"))
+                self.send(Target(self._session, step, prefix_hash, token, "cloud"))
             self._dropped = 0
             self._take_next(now)
 
@@ -356,9 +357,7 @@ class BlockVerifier(Mode):
         if isinstance(answer, Uploads):
             prefix.cut(step)
             verify_us, round_ = int(seconds * 1e6), block.message.round
-            self.send(
-                wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
-            )
+            self.send(Upload(self._session, round_, answer.relevance, verify_us, answer.payloads))
         else:
             place = step + answer.accepted if self._judging.adds_token else step
             prefix.replace_from(place, [answer.token])
@@ -370,4 +369,4 @@ class BlockVerifier(Mode):
     ) -> None:
         round_, waited_s = block.message.round, block.since_s - block.came_s
         self.emit(events.BlockJudged(round_, count, accepted, token, waited_s, seconds))
-        self.send(wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))
+        self.send(Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))

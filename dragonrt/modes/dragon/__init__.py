@@ -18,12 +18,19 @@ from functools import partial
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.distributions import codec
 from dragonrt.modes.dragon.disclosing import dragon
-from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, register
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.privacy.preview import COEFFICIENTS, DRAFT, ENTRIES, TARGET
-from dragonrt.traces import statistics
+from dragonrt.modes.dragon.experts import Experts
+from dragonrt.modes.dragon.messages import SENT
+from dragonrt.modes.dragon.oracle import oracle
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.statistics import figures
+from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
+from dragonrt.privacy.disclosure import FLOOR
+from dragonrt.sampling.aggregation import rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 
-__all__ = ["dragon"]
+__all__ = ["Experts", "dragon"]
 
 
 def _pace(settings: DragonSettings) -> Pace:
@@ -31,6 +38,19 @@ def _pace(settings: DragonSettings) -> Pace:
     # A race may lack entries on both sides, and those of one may wait for the other's.
     requests = 2 if codec(settings.codec, 2).complete else 6
     return Pace(settings.run_ahead, 2, 2 * settings.run_ahead, 1, requests)
+
+
+def _traits(settings: DragonSettings) -> Traits:
+    return Traits(
+        bare=rule(settings.rule, Noise(0), Sampler()).bare,
+        keeps_drafts=settings.keeps_drafts,
+        redacts=settings.redacts,
+        pads=settings.pads,
+        cadence_s=settings.cadence_s,
+        cadence_ticks=settings.cadence_ticks,
+        relevance_floor=FLOOR if settings.keeps_drafts else None,
+        unranked=settings.unranked,
+    )
 
 
 register(
@@ -42,8 +62,11 @@ register(
         pace=_pace,
         model=DEFAULT_MODEL,
         exact=True,
-        sends=lambda settings: (DRAFT, TARGET, COEFFICIENTS, *ENTRIES),
+        sends=lambda settings: SENT,
+        prepare=lambda host, others, settings: DragonResources.of(host, profile=host.profile),
+        traits=_traits,
         help="both sides answer from their documents",
-        statistics=statistics.dragon,
+        statistics=figures,
+        oracle=oracle,
     )
 )

@@ -10,12 +10,12 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
 from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Leave
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.guards import Guard, Guards, SteadyRelevance, Steering, Withholding
 from dragonrt.privacy.redaction import MARKER, Redacted
 from dragonrt.side import Side
@@ -25,7 +25,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 def dragon(
-    side: Side, question: Question, settings: DragonSettings, resources: Resources
+    side: Side, question: Question, settings: DragonSettings, resources: DragonResources
 ) -> Dragon:
     """Return the machine of one side of an answer."""
     if side == "cloud" and settings.redacts:  # during a long withheld run it receives nothing

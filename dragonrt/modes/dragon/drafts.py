@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dragonrt.distributions import Distribution
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
 from dragonrt.privacy.evidence import RowShares
 from dragonrt.privacy.redaction import Prefix, Redacted
-from dragonrt.wire import messages as wire
 
 LONGEST_ENTRY = 8
 """Bytes that no codec needs for a token: so drafts fill the memory with no more."""
@@ -41,7 +41,7 @@ class SideDraft:
     kept: float = 0.0
 
     @classmethod
-    def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
+    def of(cls, message: Draft, vocabulary: int) -> "SideDraft":
         """Return the other side's draft. Raises ModeError for one that no codec made."""
         if message.token >= vocabulary:
             raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
@@ -53,9 +53,9 @@ class SideDraft:
         draft = *place, message.token, message.payload, relevance, decode_s
         return cls(*draft, kept=message.kept)
 
-    def message(self, session: int, decided: int, decided_hash: int) -> wire.Draft:
+    def message(self, session: int, decided: int, decided_hash: int) -> Draft:
         """Return the message of an own draft, of a side that has `decided` so many tokens."""
-        return wire.Draft(
+        return Draft(
             session=session,
             step=self.step,
             prefix_hash=self.prefix_hash,

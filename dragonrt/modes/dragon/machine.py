@@ -17,12 +17,13 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Found
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.features import features
+from dragonrt.modes.dragon.messages import ADMITTED, Draft
 from dragonrt.modes.dragon.plugs import Takes
 from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import LOW_BITS, start_hash
-from dragonrt.privacy.disclosure import ADMITTED
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
@@ -42,15 +43,14 @@ class Dragon(PeerTracking):
         self.side: Side = terms.side
         self.decides = True
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
-        self.bare = terms.rule.bare
         self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
         self._vocabulary = terms.resources.vocabulary
         self._drafts = Drafts(start_hash(question.seed), question.accepted, settings.window)
         self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
         self._takes: Takes = {
-            wire.Draft: self._receive_draft,
-            wire.Target: self._receive_target,
+            Draft: self._receive_draft,
+            Target: self._receive_target,
             wire.Working: lambda message, now: self._greeted(now),
             wire.Opened: lambda message, now: self._greeted(now),
             **self._hooks.takes,
@@ -133,7 +133,7 @@ class Dragon(PeerTracking):
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
         take(message, now)
 
-    def _receive_draft(self, message: wire.Draft, now: float) -> None:
+    def _receive_draft(self, message: Draft, now: float) -> None:
         step = message.step
         if step >= self._drafts.theirs.end:
             length = self._drafts.transcript.length
@@ -149,7 +149,7 @@ class Dragon(PeerTracking):
             hook(message, now)
         self.advance("other", now)
 
-    def _receive_target(self, message: wire.Target, now: float) -> None:
+    def _receive_target(self, message: Target, now: float) -> None:
         step, token, drafts = message.step, message.token, self._drafts
         if self._finish is not None:
             return

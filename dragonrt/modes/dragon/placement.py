@@ -12,11 +12,12 @@ from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.dragon.plugs import Plug, Port, Takes
 from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.messages import Target
 from dragonrt.side import Side, other
 from dragonrt.traces.events import AggregatorSwitched, LatencyEstimated
-from dragonrt.wire.messages import Coefficients, Draft, Target
 
 
 class Placement(Plug):

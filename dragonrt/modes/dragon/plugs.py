@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.messages import Target
 from dragonrt.traces.events import Cause, Event
-from dragonrt.wire.messages import Draft, SessionMessage, Target
+from dragonrt.wire.messages import SessionMessage
 
 Takes = Mapping[type[SessionMessage], Callable[[Any, float], None]]
 """What takes a message of each type, at a time."""

@@ -29,12 +29,12 @@ from dragonrt.modes.dragon.decision import (
     weighed,
 )
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.messages import EntryRequest, EntryResponse
 from dragonrt.modes.dragon.plugs import Plug, Port, Takes
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError, Work
 from dragonrt.sampling.aggregation import Coupled, side_weights
 from dragonrt.wire.limits import MAX_WANTED
-from dragonrt.wire.messages import EntryRequest, EntryResponse
 
 REQUESTS = 0.0025
 """The share of steps that should lead to a request to this side: with both half a per cent."""

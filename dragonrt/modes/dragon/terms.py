@@ -5,9 +5,9 @@ from functools import cached_property
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Codec, codec
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Algorithm1, Rule, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
@@ -20,7 +20,7 @@ class Terms:
     side: Side
     question: Question
     settings: DragonSettings
-    resources: Resources
+    resources: DragonResources
 
     @cached_property
     def noise(self) -> Noise:

@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.main import Cloud, Device
@@ -42,7 +43,6 @@ from dragonrt.traces.events import (
     MessageReceived,
     Record,
 )
-from dragonrt.wire.messages import Draft
 from dragonrt.wire.reasons import BusyError
 from retrieval import Report
 

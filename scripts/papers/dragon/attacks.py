@@ -22,8 +22,8 @@ import numpy as np
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.testing.scripted import SimulatedSaid
 from retrieval import Embedder

@@ -18,16 +18,18 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
+from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.messages import Target
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder
-from dragonrt.wire.messages import Draft, Message, Target
+from dragonrt.wire.messages import Message
 from scripts.papers.arena import Arena, Given, emulated
 from scripts.papers.model_sides import ReadingSide, RecallingReader, reading_side
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.side import SIDES
 from dragonrt.traces.statistics import statistics

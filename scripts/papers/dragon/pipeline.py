@@ -13,8 +13,8 @@ from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.pipeline_picture import draw_pipeline
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from dragonrt.testing.scripted import Script

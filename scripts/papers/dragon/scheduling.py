@@ -14,8 +14,8 @@ from typing import Any
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from dragonrt.testing import loop

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, encode_distribution, entropy
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.wire.encoding import encode
-from dragonrt.wire.messages import Draft
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, having, table

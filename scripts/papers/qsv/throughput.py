@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.profile import LinkProfile
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Interval, Row, grouped, having, paired, table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.link.profile import LinkProfile
-from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, estimate, estimates, grouped, having, table

@@ -14,8 +14,8 @@ from typing import Any
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.link.profile import LinkProfile
-from dragonrt.modes.federated import FederationError
-from dragonrt.modes.settings import FederatedSettings
+from dragonrt.modes.federated.machine import FederationError
+from dragonrt.modes.federated.settings import FederatedSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.intervals import Row, averages, distinct, grouped, having, table

@@ -19,7 +19,9 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.verifier import Verifier
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
@@ -104,9 +106,12 @@ class SprinterLineup:
 
     def head(self, method: str) -> Verifier | None:
         """Return the head that judges each drafted token, if the method has one."""
-        return {"sprinter": self.sprinter, "specdec++": self.specdec}.get(
-            METHODS[method].verifies_with or ""
-        )
+        match METHODS[method]:
+            case SprinterSettings():
+                return self.sprinter
+            case SpeculativeSettings(stopping="specdec++"):
+                return self.specdec
+        return None
 
     def readers(self, prompt: Sequence[int], seed: int, kind: type[CountingReader]) -> Readers:
         """Return readers of both models behind the prompt, for answers of that seed."""

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, TokenVerifier
-from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
+from dragonrt.modes.sprinter.resources import SprinterResources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
-from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
@@ -103,7 +104,7 @@ class Lockstep:
         vocabulary: int,
         verifier: TokenVerifier,
     ) -> None:
-        resources = Resources(vocabulary=vocabulary, verifier=verifier)
+        resources = SprinterResources(vocabulary=vocabulary, verifier=verifier)
         self.drafting = SprinterDrafting(question, settings, resources)
         self._judging = SprinterJudging(question, settings, resources)
 
@@ -113,7 +114,7 @@ class Lockstep:
         advance = self.drafting.take_draft(drafted)
         block = advance.block
         if block is not None:
-            sent = wire.Block(
+            sent = Block(
                 session=1,
                 round=1,
                 step=block.step,
@@ -206,7 +207,7 @@ def _runs(case: SprinterCase) -> dict[int, float]:
     certain = np.eye(VOCABULARY, dtype=np.float32)[0]
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
-    resources, passed = Resources(vocabulary=VOCABULARY, verifier=case.verifier), 0
+    resources, passed = SprinterResources(vocabulary=VOCABULARY, verifier=case.verifier), 0
     for number in range(RUNS):
         question = _question(RUNS * case.seed + number, MAX_BLOCK)
         drafting = SprinterDrafting(question, SETTINGS, resources)

@@ -14,6 +14,11 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon import decision, dragon, race
 from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
+from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -30,16 +35,14 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
+from dragonrt.testing.oracle import oracle
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
-from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
@@ -74,7 +77,7 @@ def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
 def machine(
     side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
 ) -> Dragon:
-    resources = Resources(vocabulary=V, marker=MARKER, **own)
+    resources = DragonResources(vocabulary=V, marker=MARKER, **own)
     return dragon(side, question, settings, resources)
 
 
@@ -93,12 +96,12 @@ def joined(
 
 def their_draft(
     side: Side, text: TokenPrefix, step: int, settings: DragonSettings = SETTINGS, **fields: Any
-) -> wire.Draft:
+) -> Draft:
     """What the other side of `side` says after the first `step` tokens, of which it knows all."""
     mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
     work = mode.wanted()
     assert work is not None
-    (message,) = [each for _, each in do(mode, work).send if isinstance(each, wire.Draft)][:1]
+    (message,) = [each for _, each in do(mode, work).send if isinstance(each, Draft)][:1]
     return replace(message, **fields)
 
 
@@ -232,7 +235,7 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
     def turn_about(device: Dragon, cloud: Dragon, waiting: list[Any], *, cut: bool) -> bool:
         """Until the answer ends, or nothing goes on; or, to `cut` it there, until entries lack."""
         while waiting := waiting + work_off(device, MODELS["device"]).send:
-            if cut and any(isinstance(message, wire.EntryRequest) for _, message in waiting):
+            if cut and any(isinstance(message, EntryRequest) for _, message in waiting):
                 return True
             heard = [cloud.handle(Received("device", message), 0.0).send for _, message in waiting]
             heard.append(work_off(cloud, MODELS["cloud"]).send)
@@ -280,7 +283,7 @@ def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
     while (work := mode.wanted()) is not None:
         assert mode.wanted() is None, "one forward at a time"
         sent += [message for _, message in do(mode, work).send]
-    drafts = [message for message in sent if isinstance(message, wire.Draft)]
+    drafts = [message for message in sent if isinstance(message, Draft)]
     assert [draft.step for draft in drafts] == [0, 1, 2, 3]
     line = TokenPrefix(start_hash(7))
     for draft in drafts:
@@ -315,7 +318,7 @@ def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
     (drafted,) = [each.token for each in drafts_of(do(mode, wanted(mode)))]
     work = wanted(mode)
     token = (drafted + 1) % V or 1
-    effects = mode.handle(Received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud")), 1.0)
+    effects = mode.handle(Received("cloud", Target(8, 0, start_hash(7), token, "cloud")), 1.0)
     assert effects.preempt
     assert of(effects, events.RolledBack) == [events.RolledBack(0, 1)]
     assert of(effects, events.ForwardPreempted) == [events.ForwardPreempted(1)]
@@ -382,7 +385,7 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     effects = mode.handle(
         Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, greedy)), 0.0
     )
-    (target,) = [each for _, each in effects.send if isinstance(each, wire.Target)]
+    (target,) = [each for _, each in effects.send if isinstance(each, Target)]
     assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
     assert target.token == mode.decided[0]
     (estimate,) = of(effects, events.LatencyEstimated)
@@ -400,10 +403,10 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     mode = machine("cloud", settings=greedy, profile=DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
     mode.handle(Joined("device", 8), 1.0)
     ((_, told),) = mode.handle(Prepared(context=100), 1.0).send
-    assert isinstance(told, wire.Coefficients)
+    assert isinstance(told, Coefficients)
     assert (told.k_a / told.k_b, told.k_b) == (1e-3, 256)
     assert told.k_c == pytest.approx(0.11)
-    mode.handle(Received("device", wire.Coefficients(8, 0.0, 1.0, 0.02)), 1.0)
+    mode.handle(Received("device", Coefficients(8, 0.0, 1.0, 0.02)), 1.0)
     (first,) = drafts_of(do(mode, wanted(mode), 1.5))
     (second,) = drafts_of(do(mode, wanted(mode), 1.6))
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
@@ -427,14 +430,14 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
             Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0)), 2.0
         ).send
         for _, each in sent:
-            assert isinstance(each, wire.Draft | wire.Target)
+            assert isinstance(each, Draft | Target)
             times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
             assert times == (0, 0, 0)
         assert sent
 
 
-def drafts_of(effects: Effects) -> list[wire.Draft]:
-    return [each for _, each in effects.send if isinstance(each, wire.Draft)]
+def drafts_of(effects: Effects) -> list[Draft]:
+    return [each for _, each in effects.send if isinstance(each, Draft)]
 
 
 def test_who_does_not_aggregate_decides_nothing() -> None:
@@ -442,7 +445,7 @@ def test_who_does_not_aggregate_decides_nothing() -> None:
     do(mode, wanted(mode))
     theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
     assert of(mode.handle(Received("cloud", theirs), 0.0), events.TokenDecided) == []
-    target = wire.Target(8, 0, start_hash(7), theirs.token, "cloud")
+    target = Target(8, 0, start_hash(7), theirs.token, "cloud")
     (decided,) = of(mode.handle(Received("cloud", target), 0.0), events.TokenDecided)
     assert (decided.token, decided.cause, decided.cloud) == (theirs.token, "target", True)
 
@@ -450,7 +453,7 @@ def test_who_does_not_aggregate_decides_nothing() -> None:
 # Another text.
 
 
-def draft(**fields: Any) -> wire.Draft:
+def draft(**fields: Any) -> Draft:
     quantized = codec("topp:0.95", V).quantize(np.full(V, 1 / V), Step(0))
     good: dict[str, Any] = {
         "session": 8,
@@ -463,7 +466,7 @@ def draft(**fields: Any) -> wire.Draft:
         "decided_hash": start_hash(7) & LOW_BITS,
         "payload": encode_distribution(codec("topp:0.95", V), quantized),
     }
-    return wire.Draft(**{**good, **fields})
+    return Draft(**{**good, **fields})
 
 
 def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
@@ -553,7 +556,7 @@ def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregat
         assert effects.send == []
         effects = mode.handle(Received("cloud", their_draft("device", text, step)), 0.0)
         text.append(mode.decided[step])
-        target = wire.Target(8, step, text.hashes[step], text.tokens[step], "device")
+        target = Target(8, step, text.hashes[step], text.tokens[step], "device")
         assert effects.send == [("cloud", target)]
     assert mode.handle(Left("cloud", GONE, True), 0.0).send == []
     assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"

@@ -12,13 +12,13 @@ from dragonrt.distributions import Step
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.lookup import worthwhile
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.testing.scripted import SimulatedSaid
 
 V = 64
@@ -58,7 +58,7 @@ def planner(
         "device",
         Question(max_tokens=40, stop_tokens=(STOP,)),
         DragonSettings(**{"run_ahead": 12, **settings}),
-        Resources(vocabulary=V),
+        DragonResources(vocabulary=V),
     )
     decision = Sum(terms)
     decision.quick = quick
@@ -115,7 +115,7 @@ def sure_of(token: int) -> SimulatedSaid:
 
 
 def postprocess(span: Span, guess: list[int]) -> Draft:
-    terms = Terms("device", Question(seed=1), DragonSettings(), Resources(vocabulary=V))
+    terms = Terms("device", Question(seed=1), DragonSettings(), DragonResources(vocabulary=V))
     return Draft(terms, span, guess, lambda step, p: Step(step), ())
 
 

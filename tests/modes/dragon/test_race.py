@@ -11,14 +11,14 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
 from dragonrt.modes.dragon.decision import Decided, Found, decoded
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.messages import EntryRequest, EntryResponse
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race
+from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.wire.limits import MAX_WANTED
-from dragonrt.wire.messages import EntryRequest, EntryResponse
 
 RACE = codec("race", 40)
 P = np.geomspace(1, 1e-3, 40)
@@ -58,7 +58,7 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
     drafts, port = Drafts(0, (), 8), Machine()
     settings = DragonSettings(codec=name, run_ahead=kept)
-    terms = Terms("device", Question(), settings, Resources(vocabulary=40))
+    terms = Terms("device", Question(), settings, DragonResources(vocabulary=40))
     return Race(terms, drafts, port), drafts, port
 
 

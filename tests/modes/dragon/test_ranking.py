@@ -6,13 +6,12 @@ import pytest
 from dragonrt.distributions import Distribution
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.features import ranked
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.registry import traits_of
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -58,7 +57,7 @@ def test_they_are_those_of_the_mixture() -> None:
     ],
 )
 def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
-    assert (settings.unranked(GREEDY) is None) == known
+    assert (traits_of(settings).unranked(GREEDY) is None) == known
 
 
 def test_a_race_that_cannot_be_proved_gives_way_to_a_codec_that_tells_all() -> None:

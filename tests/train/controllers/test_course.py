@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.modes.blocks.messages import Block
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.messages import Block
 from scripts.train.controllers.course import (
     Course,
     IterationCosts,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, Step, codec, encode_block, entropy
+from dragonrt.distributions import Distribution, Step, encode_block, entropy
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
+from dragonrt.modes.blocks.drafter import Drafting
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
@@ -23,16 +23,14 @@ from dragonrt.modes.blocks.values import (
     ReadBlock,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
+from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.privacy.preview import BLOCK, DENSE_BLOCK
+from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.stopping import DraftSignals
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
-from dragonrt.traces import statistics
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 
@@ -60,13 +58,14 @@ class SpeculativeDrafting(Drafting):
     """
 
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         super().__init__(question)
         if settings.stopping == "specdec++" and resources.verifier is None:
             raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
         self._settings = settings
         self._controller = resources.controller
+        self.controlled, self.rate = self._controller is not None, resources.rate
         self._verifier = resources.verifier
         self.hidden = self._verifier is not None
         self._rule, self._codec = rule_and_codec(
@@ -252,10 +251,8 @@ class LookupDrafting(SpeculativeDrafting):
     an empty block asks for the cloud's next token, unless the cloud decodes by itself.
     """
 
-    late = True
-
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         super().__init__(question, settings, resources)
         self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
@@ -321,7 +318,7 @@ class SpeculativeJudging(Judging):
     """Every token of a block is verified, and one more is given."""
 
     def __init__(
-        self, question: Question, settings: SpeculativeSettings, resources: Resources
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         self.decodes, self.looks_up = settings.decodes, settings.drafts_from != "model"
         self._rule, self.codec = rule_and_codec(
@@ -350,35 +347,3 @@ class _Shaped(Sequence[NDArray[np.float64]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._rule.shape(self._predictions[index].p)
-
-
-_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
-
-
-def _pace(settings: SpeculativeSettings) -> Pace:
-    # What is under way is drafted anew behind a rejection, and verified.
-    length, blocks = settings.length, settings.outstanding
-    longest = length if settings.controller is None else MAX_BLOCK
-    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
-
-
-register(
-    ModeEntry(
-        name="speculative",
-        settings=SpeculativeSettings,
-        device=lambda question, settings, resources: BlockDrafter(
-            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
-        ),
-        cloud=lambda question, settings, resources: BlockVerifier(
-            SpeculativeJudging(question, settings, resources), question, resources
-        ),
-        pace=_pace,
-        exact=True,
-        help="this side drafts blocks, the cloud's model verifies them",
-        unread=UNREAD.format("the cloud's"),
-        sends=lambda settings: (
-            DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,
-        ),
-        statistics=statistics.speculative,
-    )
-)

@@ -1,4 +1,4 @@
-"""Noise, samplers, codes and verdicts once more, plainly: what the oracle goes by (SPEC 0 - 4).
+"""Noise, samplers, codes and verdicts once more, plainly: what the oracles go by (SPEC 0 - 4).
 
 Every distribution is of all V tokens, every choice a loop over them. Nothing is shared with
 `dragonrt.sampling` and `dragonrt.distributions`, so a defect there gives another text than here.
@@ -33,12 +33,12 @@ def _words(seed: int, purpose: int, side: Side | None, step: int, count: int) ->
 
 
 def uniform(seed: int, purpose: int, side: Side | None, step: int) -> float:
-    """A number in [0, 1)."""
+    """Return a number in [0, 1)."""
     return (_words(seed, purpose, side, step, 1)[0] >> 11) / 2**53
 
 
 def raced(seed: int, step: int, p: Probabilities) -> int:
-    """argmax p(x) / E(x), the lowest id of equals (SPEC 1.2)."""
+    """Return argmax p(x) / E(x), the lowest id of equals (SPEC 1.2)."""
     words = np.array(_words(seed, RACE, None, step, p.size), np.uint64)
     exponentials = -np.log(((words >> np.uint64(12)) + 0.5) / 2**52)
     return int(np.argmax(p / exponentials))
@@ -65,7 +65,7 @@ def _head(p: Probabilities, ids: Sequence[int], mass: float) -> list[int]:
 
 
 def sampled(sampler: Sampler, p: Probabilities) -> NDArray[np.float64]:
-    """What `sampler` draws from: temperature, top-k, top-p of what is left, min-p. Of sum 1."""
+    """Return what `sampler` draws from: temperature, top-k, top-p of the rest, min-p. Of sum 1."""
     kept, law = _likeliest(p), np.zeros(p.size)
     if sampler.temperature == 0:
         law[kept[0]] = 1.0
@@ -81,7 +81,7 @@ def sampled(sampler: Sampler, p: Probabilities) -> NDArray[np.float64]:
 
 
 def drawn(p: Probabilities, u: float, listed: Iterable[int] = ()) -> int:
-    """The token at `u` of the cumulated weights `p`: those `listed` first, each by its id."""
+    """Return the token at `u` of cumulated weights `p`: those `listed` first, each by its id."""
     first = sorted(listed)
     order = [*first, *sorted(set(range(p.size)) - set(first))]
     goal, reached, last = u * float(p.sum()), 0.0, order[0]
@@ -94,7 +94,7 @@ def drawn(p: Probabilities, u: float, listed: Iterable[int] = ()) -> int:
 
 
 def looked_up(texts: Sequence[Sequence[int]], tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-    """The longest match of the last 1 to 4 tokens, and what follows it where it first is found.
+    """Return the longest match of the last 1 to 4 tokens, and what follows where it is first found.
 
     Sought from the newest place in `tokens` on, then from the first in each of `texts`.
     """
@@ -125,7 +125,7 @@ class Coded:
 
 
 def coded(name: str, p: Probabilities, *, by_id: bool = False, beta: float | None = None) -> Coded:
-    """`p` in the code of that name; `by_id` and `beta` are of lattices, whose β moves."""
+    """Return `p` in the code of that name; `by_id` and `beta` are of lattices, whose β moves."""
     family, *arguments = name.split(":")
     match family:
         case "ids":
@@ -221,13 +221,13 @@ def _lattice(
 
 
 def softmax(h: Sequence[float]) -> list[float]:
-    """exp(h) as parts of 1 (DRAGON Eq. 4)."""
+    """Return exp(h) as parts of 1 (DRAGON Eq. 4)."""
     weights = [exp(each - max(h)) for each in h]
     return [each / fsum(weights) for each in weights]
 
 
 def mixed(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np.float64]:
-    """Σ w p."""
+    """Return Σ w p."""
     mixture = np.zeros(each[0].size)
     for p, weight in zip(each, weights, strict=True):
         mixture += weight * p
@@ -237,7 +237,7 @@ def mixed(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np
 def best_expert(
     logs: NDArray[np.floating[Any]], relevances: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], float]:
-    """One side's part of SPEC 1.9: exp(max_i score_i) as parts of 1, and the log of its sum."""
+    """Return a side's part of SPEC 1.9: exp(max_i score_i) as parts of 1, the log of its sum."""
     *documents, bare = logs.tolist()
     most = max(map(max, documents))
     weighed = list(zip(documents, relevances.tolist(), strict=False))
@@ -251,7 +251,7 @@ def best_expert(
 
 
 def strongest(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np.float64]:
-    """max w p, as parts of 1."""
+    """Return max w p, as parts of 1."""
     device, cloud = (weight * p for p, weight in zip(each, weights, strict=True))
     found = np.where(device > cloud, device, cloud)
     parts: NDArray[np.float64] = found / found.sum()
@@ -261,7 +261,7 @@ def strongest(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArra
 def aggregated(
     seed: int, step: int, device: Coded, cloud: Coded, weights: Sequence[float], drafts: list[int]
 ) -> int:
-    """Algorithm 1 of DRAGON (SPEC 1.1): `drafts` are the device's and the cloud's."""
+    """Return the token of DRAGON's Algorithm 1 (SPEC 1.1), of the device's and cloud's drafts."""
     by_device = uniform(seed, CHOICE, None, step) < 0.5
     side: Side = "device" if by_device else "cloud"
     own, other = (device, cloud) if by_device else (cloud, device)
@@ -276,7 +276,7 @@ def aggregated(
 
 
 def corrected(seed: int, step: int, x: int, q: Probabilities, p: Probabilities) -> int:
-    """A draft from `q` if it stands, else what replaces it: a sample of `p` (QSV Eq. 1, 2)."""
+    """Return a draft from `q` if it stands, or else a sample of `p` (QSV Eq. 1, 2)."""
     u, excess = uniform(seed, ACCEPT, "cloud", step), np.maximum(p - q, 0.0)
     if p[x] >= q[x] or u < p[x] / q[x] or not excess.any():
         return x
@@ -290,7 +290,7 @@ def verified(
     q: Sequence[Probabilities],
     p: Sequence[Probabilities],
 ) -> tuple[list[int], int]:
-    """What a block from step `first` on comes to, and how many of its tokens stand (SPEC 2)."""
+    """Return what a block from step `first` on comes to, and how many of its tokens stand."""
     for place, (x, each) in enumerate(zip(tokens, q, strict=True)):
         decided = corrected(seed, first + place, x, each, p[place])
         if decided != x:

@@ -21,6 +21,7 @@ class Experts(Coupled):
     __slots__ = ()
     name = "experts"
     bare = True
+    steerable = True
     BETA, GAMMA, PLAUSIBLE = 0.5, 1.0, -2.3
 
     def seen(self, prediction: Predicted) -> Seen:

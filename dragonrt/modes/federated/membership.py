@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from dragonrt.distributions import Distribution
+from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Work
-from dragonrt.modes.settings import Weighing
 from dragonrt.sampling.aggregation import relevance_weights, renormalise
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.notices import NoticeKind

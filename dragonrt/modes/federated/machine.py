@@ -23,9 +23,18 @@ from dragonrt.distributions import (
     mix,
 )
 from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.messages import Block, Upload
 from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
-from dragonrt.modes.membership import Received, Worker, attendance, deadline_s, round_weights
+from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.federated.membership import (
+    Received,
+    Worker,
+    attendance,
+    deadline_s,
+    round_weights,
+)
+from dragonrt.modes.federated.resources import FederatedResources
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -39,11 +48,8 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import FederatedSettings
-from dragonrt.privacy.preview import BLOCK
 from dragonrt.sampling.verification import VerifyResult
-from dragonrt.traces import events, statistics
+from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
@@ -62,10 +68,8 @@ class FederationError(DragonError):
 class Coordinator(Mode):
     """Implements Mode for the device."""
 
-    verifies = True
-
     def __init__(
-        self, question: Question, settings: FederatedSettings, resources: Resources
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
     ) -> None:
         super().__init__()
         self._question = question
@@ -259,7 +263,7 @@ class Coordinator(Mode):
         tokens, first = self._prefix.tokens, self._decided
         place = first, self._prefix.hashes[first] & LOW_BITS, len(tokens) - first
         known = tuple(tokens[worker.known : first])
-        message = wire.Block(worker.session, self._round, *place, (), known, payload)
+        message = Block(worker.session, self._round, *place, (), known, payload)
         worker.known, worker.asked, worker.asked_s = first, self._round, now
         self._out.send.append((worker.name, message))
 
@@ -277,13 +281,13 @@ class Coordinator(Mode):
                 pass
             case wire.Opened():
                 worker.opened = True
-            case wire.Upload():
+            case Upload():
                 self._receive_upload(worker, message)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         self._turn(now)
 
-    def _receive_upload(self, worker: Worker, message: wire.Upload) -> None:
+    def _receive_upload(self, worker: Worker, message: Upload) -> None:
         number, payloads = message.round, message.payloads
         if worker.asked != number or worker.reading is not None:
             raise ModeError(f"an answer to block {number} came, which is not the next one due")
@@ -378,7 +382,7 @@ class FederatedJudging(Judging):
     """
 
     def __init__(
-        self, question: Question, settings: FederatedSettings, resources: Resources
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
     ) -> None:
         self.codec = codec("ids", resources.vocabulary)
         self._uploads = codec(settings.codec, resources.vocabulary)
@@ -395,27 +399,3 @@ class FederatedJudging(Judging):
                     f"{longest} bytes: draft shorter blocks or use a coarser codec"
                 )
         return Uploads(predictions[0].relevance, tuple(payloads))
-
-
-def _pace(settings: FederatedSettings) -> Pace:
-    # A block, and its verification behind one that came too late.
-    block = settings.block_tokens
-    return Pace(max(1, block), 3 + block, 4, block + 1)
-
-
-register(
-    ModeEntry(
-        name="federated",
-        settings=FederatedSettings,
-        device=Coordinator,
-        cloud=lambda question, settings, resources: BlockVerifier(
-            FederatedJudging(question, settings, resources), question, resources
-        ),
-        pace=_pace,
-        exact=True,
-        help="this side drafts blocks, several workers verify them together",
-        unread=UNREAD.format("the workers'"),
-        sends=lambda settings: (BLOCK,),
-        statistics=statistics.federated,
-    )
-)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from dragonrt.distributions import Step, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
+from dragonrt.modes.blocks.drafter import Drafting
+from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
@@ -22,16 +23,13 @@ from dragonrt.modes.blocks.values import (
     ReadBlock,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import BlockVerifier, Judging
+from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Resources, register
-from dragonrt.modes.settings import SprinterSettings
-from dragonrt.privacy.preview import DENSE_BLOCK
+from dragonrt.modes.sprinter.resources import SprinterResources
+from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
-from dragonrt.traces import statistics
-from dragonrt.wire import messages as wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class SprinterDrafting(Drafting):
     hidden = True
 
     def __init__(
-        self, question: Question, settings: SprinterSettings, resources: Resources
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
     ) -> None:
         super().__init__(question)
         verifier = resources.verifier
@@ -134,14 +132,14 @@ class SprinterJudging(Judging):
     adds_token = False
 
     def __init__(
-        self, question: Question, settings: SprinterSettings, resources: Resources
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
     ) -> None:
         self._noise = Noise(question.seed)
         self._rule, self.codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
 
-    def read(self, block: wire.Block) -> ReadBlock:
+    def read(self, block: BlockMessage) -> ReadBlock:
         if block.count != 1:
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
         return super().read(block)
@@ -152,23 +150,3 @@ class SprinterJudging(Judging):
         p = self._rule.shape(predictions[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
         return VerifyResult(int(token == block.tokens[0]), token)
-
-
-register(
-    ModeEntry(
-        name="sprinter",
-        settings=SprinterSettings,
-        device=lambda question, settings, resources: BlockDrafter(
-            SprinterDrafting(question, settings, resources), settings, resources
-        ),
-        cloud=lambda question, settings, resources: BlockVerifier(
-            SprinterJudging(question, settings, resources), question, resources
-        ),
-        pace=lambda settings: Pace(1, 3, 2, 1),
-        exact=False,
-        help="a trained verifier accepts drafts: the text is approximate",
-        unread=UNREAD.format("the cloud's, approximately"),
-        sends=lambda settings: (DENSE_BLOCK,),
-        statistics=statistics.sprinter,
-    )
-)

@@ -20,6 +20,7 @@ from dragonrt.distributions.race_codec import (
     decode_probabilities,
     encode_probabilities,
 )
+from dragonrt.modes.brute_force import aggregated, coded, mixed, raced, sampled, softmax, verified
 from dragonrt.sampling.aggregation import (
     Algorithm1,
     Candidate,
@@ -30,7 +31,6 @@ from dragonrt.sampling.aggregation import (
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import Rejection
-from scripts.campaign.brute_force import aggregated, coded, mixed, raced, sampled, softmax, verified
 
 VOCABULARIES = (16, 40, 129, 300)
 SAMPLERS = [

@@ -1,0 +1,102 @@
+"""The messages of the modes in which blocks are drafted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from dragonrt.modes.messages import message
+from dragonrt.privacy.disclosure import Crossing
+from dragonrt.wire import limits
+from dragonrt.wire.fields import TOKEN, integer, octets, tuple_of
+from dragonrt.wire.messages import U32, Finite, Payload, SessionMessage, Step, Time, Token
+from dragonrt.wire.reasons import MessageError, Reason
+
+TOKEN_BYTES = 4
+"""A block with more for each of its tokens carries distributions."""
+
+_PAYLOAD = octets(0, limits.MAX_PAYLOAD)
+_RESOLUTION = integer(1, limits.MAX_RESOLUTION)
+
+
+def _of_block(message: "Block", marker: Sequence[int]) -> Crossing:
+    carries = message.resolutions or len(message.payload) > TOKEN_BYTES * message.count
+    return {
+        "tokens": message.count + len(message.decided),
+        "distributions": message.count if carries else 0,
+    }
+
+
+@message(10, early=True, discloses=_of_block)
+@dataclass(frozen=True, slots=True)
+class Block(SessionMessage):
+    """`count` drafted tokens from step `step` on, encoded by the session's codec (SPEC 2 - 4).
+
+    They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
+    `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
+    them. `resolutions` are those of the lattice: none without a lattice, one for all tokens, or one
+    each.
+    """
+
+    round: U32
+    step: Step
+    prefix_hash: U32
+    count: Annotated[int, integer(0, limits.MAX_BLOCK)]
+    resolutions: Annotated[tuple[int, ...], tuple_of(_RESOLUTION, limits.MAX_BLOCK)]
+    decided: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_BLOCK)]
+    payload: Payload
+
+    def __post_init__(self) -> None:
+        self.check_fields()
+        if len(self.resolutions) not in (0, 1, self.count):
+            raise MessageError(Reason.MALFORMED, "resolutions must be none, one, or one a token")
+        if len(self.decided) > self.step:
+            raise MessageError(Reason.MALFORMED, "decided must not reach before the first step")
+
+    def listed(self) -> Sequence[int]:
+        return self.decided
+
+
+@message(11, discloses=lambda message, marker: {"tokens": 1})
+@dataclass(frozen=True, slots=True)
+class Verdict(SessionMessage):
+    """The answer to the Block of that round: accepted tokens, and the token that follows them.
+
+    In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
+    `verify_us` is the time of the forward over the block.
+    """
+
+    round: U32
+    accepted: Annotated[int, integer(0, limits.MAX_BLOCK)]
+    token: Token
+    verify_us: Time
+
+    def listed(self) -> Sequence[int]:
+        return (self.token,)
+
+
+@message(12, discloses=lambda message, marker: {"distributions": len(message.payloads)})
+@dataclass(frozen=True, slots=True)
+class Upload(SessionMessage):
+    """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
+
+    There is one payload per drafted token and one for the token after them. `relevance` is the
+    log-sum-exp of the relevances of the worker's documents.
+    """
+
+    round: U32
+    relevance: Finite
+    verify_us: Time
+    payloads: Annotated[tuple[bytes, ...], tuple_of(_PAYLOAD, limits.MAX_BLOCK + 1)]
+
+    def __post_init__(self) -> None:
+        self.check_fields()
+        if sum(map(len, self.payloads)) > limits.MAX_UPLOAD:
+            raise MessageError(
+                Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"
+            )
+
+
+BLOCK: Final = Block(0, 0, 0, 0, 1, (), (), bytes(1))
+"""A block of tokens without their distributions, for `privacy.preview`."""
+DENSE_BLOCK: Final = Block(0, 0, 0, 0, 1, (1,), (), bytes(8))
+"""One with them."""

@@ -1,0 +1,134 @@
+"""The messages of mode dragon."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Final
+
+from dragonrt.modes.messages import Target, message
+from dragonrt.privacy.disclosure import NOTHING
+from dragonrt.side import Side
+from dragonrt.wire import limits
+from dragonrt.wire.fields import TOKEN, number, octets, tuple_of
+from dragonrt.wire.messages import (
+    U32,
+    Finite,
+    Hash,
+    Opened,
+    Payload,
+    SessionMessage,
+    Step,
+    Time,
+    Token,
+    Working,
+)
+from dragonrt.wire.reasons import MessageError, Reason
+
+LARGEST_COEFFICIENT = 1e9
+"""Of such Coefficients: no side is that slow."""
+LARGEST_LOSS = 100.0
+"""Of a side's weight in a value, as a logarithm."""
+
+
+@message(
+    7,
+    early=True,
+    discloses=lambda message, marker: {
+        "tokens": 1,
+        "distributions": 1,
+        "step": message.step,
+        "token": message.token,
+    },
+)
+@dataclass(frozen=True, slots=True)
+class Draft(SessionMessage):
+    """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
+
+    `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
+    relevances), `payload` the codec's bytes. `kept` is the logarithm of the share of its weight
+    that the sender keeps: below 0 in a value that some of its documents do not hold (SPEC 5). The
+    sender has decided the first `step - ahead` tokens; `decided_hash` is the low half of their
+    hash. A scheduler uses the times: `decode_us` of the forward (0: none), `time_us` of the
+    sending, `echo_us` the receiver's newest time and its hold.
+    """
+
+    step: Step
+    prefix_hash: Hash
+    token: Token
+    relevance: Finite
+    decode_us: Time
+    ahead: Step
+    decided_hash: U32
+    payload: Payload
+    time_us: Time = 0
+    echo_us: Time = 0
+    kept: Annotated[float, number(-LARGEST_LOSS, 0.0)] = 0
+
+    def __post_init__(self) -> None:
+        self.check_fields()
+        if self.ahead > self.step:
+            raise MessageError(Reason.MALFORMED, "ahead must not reach before the first step")
+
+    def listed(self) -> Sequence[int]:
+        return (self.token,)
+
+
+@message(16, early=True, discloses=lambda message, marker: NOTHING)
+@dataclass(frozen=True, slots=True)
+class Coefficients(SessionMessage):
+    """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
+
+    Sent once if one side schedules, so that both schedule by the same.
+    """
+
+    k_a: Annotated[float, number(-LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)]
+    k_b: Annotated[float, number(1.0, LARGEST_COEFFICIENT)]
+    k_c: Annotated[float, number(0.0, LARGEST_COEFFICIENT)]
+
+
+@message(14, discloses=lambda message, marker: {"tokens": len(message.tokens)})
+@dataclass(frozen=True, slots=True)
+class EntryRequest(SessionMessage):
+    """Requests the probabilities of `tokens`, strictly increasing, that a race lacks (SPEC 1.8).
+
+    They are of the other side's Draft of that step and prefix.
+    """
+
+    step: Step
+    prefix_hash: Hash
+    tokens: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_WANTED)]
+
+    def __post_init__(self) -> None:
+        self.check_fields()
+        if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
+            raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
+
+    def listed(self) -> Sequence[int]:
+        return self.tokens
+
+
+@message(15, discloses=lambda message, marker: {"distributions": 1})
+@dataclass(frozen=True, slots=True)
+class EntryResponse(SessionMessage):
+    """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
+
+    step: Step
+    prefix_hash: Hash
+    payload: Annotated[bytes, octets(8, 8 * limits.MAX_WANTED)]
+
+
+ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {
+    "device": (Working, Opened, Draft),
+    "cloud": (Target,),
+}
+"""All messages that a side accepts if the device keeps its drafts."""
+
+_PLACE: Final = (0, 0, 0)
+SENT: Final[Sequence[SessionMessage]] = (
+    Draft(*_PLACE, 0, 0.0, 0, 0, 0, bytes(1)),
+    Target(*_PLACE, 0, "device"),
+    Coefficients(0, 0.0, 1.0, 0.0),
+    EntryRequest(*_PLACE, (0,)),
+    EntryResponse(*_PLACE, bytes(8)),
+)
+"""What a device may send, one of each type, for `privacy.preview`."""

@@ -1,0 +1,157 @@
+"""The settings of mode dragon."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import codec
+from dragonrt.errors import DragonError
+from dragonrt.link.units import parse_duration
+from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.settings import LOSS_HELP, Settings, check_codec
+from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
+from dragonrt.sampling.certificate import certifies
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.settings import check, own, setting
+from dragonrt.wire.limits import MAX_32, MAX_RUN_AHEAD
+
+FALLBACK = "topp:0.8"
+"""The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
+coupled noise, or where the device may not ask for entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DragonSettings(Settings):
+    """Mode dragon: both sides draft (SPEC 1)."""
+
+    rule: str = setting(
+        "coupled",
+        "Rule: coupled, algorithm1 (with --aggregator greedy and so on), or experts (per token the "
+        "best single document, for comparison).",
+    )
+    aggregator: Aggregator = setting(
+        Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
+    )
+    codec: str = setting("topp:0.8", "Codec: race, topp:P, topk:K:residual, dense:fp16 …")
+    run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
+    follow: bool = setting(
+        True, "Adopt the other side's drafts, and look up drafts in the documents."
+    )
+    disclose: Disclosure = setting(
+        Disclosure.DRAFTS,
+        "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
+        "those redacted: no token that only your documents make likely.",
+    )
+    withhold: float = own(
+        8.0,
+        "redacted: withhold tokens that your documents make more than X times likelier than the "
+        "cloud alone.",
+        low=1,
+        high=1e6,
+    )
+    reveal: float = own(
+        8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0
+    )
+    pad: bool | None = setting(
+        None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."
+    )
+    cadence: str | None = setting(
+        None, "Send one frame of one size every TICK, such as 20ms, full or empty."
+    )
+    cadence_ticks: int = setting(
+        500, "Ticks per question; a longer answer takes a multiple.", low=1, high=MAX_32
+    )
+    on_loss: OnLoss = own("alone", LOSS_HELP)
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_codec(self.codec, because="both sides mix distributions", complete=False)
+        mixes = rule(self.rule, Noise(0), Sampler())
+        if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
+            raise DragonError("--cadence must be from 1ms to 10s")
+        if self.keeps_drafts and self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
+            raise DragonError(
+                f"with --disclose {self.disclose} the device decides every token, as it alone "
+                "knows both drafts: leave out --aggregator"
+            )
+        if self.keeps_drafts and mixes.steerable:
+            raise DragonError(
+                f"{self.rule} weigh the sides anew at every token, which a cloud could steer by: "
+                "use --disclose drafts"
+            )
+        if self.redacts and self.rule != Coupled.name:
+            raise DragonError(
+                "what is redacted is decided from both distributions, not from drafts: "
+                f"use --rule {Coupled.name}"
+            )
+        if self.rule == Algorithm1.name and self.placement is Aggregator.BOTH:
+            raise DragonError(
+                "the leaderless aggregator needs coupled noise: "
+                "use --rule coupled, or --aggregator greedy with --rule algorithm1"
+            )
+
+    def codec_for(self, sampler: Sampler) -> str:
+        """Return the codec that is used: a race if its winner can be proved, otherwise FALLBACK."""
+        may_ask = self.rule == Coupled.name and not self.keeps_drafts
+        proves = may_ask and certifies(sampler)
+        return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
+
+    def unranked(self, sampler: Sampler) -> str | None:
+        """Return why the device does not know the target's probabilities; None if it does."""
+        if self.placement not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
+            return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
+        name = self.codec_for(sampler)
+        if not codec(name, 2).complete:
+            return f"the codec {name} sends the cloud's distribution in part only"
+        return None
+
+    @property
+    def keeps_drafts(self) -> bool:
+        """Whether the device sends target tokens only."""
+        return self.disclose != Disclosure.DRAFTS
+
+    @property
+    def redacts(self) -> bool:
+        """Whether some target tokens are withheld, too."""
+        return self.disclose == Disclosure.REDACTED
+
+    @property
+    def level(self) -> Disclosure:
+        """The level of disclosure."""
+        return self.disclose
+
+    @property
+    def levels(self) -> Sequence[Settings]:
+        """These settings, then those of each level that discloses less, as far as they fit."""
+        names, found = list(Disclosure), list[Settings]([self])
+        for name in names[names.index(self.disclose) + 1 :]:
+            with suppress(DragonError):
+                found.append(replace(self, disclose=name))
+        return found
+
+    @property
+    def pads(self) -> bool:
+        """Whether every frame has one of a few sizes."""
+        return self.keeps_drafts if self.pad is None else self.pad
+
+    @property
+    def cadence_s(self) -> float:
+        """Seconds between the frames of a constant rate; LinkError for what is no duration."""
+        return parse_duration(self.cadence or "0s")
+
+    @property
+    def placement(self) -> Aggregator:
+        """Who decides: where the device keeps its drafts, nobody else can."""
+        both = self.aggregator is Aggregator.BOTH
+        return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
+
+    @property
+    def window(self) -> int:
+        """Undecided steps for which the other side may send drafts.
+
+        Its decided prefix and its drafts behind that are each at most `run_ahead` steps ahead.
+        """
+        return 2 * self.run_ahead + 1

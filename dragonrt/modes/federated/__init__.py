@@ -1,0 +1,43 @@
+"""Mode federated (SPEC 3; SPECFED): a coordinator drafts, several workers verify together."""
+
+from dragonrt.modes.blocks.messages import BLOCK
+from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.oracle import oracle
+from dragonrt.modes.federated.resources import prepare
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.statistics import figures
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+
+
+def _pace(settings: FederatedSettings) -> Pace:
+    # A block, and its verification behind one that came too late.
+    block = settings.block_tokens
+    return Pace(max(1, block), 3 + block, 4, block + 1)
+
+
+def _traits(settings: FederatedSettings) -> Traits:
+    weighs = "" if settings.weights == "fixed" else f"--weights {settings.weights}"
+    return Traits(verifies=True, needs_all=settings.require_all, weighs=weighs)
+
+
+register(
+    ModeEntry(
+        name="federated",
+        settings=FederatedSettings,
+        device=Coordinator,
+        cloud=lambda question, settings, resources: BlockVerifier(
+            FederatedJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        exact=True,
+        several=True,
+        traits=_traits,
+        prepare=prepare,
+        help="this side drafts blocks, several workers verify them together",
+        unread=UNREAD.format("the workers'"),
+        sends=lambda settings: (BLOCK,),
+        statistics=figures,
+        oracle=oracle,
+    )
+)

@@ -1,0 +1,47 @@
+"""The settings of mode federated."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.settings import Settings, check_codec
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.verification import SampleQuantize, speculative_rule
+from dragonrt.settings import check, own, setting
+from dragonrt.wire.limits import MAX_BLOCK
+
+Weighing = Literal["fixed", "relevance"]
+"""Where the weights of a round come from: the settings, or the relevance of each's documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedSettings(Settings):
+    """Mode federated: a coordinator drafts, several workers upload distributions (SPEC 3).
+
+    `codec` codes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
+    workers decode token by token.
+    """
+
+    rule: str = setting("coupled", "Rule: coupled or rejection.")
+    codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
+    block_tokens: int = own(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1)
+    weights: Weighing = own(
+        "fixed", "Weights of workers: fixed, or relevance (of their documents)."
+    )
+    quorum_deadline: float | None = own(
+        None,
+        "Seconds to wait for late workers. Default: four times the slowest one's median.",
+        low=0.001,
+        high=1e6,
+    )
+    require_all: bool = own(False, "Decide no token without all workers.")
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_codec(self.codec, because="workers upload distributions")
+        speculative_rule(self.rule, Noise(0), Sampler())
+        if self.rule == SampleQuantize.name:
+            raise DragonError(
+                f"the rule {self.rule} is a baseline of another mode: use coupled or rejection"
+            )

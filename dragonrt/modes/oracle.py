@@ -1,0 +1,89 @@
+"""What an oracle is asked and says: the text that every run of a mode must give.
+
+Of the program an oracle has the hash of a text and the values that are asked for; all that it
+computes is `brute_force`'s: no queue, no block under way, no message. A run that differs has a
+defect (SPEC 0).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.modes.brute_force import DRAFT, Coded, drawn, sampled, uniform
+from dragonrt.modes.mode import Prediction
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.question import Question
+
+
+class Model(Protocol):
+    """What one side's model says after a prefix, as a pure function of the text."""
+
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        """Return what it says after the prefix of `step` tokens with that hash."""
+
+
+Models = Mapping[str, Model]
+"""What says what: "device", and the other sides by their names, in the order of the members."""
+
+Decide = Callable[[TokenPrefix], Sequence[int]]
+"""The tokens that are decided next, at once, after a decided text; some may lie beyond its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """Who took part, which is the one thing that a text may depend on beside what is asked.
+
+    `alone` says whether the device decided a step without the cloud, `weights` those of the round
+    that decided a step, by worker.
+    """
+
+    alone: Callable[[int], bool] = lambda step: False
+    weights: Callable[[int], Mapping[str, float]] = lambda step: {"cloud": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an oracle is asked; `resources` are the device's, `texts` are looked up in."""
+
+    question: Question
+    models: Models
+    course: Attendance
+    resources: Any = None
+    texts: Sequence[Sequence[int]] = ()
+
+    @property
+    def seed(self) -> int:
+        return self.question.seed
+
+    def p(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float32]:
+        """Return what a model says after the first `step` tokens of a text, or after all."""
+        step = len(text) if step is None else step
+        return self.models[name].said(step, text.hashes[step]).p
+
+    def kept(self, name: str, text: TokenPrefix) -> float:
+        """Return the logarithm of the share of its weight that a side keeps (SPEC 5)."""
+        return self.models[name].said(len(text), text.hash).kept
+
+    def weight(self, name: str, text: TokenPrefix) -> float:
+        """Return what the sides' weights are the softmax of."""
+        return self.models[name].said(len(text), text.hash).relevance + self.kept(name, text)
+
+    def law(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float64]:
+        """Return the same after the sampler."""
+        return sampled(self.question.sampler, self.p(name, text, step))
+
+    def ends(self, text: Sequence[int]) -> bool:
+        """Return whether the answer is complete."""
+        stopped = bool(text) and text[-1] in self.question.stop_tokens
+        return stopped or len(text) >= self.question.max_tokens
+
+    def draws(self, step: int, q: Coded) -> int:
+        """Return a device's draft from its own noise."""
+        return drawn(q.p, uniform(self.seed, DRAFT, "device", step), q.listed)
+
+
+Oracle = Callable[[Asked, Any], Decide]
+"""Return, for an answer and its settings, what decides the next tokens."""

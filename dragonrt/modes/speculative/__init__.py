@@ -1,0 +1,53 @@
+"""Mode speculative (SPEC 2; QSV, SQS): the device drafts blocks, the cloud verifies them."""
+
+from dragonrt.distributions import codec
+from dragonrt.modes.blocks.drafter import BlockDrafter
+from dragonrt.modes.blocks.messages import BLOCK, DENSE_BLOCK
+from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+from dragonrt.modes.speculative.machine import (
+    LookupDrafting,
+    SpeculativeDrafting,
+    SpeculativeJudging,
+)
+from dragonrt.modes.speculative.oracle import oracle
+from dragonrt.modes.speculative.resources import carry, check, prepare
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.speculative.statistics import figures
+from dragonrt.wire.limits import MAX_BLOCK
+
+_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
+
+
+def _pace(settings: SpeculativeSettings) -> Pace:
+    # What is under way is drafted anew behind a rejection, and verified.
+    length, blocks = settings.length, settings.outstanding
+    longest = length if settings.controller is None else MAX_BLOCK
+    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
+
+
+register(
+    ModeEntry(
+        name="speculative",
+        settings=SpeculativeSettings,
+        device=lambda question, settings, resources: BlockDrafter(
+            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
+        ),
+        cloud=lambda question, settings, resources: BlockVerifier(
+            SpeculativeJudging(question, settings, resources), question, resources
+        ),
+        pace=_pace,
+        exact=True,
+        traits=lambda settings: Traits(verifies=True, late=settings.drafts_from != "model"),
+        prepare=prepare,
+        check=check,
+        carry=carry,
+        help="this side drafts blocks, the cloud's model verifies them",
+        unread=UNREAD.format("the cloud's"),
+        sends=lambda settings: (
+            DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,
+        ),
+        statistics=figures,
+        oracle=oracle,
+    )
+)

@@ -1,0 +1,135 @@
+"""The settings of mode speculative."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dragonrt.distributions import ConformalThreshold, codec
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
+from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
+from dragonrt.settings import check, own, setting
+
+Stopping = Literal["adaedl", "specdec++"]
+"""What ends blocks early: the rules of `sampling.stopping`."""
+DraftSource = Literal["model", "lookup", "auto"]
+"""Where blocks come from: `auto` chooses for each block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeSettings(Settings):
+    """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
+
+    A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
+    more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next
+    blocks are drafted and sent as if those before them were accepted. With `cloud_decodes` the
+    cloud decodes by itself while no block waits, where no token depends on a draft. `learning_rate`
+    and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
+    """
+
+    rule: str = setting(
+        "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
+    )
+    codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    draft: DraftSource | None = setting(
+        None,
+        "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
+        "model computes), auto (what promises more, for each block). With the last two the cloud "
+        "looks up, too, while it decodes by itself. Default: auto; model with --controller and "
+        "--stopping.",
+    )
+    block_tokens: int | None = own(
+        None,
+        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping; 0: the cloud "
+        "decodes alone.",
+        low=0,
+        high=256,
+    )
+    budget: int | None = own(None, "Most bits of a block.", low=1)
+    controller: str | None = own(
+        None,
+        "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
+        "or a FILE.",
+        limit=4096,
+    )
+    stopping: Stopping | None = own(
+        None,
+        "Ends a block early: adaedl (the draft model is unsure), specdec++ (a trained network "
+        "expects a rejection).",
+    )
+    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
+    pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
+    cloud_decodes: bool = setting(
+        True, "The cloud decodes by itself while no block waits (coupled, ids)."
+    )
+    learning_rate: float = own(
+        0.001, "η of C-SQS's threshold.", low=0, high=1, option="csqs_learning_rate"
+    )
+    target: float = own(
+        0.0005, "α of C-SQS: the mass it aims to drop.", low=0, high=1, option="csqs_target"
+    )
+    horizon: int | None = own(
+        None,
+        "Tokens of all answers together: η and α are divided by their root.",
+        low=1,
+        option="csqs_horizon",
+    )
+    on_loss: OnLoss = own("alone", LOSS_HELP)
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_verifies(self.rule, self.codec)
+        if self.controller is not None and self.block_tokens is not None:
+            raise DragonError(
+                "--controller chooses the tokens of a block: leave out --block-tokens"
+            )
+        if self.block_tokens == 0 and not self.decodes:
+            raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
+        if self.drafts_from != "model" and (self.controller or self.stopping):
+            raise DragonError(
+                "--controller and --stopping read what the model drafts: use --draft model"
+            )
+        if self.verifier is not None and self.stopping != "specdec++":
+            raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
+
+    @property
+    def drafts_from(self) -> DraftSource:
+        """Where blocks come from; the other side is not told what it chooses their length by."""
+        return self.draft or ("model" if self.controller or self.stopping else "auto")
+
+    @property
+    def length(self) -> int:
+        """The tokens of a block where nothing else chooses.
+
+        Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at
+        100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
+        """
+        if self.block_tokens is not None:
+            return self.block_tokens
+        return 16 if self.stopping is not None else 4 if self.pipelined else 8
+
+    @property
+    def outstanding(self) -> int:
+        """The blocks that may await their verdicts."""
+        return 4 if self.pipelined else 1
+
+    @property
+    def stopping_rule(self) -> StoppingRule | None:
+        """What ends a block before it has that length (SPRINTER Table 2)."""
+        if self.stopping is None:
+            return None
+        return (AdaEDL if self.stopping == "adaedl" else SpecDecPlusPlus)(self.length)
+
+    @property
+    def first_threshold(self) -> ConformalThreshold | None:
+        """C-SQS's threshold of an answer's first token; None for the other codecs."""
+        family, *arguments = self.codec.split(":")
+        if family != "csqs":
+            return None
+        first = float(arguments[0])
+        return ConformalThreshold.first(first, self.learning_rate, self.target, self.horizon)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether tokens may come without a block: if they depend on no draft."""
+        return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
