@@ -62,7 +62,7 @@ def picture(
         from cycler import cycler
         from matplotlib.figure import Figure
     except ImportError:
-        raise DragonError("pictures need matplotlib: pip install '.[pictures]'") from None
+        raise DragonError("pictures need matplotlib: pip install 'dragonrt[pictures]'") from None
     with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **subplots)

@@ -39,7 +39,7 @@ Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
 LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
-VERIFIER_HELP = "Verifier file (`scripts/train/run verifier`). Default: the bundled one."
+VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of these models."
 
 
 class Settings:

