@@ -16,12 +16,12 @@ from scripts.bench import results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
-from scripts.bench.harness import benchmark, measured, series
 from scripts.bench.report import differences, page, table_differences
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
 from scripts.bench.start import start
+from scripts.lab.harness import benchmark, measured, series
 
 from .under_load import MODELS, texts_under_load
 

@@ -25,9 +25,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK
+from scripts.lab.intervals import Row, averages, having
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, having
 from scripts.papers.theory import (
     expected_acceptance_sprinter,
     expected_run_length,

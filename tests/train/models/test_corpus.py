@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from dragonrt.errors import TrainingError
+from scripts.lab.passages import read_corpus
 from scripts.train.models.adapter_samples import samples
 from scripts.train.models.corpus import Corpus, corpus
 from scripts.train.models.sample import Branch, Reading
-from scripts.train.verifiers.texts import read_corpus
 
 SQUAD = {
     "data": [
