@@ -59,8 +59,8 @@ def picture(
     """
     try:
         import matplotlib
-        from cycler import cycler
         from matplotlib.figure import Figure
+        from matplotlib.rcsetup import cycler
     except ImportError:
         raise DragonError("pictures need matplotlib: pip install 'dragonrt[pictures]'") from None
     with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
