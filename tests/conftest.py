@@ -14,7 +14,7 @@ import pytest
 from dragonrt import bundled, cli
 from dragonrt.backends.llama_cpp.cache import models_directory
 from dragonrt.backends.model import LanguageModel
-from scripts.train.controllers.model_pair import ModelPair
+from scripts.lab.model_pair import ModelPair
 
 _VARIABLE = "XDG_DATA_HOME"
 

@@ -33,6 +33,7 @@ INSTALLED = {
 BESIDE = {
     "scripts/bench": 3000,
     "scripts/campaign": 2000,
+    "scripts/lab": 1600,
     "scripts/papers": 7000,
     "scripts/train": 3000,
     "tests": 26000,
@@ -46,10 +47,9 @@ ABOVE = {
     "dragonrt/service": "three forms of an answer are three programs",
     "dragonrt/traces": "a schema of its own",
     "dragonrt/wire": "a field system of its own",
-    "scripts/bench": "a harness shared with the figures",
+    "scripts/bench": "sets of questions, and what reads them",
     "scripts/campaign": "oracles belong to their modes",
-    "scripts/papers": "a harness shared with the benchmarks",
-    "scripts/train": "recipes of toys that nobody trains again",
+    "scripts/train": "controllers, verifiers, and the forms of an adapter's samples",
     "tests": "misbehaving sides are told by several rooms",
 }
 """What brings a room down to its plan."""

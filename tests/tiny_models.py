@@ -1,12 +1,18 @@
 """Random transformers models of a few thousand weights, with a tokenizer of bytes."""
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from gguf import GGMLQuantizationType, GGUFWriter, TokenType
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from dragonrt.backends.llama_cpp.gguf_file import quantised
+from scripts.train.models.files import llama_cpp_name, permuted
 
 SIZES: dict[str, Any] = {
     "vocab_size": 261,
@@ -65,3 +71,47 @@ def saved(model: Any, directory: Path) -> Path:
     model.save_pretrained(directory)
     tokenizer().save_pretrained(directory)
     return directory
+
+
+def written_file(directory: Path, out: Path) -> None:
+    """Write a saved Llama model and its tokenizer as a GGUF file in Q8_0."""
+    config, tokenizer = (
+        json.loads((directory / name).read_text("utf-8"))
+        for name in ("config.json", "tokenizer.json")
+    )
+    writer, fine = GGUFWriter(out, "llama"), GGMLQuantizationType.Q8_0
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    vocabulary = tokenizer["model"]["vocab"]
+    kinds = [TokenType.NORMAL] * len(vocabulary)
+    for each in tokenizer["added_tokens"]:
+        kinds[each["id"]] = TokenType.CONTROL
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(each) for each in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(config["bos_token_id"])
+    writer.add_eos_token_id(config["eos_token_id"])
+    writer.add_pad_token_id(config["pad_token_id"])
+    writer.add_add_bos_token(False)
+    writer.add_add_space_prefix(False)
+    for long, tensor in load_file(directory / "model.safetensors").items():
+        name = llama_cpp_name(long, config)
+        weight = permuted(name, tensor.float().numpy(), config)
+        if weight.ndim == 1:
+            writer.add_tensor(name, weight)
+        else:
+            writer.add_tensor(name, quantised(weight, fine), raw_dtype=fine)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

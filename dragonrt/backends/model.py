@@ -74,8 +74,11 @@ class LanguageModel:
         elif path.suffix == ".gguf" and not path.is_dir():
             raise ModelError(f"there is no file {path}")
         elif path.is_dir() or name.count("/") == 1:
-            from dragonrt.backends.transformers_.checkpoint import load_model
-
+            try:
+                from dragonrt.backends.transformers_.checkpoint import load_model
+            except ModuleNotFoundError as error:
+                how = "pip install 'dragonrt[transformers]', or name a GGUF file"
+                raise ModelError(f"{name} needs {error.name}: {how}") from None
             source = str(path) if path.is_dir() else name
             backend = load_model(source, device, dtype, threads, adapter)
         else:

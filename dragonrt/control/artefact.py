@@ -1,6 +1,6 @@
 """A trained artefact: weights in `NAME.safetensors`, and their meaning in `NAME.json`.
 
-`scripts/train` writes the two files.
+The recipes in a checkout's `scripts/train` write the two files.
 """
 
 import json
@@ -37,8 +37,8 @@ def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
     for file in (weights_file, record_file):
         if not file.is_file():
             raise ControlError(
-                f"there is no {kind} {path}: {file.name} is missing; "
-                f"make one with `scripts/train/run {kind}`"
+                f"there is no {kind} {path}: {file.name} is missing; name one that is bundled "
+                "or a file that is there"
             )
     try:
         arrays = load_file(weights_file)

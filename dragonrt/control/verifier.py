@@ -92,7 +92,7 @@ class Verifier:
         if (draft_fingerprint, target_fingerprint) != self.pair.fingerprints:
             raise ControlError(
                 f"this verifier was trained for drafts of {self.pair.draft} and the target "
-                f"{self.pair.target}: train one with `scripts/train/run verifier`"
+                f"{self.pair.target}: choose these models or another --verifier"
             )
 
     @classmethod
@@ -134,8 +134,8 @@ class Verifier:
             if (found.kind, found.pair.fingerprints) == (kind, fingerprints):
                 return found
         raise ControlError(
-            f"there is no {kind} verifier for these two models: train one with `scripts/train/run "
-            f"verifier --kind {kind} --corpus TEXT`, and their --draft and --target"
+            f"there is no {kind} verifier for these two models: name a file with --verifier, or "
+            "choose another mode or stopping rule"
         )
 
 

@@ -59,10 +59,10 @@ def picture(
     """
     try:
         import matplotlib
-        from cycler import cycler
         from matplotlib.figure import Figure
+        from matplotlib.rcsetup import cycler
     except ImportError:
-        raise DragonError("pictures need matplotlib: pip install '.[pictures]'") from None
+        raise DragonError("pictures need matplotlib: pip install 'dragonrt[pictures]'") from None
     with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **subplots)

@@ -15,7 +15,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 
 LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
-VERIFIER_HELP = "Verifier file (`scripts/train/run verifier`). Default: the bundled one."
+VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of these models."
 
 
 class Settings:

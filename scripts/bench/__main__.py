@@ -8,7 +8,6 @@ BENCHES = {
     "decode": "One side's time of a forward, beside transformers' and llama.cpp's.",
     "start": "CPU and memory of both sides until the first answer, and memory after more.",
     "rounding": "Divergence of the reader's file from float32 weights, and right answers.",
-    "overhead": "What working together costs on a link without delay, over decoding alone.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
     "reader": "How many documents a side, and when to refuse, by held-out questions.",

@@ -18,9 +18,9 @@ from dragonrt.backends.scheduler import Done, Request, run_alone
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
-from scripts.bench.harness import benchmark, series
 from scripts.bench.llama_cpp import BareLoop, model_path
-from scripts.papers.intervals import Row
+from scripts.lab.harness import benchmark, series
+from scripts.lab.intervals import Row
 
 FORWARDS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 4))
 """Rows, and tokens in each: one as in drafting, several as in verification."""

@@ -19,9 +19,9 @@ from dragonrt.node.citing import is_refusal
 from dragonrt.sampling.samplers import Sampler
 from retrieval import Hit
 from retrieval.store import Chunk
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import IsolatedAnswers, in_shared_forwards
-from scripts.papers.intervals import Row
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row
 
 PAIRS = Path(__file__).with_name("disagreeing.toml")
 SCORE = 0.6

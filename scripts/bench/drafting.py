@@ -30,11 +30,11 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from retrieval.files import read_text
 from scripts.bench.assisted import Assisted, Generated
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.question_sets import LARGEST, chosen, worlds
-from scripts.papers.arena import RealArena, emulated
-from scripts.papers.intervals import Row, grouped, paired
-from scripts.papers.model_sides import run
+from scripts.lab.arena import RealArena, emulated
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row, grouped, paired
+from scripts.lab.model_sides import run
 
 STREAM = "none"
 CHAT = 'user = "{document}{question}"\n'

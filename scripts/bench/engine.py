@@ -34,9 +34,9 @@ from dragonrt.node.worker import Worker
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from scripts.bench.harness import benchmark, series
-from scripts.papers.intervals import Row
-from scripts.papers.model_sides import worker as worker_of
+from scripts.lab.harness import benchmark, series
+from scripts.lab.intervals import Row
+from scripts.lab.model_sides import worker as worker_of
 
 DOCUMENT_TOKENS, PROMPT_TOKENS, LONG_PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 400, 4
 

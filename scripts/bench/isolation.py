@@ -29,7 +29,6 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import (
     PARTED,
     WAYS,
@@ -47,10 +46,11 @@ from scripts.bench.question_sets import (
     worlds,
 )
 from scripts.bench.split_qa.score import HOMES
-from scripts.papers.arena import Given
-from scripts.papers.intervals import Interval, Row, distinct, grouped, having, paired, ratio
-from scripts.papers.model_sides import run
-from scripts.papers.sample_sides import LoadedSide, flags
+from scripts.lab.arena import Given
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
+from scripts.lab.model_sides import run
+from scripts.lab.sample_sides import LoadedSide, flags
 
 MEASURES = ("right", "parts", "f1", "refused", "read")
 IN_PARTS = ", part by part"

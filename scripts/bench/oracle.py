@@ -19,11 +19,11 @@ from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Precision
-from scripts.bench.harness import benchmark
-from scripts.papers.arena import emulated
-from scripts.papers.intervals import Row
-from scripts.papers.model_sides import run
-from scripts.papers.sample_sides import LoadedSide, sample_pair
+from scripts.lab.arena import emulated
+from scripts.lab.harness import benchmark
+from scripts.lab.intervals import Row
+from scripts.lab.model_sides import run
+from scripts.lab.sample_sides import LoadedSide, sample_pair
 
 AGGREGATORS = {
     Coupled.name: tuple(Aggregator),

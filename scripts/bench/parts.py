@@ -24,12 +24,12 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
 from dragonrt.side import SIDES, Side
 from retrieval import Index, Retriever
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import Found, IsolatedAnswers, in_shared_forwards
 from scripts.bench.isolation import IsolatedQuestionOptions, IsolatedSideOptions, share
 from scripts.bench.question_sets import worlds
 from scripts.bench.split_qa.score import contains
-from scripts.papers.intervals import Row
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row
 
 FILE = Path(__file__).with_suffix(".toml")
 MEASURES = ("both", "first", "second")

@@ -34,7 +34,6 @@ from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import Side
 from retrieval import Hit
 from retrieval.index import near
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolated_answers import IsolatedAnswers, Reading, in_shared_forwards
 from scripts.bench.isolation import (
     LONGEST,
@@ -44,7 +43,8 @@ from scripts.bench.isolation import (
     found_worlds,
 )
 from scripts.bench.question_sets import NOTES
-from scripts.papers.intervals import Row, distinct, having
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row, distinct, having
 
 REFUSED = (0.85, 0.9, 0.95)
 """Shares of what is nowhere that are to be refused."""

@@ -26,7 +26,7 @@ from dragonrt.cli.console import output
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from scripts.bench import report
-from scripts.bench.harness import RESULTS, environment, progress, status
+from scripts.lab.harness import RESULTS, environment, progress, status
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"

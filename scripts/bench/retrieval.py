@@ -16,8 +16,8 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from retrieval import Index, Retriever, Search
 from retrieval.questions import in_context
 from scripts.bench.articles import Article, Kind, articles
-from scripts.bench.harness import benchmark, series
-from scripts.papers.intervals import Row, estimate
+from scripts.lab.harness import benchmark, series
+from scripts.lab.intervals import Row, estimate
 
 MOST = 8
 

@@ -17,11 +17,11 @@ from dragonrt import bundled
 from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
-from scripts.bench.harness import benchmark, progress
 from scripts.bench.isolation import LONGEST, share
 from scripts.bench.question_sets import worlds
 from scripts.bench.reference import unrounded_reader
-from scripts.papers.intervals import Row
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row
 
 MEASURES = ("divergence", "f1", "f1_float32")
 

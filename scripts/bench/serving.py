@@ -31,10 +31,10 @@ from dragonrt.modes.question import Question
 from dragonrt.node.client_session import ClientSession
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel
-from scripts.bench.harness import benchmark, progress
-from scripts.papers.arena import RealArena, emulated
-from scripts.papers.intervals import Row, estimate
-from scripts.papers.sample_sides import LoadedSide, sample_settings
+from scripts.lab.arena import RealArena, emulated
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row, estimate
+from scripts.lab.sample_sides import LoadedSide, sample_settings
 
 FIRST_MS, NEXT_MS = 500.0, 100.0
 """What a served answer's first token may take, and those after it in the mean."""

@@ -19,9 +19,9 @@ from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.side import SIDES, Side
-from scripts.bench.harness import benchmark, progress, series
 from scripts.bench.unseen import world
-from scripts.papers.intervals import Row
+from scripts.lab.harness import benchmark, progress, series
+from scripts.lab.intervals import Row
 
 DRAGONRT = (sys.executable, "-m", "dragonrt", "--config", os.devnull)
 HEAVY = ("torch", "transformers", "sentence_transformers")

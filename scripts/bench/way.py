@@ -47,10 +47,10 @@ from dragonrt.testing import loop
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.connection import Connection
-from scripts.bench.harness import benchmark
-from scripts.papers.intervals import Row
-from scripts.papers.model_sides import worker
-from scripts.papers.virtual_arena import Pace, linked, scripted
+from scripts.lab.harness import benchmark
+from scripts.lab.intervals import Row
+from scripts.lab.model_sides import worker
+from scripts.lab.virtual_arena import Pace, linked, scripted
 
 NOTE = (
     "Medians over the tokens of one answer that a message decides, at temperature 0.8. Means over "

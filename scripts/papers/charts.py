@@ -17,7 +17,7 @@ from dragonrt.experiments.picture import SKY as SKY
 from dragonrt.experiments.picture import VERMILION as VERMILION
 from dragonrt.experiments.picture import YELLOW as YELLOW
 from dragonrt.experiments.picture import picture as picture
-from scripts.papers.intervals import Interval
+from scripts.lab.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)

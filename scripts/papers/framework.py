@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from dragonrt.errors import DragonError
 from dragonrt.node.endpoints import Address
-from scripts.bench.harness import environment
-from scripts.papers.intervals import Row, grouped
+from scripts.lab.harness import environment
+from scripts.lab.intervals import Row, grouped
 
 T = TypeVar("T")
 Case = TypeVar("Case")

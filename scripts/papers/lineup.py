@@ -26,16 +26,16 @@ from dragonrt.modes.question import Question
 from dragonrt.node.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
-from scripts.papers.arena import Arena, Given, emulated
+from scripts.lab.arena import Arena, Given, emulated
+from scripts.lab.intervals import Row
+from scripts.lab.model_sides import PacedWorker, document_side, run
+from scripts.lab.sample_sides import LoadedSide, sample_pair, sample_settings
+from scripts.lab.virtual_arena import linked
 from scripts.papers.dragon.baselines.cloud import HOST, baseline_side, serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, BaselineDevice
 from scripts.papers.dragon.baselines.exchange import Channel
 from scripts.papers.dragon.baselines.reading import Asked, BaselineSide
 from scripts.papers.framework import ExperimentError, Progress, Settings
-from scripts.papers.intervals import Row
-from scripts.papers.model_sides import PacedWorker, document_side, run
-from scripts.papers.sample_sides import LoadedSide, sample_pair, sample_settings
-from scripts.papers.virtual_arena import linked
 
 DRDG_TW, DRAGON = "DRDG/TW", "DRAGON"
 COUPLED, OURS = "coupled, greedy", "coupled, leaderless"

@@ -20,8 +20,8 @@ from dragonrt.distributions import (
     backtrack,
 )
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
-from scripts.train.controllers.model_pair import AnswerReader, ModelPair
-from scripts.train.controllers.prompt import Prompt
+from scripts.lab.model_pair import AnswerReader, ModelPair
+from scripts.lab.prompt import Prompt
 
 
 def model_pair(draft: str, target: str, prompt: Prompt | None = None) -> ModelPair:

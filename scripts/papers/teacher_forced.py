@@ -21,8 +21,8 @@ from dragonrt.sampling.aggregation import (
     side_weights,
 )
 from dragonrt.side import SIDES, Side
-from scripts.papers.model_sides import document_reader
-from scripts.papers.sample_sides import LoadedSide
+from scripts.lab.model_sides import document_reader
+from scripts.lab.sample_sides import LoadedSide
 
 
 @dataclass(frozen=True, slots=True)

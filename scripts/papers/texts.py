@@ -18,7 +18,7 @@ from dragonrt.backends.prompt import PromptTemplate, prompt_format
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
-from scripts.train.controllers.prompt import Prompt, TextKind, answer_prompt, prose_prompt
+from scripts.lab.prompt import Prompt, TextKind, answer_prompt, prose_prompt
 
 T = TypeVar("T")
 

@@ -5,20 +5,16 @@ from cyclopts import App
 from dragonrt.cli import run, set_up_logging
 
 COMMANDS = {
-    "corpus": ("models.build_corpus", "Build the corpus from git clones of public repositories."),
-    "samples": ("models.mixture", "Write samples with questions, one to a file."),
-    "tokenizer": ("models.tokenizer", "Train the tokenizer of the dragon models."),
-    "model": ("models.train", "Train a dragon model; a stopped run goes on where it was saved."),
-    "average": ("models.checkpoints", "Average two models or adapters."),
-    "evaluate": ("models.evaluate", "Measure the dragon models on held-out questions."),
+    "corpus": ("models.corpus", "Write what git clones give of a corpus: articles, questions."),
     "unpacked": ("models.unpacking", "Write SmolLM2 and an adapter as the recipes read them."),
     "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
+    "samples": ("models.adapter_samples", "Write them as texts for controllers and verifiers."),
     "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
+    "average": ("models.checkpoints", "Average two adapters."),
     "adapter-inputs": ("models.adapter_inputs", "Write the statistics that a file is rounded by."),
     "judge": ("models.judge", "Score an adapter's file on forms that are kept for judging."),
     "draft-samples": ("models.draft_samples", "Write what a draft learns from: answers, states."),
     "draft": ("models.draft", "Train a draft of some layers of a Llama model."),
-    "toy-file": ("models.files", "Write a dragon model as the package has it: a GGUF file."),
     "adapter-file": ("models.files", "Write an adapter as the package merges it."),
     "layers-file": ("models.files", "Write a draft's layers as the package has them."),
     "controller": (

@@ -100,6 +100,13 @@ def test_an_unknown_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert name in refused(name)
 
 
+def test_a_directory_without_transformers_installed_is_refused(
+    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dragonrt.backends.transformers_.checkpoint", None)
+    assert str(directory("llama")) in refused(str(directory("llama")))
+
+
 def test_a_file_that_is_missing_is_not_sought_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dragonrt.backends.transformers_.checkpoint", None)
     assert "models/none.gguf" in refused("models/none.gguf")

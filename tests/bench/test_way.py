@@ -1,8 +1,8 @@
 """A draft becomes a token in few calls: a ceiling, so that what is off stays off the way."""
 
 from dragonrt.modes.dragon.settings import DragonSettings
-from scripts.bench.harness import measured
 from scripts.bench.way import way, ways
+from scripts.lab.harness import measured
 
 CALLS, FILES, DRAFT_CALLS = 90, 22, 120
 

@@ -30,9 +30,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
-from scripts.papers.arena import Arena, Given
-from scripts.papers.model_sides import worker
-from scripts.papers.virtual_arena import linked
+from scripts.lab.arena import Arena, Given
+from scripts.lab.model_sides import worker
+from scripts.lab.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
 MODELS = ("dragon-draft", "dragon-small")

@@ -8,8 +8,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.question import Question
 from dragonrt.node.endpoints import Address
-from scripts.train.models.files import toy_file
-from tests.tiny_models import saved, tiny
+from tests.tiny_models import saved, tiny, written_file
 
 from .conftest import BOTH, connected_device, counts
 
@@ -20,7 +19,7 @@ SIZES = {"vocab_size": 258, "hidden_size": 64, "intermediate_size": 96, "head_di
 @pytest.mark.slow
 async def test_a_directory_and_a_file_answer_together(tmp_path: Path) -> None:
     directory, file = saved(tiny("llama", **SIZES), tmp_path / "model"), tmp_path / "model.gguf"
-    toy_file(directory, file)
+    written_file(directory, file)
     model = LanguageModel.load(directory, "cpu", "float32")
     with cloud_process(model=str(file)) as cloud:
         address = Address("127.0.0.1", cloud.wait_ready())

@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = built / "sources"
     for package in ("dragonrt", "retrieval"):
         shutil.copytree(CHECKOUT / package, sources / package)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
+    for file in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-CC-BY-SA-4.0"):
         shutil.copy(CHECKOUT / file, sources / file)
     command = (*PIP, "wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", built, sources)
     subprocess.run(command, check=True, cwd=built)

@@ -16,7 +16,7 @@ from rich.console import Console
 from dragonrt import bundled
 from dragonrt.experiments.demo import run_demo
 from dragonrt.link.profile import LinkProfile
-from scripts.papers.arena import emulated
+from scripts.lab.arena import emulated
 from dragonrt.modes.question import Question
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler

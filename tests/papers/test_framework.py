@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonrt.errors import DragonError
+from scripts.lab.intervals import Row, estimate, table
 from scripts.papers import figures
 from scripts.papers.framework import (
     Clock,
@@ -23,7 +24,6 @@ from scripts.papers.framework import (
     run_experiment,
     write_rows,
 )
-from scripts.papers.intervals import Row, estimate, table
 
 
 class Doubling:

@@ -9,10 +9,10 @@ from dragonrt.errors import DragonError
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
+from scripts.lab.model_pair import ModelPair
+from scripts.lab.prompt import Prompt
 from scripts.papers.speculation import Speculation, alone
 from scripts.papers.texts import prompts
-from scripts.train.controllers.model_pair import ModelPair
-from scripts.train.controllers.prompt import Prompt
 
 PROMPT = Prompt("prose", (40, 41, 42, 43))
 TOKENS = 12

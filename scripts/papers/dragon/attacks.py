@@ -27,12 +27,12 @@ from dragonrt.modes.mode import Prediction
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.testing.scripted import SimulatedSaid
 from retrieval import Embedder
+from scripts.lab.intervals import Interval, Row, grouped, having, paired, share, table
 from scripts.papers import charts
 from scripts.papers.dragon.attackers import CLASSIFIERS, auc, guessed, membership, named
 from scripts.papers.dragon.crossing import Overheard, Scene
 from scripts.papers.dragon.notes import canary_notes, rival_notes
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Interval, Row, grouped, having, paired, share, table
 
 NAME = "attacks"
 SUMMARY = "What an observer, a cloud and a cloud that lies find out at each level (12 minutes)"

@@ -30,8 +30,9 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder
 from dragonrt.wire.messages import Message
-from scripts.papers.arena import Arena, Given, emulated
-from scripts.papers.model_sides import ReadingSide, RecallingReader, reading_side
+from scripts.lab.arena import Arena, Given, emulated
+from scripts.lab.model_sides import ReadingSide, reading_side
+from scripts.papers.recalled import RecallingReader
 
 FORWARD_S, LATENCY_S, TOKENS = 0.02, 0.02, 32
 """Of a forward of either side, one way of the link, and the most tokens of an answer."""

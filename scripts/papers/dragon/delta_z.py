@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
+from scripts.lab.intervals import Row, averages, exactly, grouped, mean, table
+from scripts.lab.virtual_arena import Acceptances, Pace, replayed_ms
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, exactly, grouped, mean, table
-from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
 NAME = "delta-z"
 SUMMARY = "What handing over saves per token, by delays and acceptance (DRAGON Fig. 3; 3 minutes)"

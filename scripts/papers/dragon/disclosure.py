@@ -15,12 +15,12 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.side import SIDES
 from dragonrt.traces.statistics import statistics
+from scripts.lab.intervals import Row, table
+from scripts.lab.model_sides import document_side
+from scripts.lab.sample_sides import LoadedSide, sample_settings
 from scripts.papers import charts
 from scripts.papers.dragon.crossing import FORWARD_S, Overheard, Scene, words
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, table
-from scripts.papers.model_sides import document_side
-from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 NAME = "disclosure"
 SUMMARY = "What crosses at each level of --disclose, and what it costs (1 minute)"

@@ -19,11 +19,11 @@ from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
+from scripts.lab.intervals import Row, averages, having, mean, table
+from scripts.lab.virtual_arena import Acceptances, Pace, replayed_ms
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, having, mean, table
 from scripts.papers.teacher_forced import AnswerPosition, BothSides, SentPosition
-from scripts.papers.virtual_arena import Acceptances, Pace, replayed_ms
 
 NAME = "gamma"
 SUMMARY = "Acceptance and ms per token by whose draft is taken (DRAGON Theorem 4.2; 5 minutes)"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
+from scripts.lab.intervals import Row, distinct, estimates, grouped, table
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import Asked
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, table
 from scripts.papers.lineup import ALL, COUPLED, DRAGON, DRDG_TW, OURS, measured
 
 NAME = "latency"

@@ -19,10 +19,10 @@ from dragonrt import bundled
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from retrieval.chunking import chunk
+from scripts.lab.intervals import Interval, Row, averages, distinct, having
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import RELEVANCE_TEMPERATURE, fitting
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Interval, Row, averages, distinct, having
 from scripts.papers.texts import Corpus, read_corpus
 
 NAME = "perplexity"

@@ -22,10 +22,10 @@ from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
 from dragonrt.traces.timeline import Timeline, aligned, timeline
-from scripts.papers.arena import emulated
+from scripts.lab.arena import emulated
+from scripts.lab.intervals import Row, grouped
+from scripts.lab.virtual_arena import Pace, played, scripted
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
-from scripts.papers.intervals import Row, grouped
-from scripts.papers.virtual_arena import Pace, played, scripted
 
 NAME = "pipeline"
 SUMMARY = "A snapshot of both sides' pipelines, RTT, ΔZ and acceptance (DRAGON Fig. 9; a minute)"
@@ -87,8 +87,8 @@ def _record_real(question: Question, settings: Settings) -> Iterator[Traces]:
     """Yield the traces of an answer in each way, over one connection; keep them in the results."""
     from dragonrt import bundled
     from dragonrt.node.endpoints import Address
-    from scripts.papers.model_sides import run
-    from scripts.papers.sample_sides import LoadedSide, sample_pair, sample_settings
+    from scripts.lab.model_sides import run
+    from scripts.lab.sample_sides import LoadedSide, sample_pair, sample_settings
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)

@@ -31,10 +31,10 @@ from dragonrt.modes.dragon.race import lowered, raised
 from dragonrt.sampling.aggregation import Candidate, Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from scripts.lab.intervals import Row, distinct, having, mean, significant, table
 from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, distinct, having, mean, significant, table
 from scripts.papers.teacher_forced import BothSides
 
 NAME = "race"

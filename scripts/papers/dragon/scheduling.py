@@ -20,6 +20,10 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
+from scripts.lab.intervals import Row, distinct, estimates, grouped, having, mean, table
+from scripts.lab.model_sides import document_side
+from scripts.lab.sample_sides import LoadedSide
+from scripts.lab.virtual_arena import JITTER_PERIOD_S, Acceptances, Pace, linked, replayed
 from scripts.papers import charts
 from scripts.papers.framework import (
     Clock,
@@ -30,10 +34,6 @@ from scripts.papers.framework import (
     read_rows,
     write_rows,
 )
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean, table
-from scripts.papers.model_sides import document_side
-from scripts.papers.sample_sides import LoadedSide
-from scripts.papers.virtual_arena import JITTER_PERIOD_S, Acceptances, Pace, linked, replayed
 
 NAME = "scheduling"
 SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 50 minutes)"

@@ -15,10 +15,10 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.side import Side
+from scripts.lab.intervals import Row, estimates, grouped
+from scripts.lab.virtual_arena import Acceptances, Pace, replayed
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, estimates, grouped
-from scripts.papers.virtual_arena import Acceptances, Pace, replayed
 
 NAME = "speedup-theory"
 SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 (Fig. 4; 20 minutes)"

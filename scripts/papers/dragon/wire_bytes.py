@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution, codec, encode_distribution, entropy
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.wire.encoding import encode
+from scripts.lab.intervals import Row, averages, distinct, having, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, averages, distinct, having, table
 from scripts.papers.teacher_forced import BothSides
 
 NAME = "wire"

@@ -17,13 +17,13 @@ from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
+from scripts.lab.intervals import Row, averages, grouped, table
+from scripts.lab.model_pair import AnswerReader, ModelPair
+from scripts.lab.prompt import Prompt
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, grouped, table
 from scripts.papers.speculation import Speculation, alone, model_pair
 from scripts.papers.texts import answerable, rouge_n, spread, with_evidence, within_long_text
-from scripts.train.controllers.model_pair import AnswerReader, ModelPair
-from scripts.train.controllers.prompt import Prompt
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"

@@ -15,17 +15,25 @@ from dragonrt.control.learned import controller
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
+from scripts.lab.course import (
+    CODEC,
+    LENGTHS,
+    LINK,
+    RESOLUTIONS,
+    IterationCosts,
+    best,
+    evaluate,
+    grid,
+)
+from scripts.lab.intervals import Interval, Row, grouped, having, paired, table
+from scripts.lab.model_pair import ModelPair, Tasks
+from scripts.lab.prompt import bundled_prompts
+from scripts.lab.recording import RecordedEnvironment
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Interval, Row, grouped, having, paired, table
-from scripts.papers.model_sides import BlockPace, RecalledAnswers, question_of
+from scripts.papers.recalled import BlockPace, RecalledAnswers, question_of
 from scripts.papers.speculation import model_pair
 from scripts.papers.texts import kind_of, prompts
-from scripts.train.controllers.controller_plan import ControllerPlan
-from scripts.train.controllers.course import best, evaluate, grid
-from scripts.train.controllers.model_pair import ModelPair, Tasks
-from scripts.train.controllers.prompt import bundled_prompts
-from scripts.train.controllers.recording import RecordedEnvironment
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
@@ -58,14 +66,13 @@ class Texts:
     temperature: float
     seeds: range
 
-    def load(self) -> tuple[ModelPair, ControllerPlan, Tasks]:
-        """Return models, what the bundled controller was trained for, and prompts."""
-        plan = ControllerPlan(temperatures=(self.temperature,), max_tokens=self.tokens)
+    def load(self) -> tuple[ModelPair, Tasks]:
+        """Return models and prompts."""
         model = model_pair(*self.pair).target
         own = bundled_prompts(model)
         if self.corpus is not None:
             own = tuple(prompts(model, PROMPTS, [self.corpus]))
-        return model_pair(*self.pair, own[0]), plan, plan.tasks(own)
+        return model_pair(*self.pair, own[0]), Tasks(own, (self.temperature,), self.tokens)
 
     def row(self, source: str, way: str, episode: int, action: Action | None, costs: Row) -> Row:
         """Return the columns of an answer; a controller has no fixed action."""
@@ -112,16 +119,16 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 def _record(texts: Texts) -> list[Row]:
     """Run the controllers on every other text; on the rest the grid finds the best fixed action."""
-    pair, plan, tasks = texts.load()
-    recording = pair.record(tasks, plan.codec, plan.resolutions, texts.seeds, lambda *now: None)
-    costs = plan.costs(recording.draft, recording.vocabulary)
+    pair, tasks = texts.load()
+    recording = pair.record(tasks, CODEC, RESOLUTIONS, texts.seeds, lambda *now: None)
+    costs = IterationCosts.over(LINK, recording.draft, recording.vocabulary)
     searched, environment = (
         RecordedEnvironment(replace(recording, texts=recording.texts[start::2]), costs)
         for start in (0, 1)
     )
     first, count = texts.seeds.start, EPISODES * len(recording.texts) // 2
     episodes = range(first, first + count)
-    action = best(grid(searched, plan.lengths, plan.resolutions, episodes))
+    action = best(grid(searched, LENGTHS, RESOLUTIONS, episodes))
     tokens = texts.tokens
     alone = {"tokens": tokens, "seconds": tokens * costs.target_s, "calls": tokens}
     rows = [texts.row(RECORDED, CLOUD, first, None, alone)]
@@ -140,10 +147,10 @@ def _record(texts: Texts) -> list[Row]:
 def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
     """Return one answer of the runtime in every way; the fixed ones take the action."""
     texts, seed, action = case
-    pair, plan, tasks = texts.load()
+    pair, tasks = texts.load()
     prompt, sampler, _ = tasks.choose(seed)
-    costs = plan.costs(pair.draft.name, pair.target.vocabulary)
-    pace = BlockPace(costs.draft_s, costs.target_s, LinkProfile.load(plan.link), seed)
+    costs = IterationCosts.over(LINK, pair.draft.name, pair.target.vocabulary)
+    pace = BlockPace(costs.draft_s, costs.target_s, LinkProfile.load(LINK), seed)
     question = question_of(prompt, seed, sampler.temperature, texts.tokens)
     answers = RecalledAnswers(pair, prompt.tokens, question)
     static = f"static:{action.length}:{action.resolution}"
@@ -155,7 +162,7 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
         (LEARNED, "rejection", str(bundled.controller_path("default", pair.draft.name))),
     ):
         settings = SpeculativeSettings(
-            draft="model", rule=rule, codec=plan.codec, controller=control, pipelined=False
+            draft="model", rule=rule, codec=CODEC, controller=control, pipelined=False
         )
         fixed = action if control == static else None
         rows.append(texts.row(RUNTIME, way, seed, fixed, answers.costs(settings, pace)))

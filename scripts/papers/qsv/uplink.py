@@ -12,10 +12,10 @@ from typing import Any
 
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
+from scripts.lab.intervals import Row, estimate, estimates, grouped, having, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, estimate, estimates, grouped, having, table
-from scripts.papers.model_sides import BlockPace, PromptCase
+from scripts.papers.recalled import BlockPace, PromptCase
 
 NAME = "uplink"
 SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"

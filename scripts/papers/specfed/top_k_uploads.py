@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling.samplers import Sampler
+from scripts.lab.intervals import Row, averages, distinct, grouped, significant, table
+from scripts.lab.model_pair import AnswerReader
+from scripts.lab.prompt import Prompt, TextKind
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, significant, table
 from scripts.papers.speculation import model_pair
 from scripts.papers.texts import prompts
 from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
-from scripts.train.controllers.model_pair import AnswerReader
-from scripts.train.controllers.prompt import Prompt, TextKind
 
 NAME = "specfed-uploads"
 SUMMARY = "Bias and acceptance change of top-K uploads over K (SPECFED Fig. 2, 3; 3 minutes)"

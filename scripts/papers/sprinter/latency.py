@@ -23,9 +23,8 @@ from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
 from dragonrt.side import SIDES
 from dragonrt.traces.events import TokenDecided
-from scripts.papers import charts
-from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import (
+from scripts.lab.course import forwards_s
+from scripts.lab.intervals import (
     Row,
     averages,
     distinct,
@@ -35,8 +34,12 @@ from scripts.papers.intervals import (
     mean,
     paired,
 )
-from scripts.papers.model_sides import question_of
-from scripts.papers.model_sides import run as run_main
+from scripts.lab.model_sides import run as run_main
+from scripts.lab.prompt import Prompt
+from scripts.lab.virtual_arena import streamed_s
+from scripts.papers import charts
+from scripts.papers.framework import Clock, Progress, Settings, measure_all
+from scripts.papers.recalled import question_of
 from scripts.papers.speculation import model_pair
 from scripts.papers.sprinter.lineup import (
     COUPLED_LENGTHS,
@@ -51,9 +54,6 @@ from scripts.papers.sprinter.lineup import (
     SprinterLineup,
 )
 from scripts.papers.texts import prompts, rouge_l, rouge_n
-from scripts.papers.virtual_arena import streamed_s
-from scripts.train.controllers.course import forwards_s
-from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-latency"
 SUMMARY = (

@@ -25,12 +25,13 @@ from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
-from scripts.papers.arena import Given
-from scripts.papers.model_sides import RecallingReader, reading_side, text_reader, worker
+from scripts.lab.arena import Given
+from scripts.lab.model_pair import ModelPair
+from scripts.lab.model_sides import reading_side, text_reader, worker
+from scripts.lab.prompt import Prompt
+from scripts.lab.virtual_arena import linked
+from scripts.papers.recalled import RecallingReader
 from scripts.papers.speculation import alone, model_pair
-from scripts.papers.virtual_arena import linked
-from scripts.train.controllers.model_pair import ModelPair
-from scripts.train.controllers.prompt import Prompt
 
 SPECULATIVE, DECODING = "speculative, L = 4", "coupled, the cloud decodes"
 SPRINTER = "SPRINTER"

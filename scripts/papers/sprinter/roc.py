@@ -17,12 +17,12 @@ from dragonrt.control.verifier import Verifier
 from dragonrt.errors import ControlError
 from dragonrt.side import Side
 from retrieval.documents import load
+from scripts.lab.intervals import Row, distinct, grouped, having, mean, table
+from scripts.lab.model_pair import ModelPair
+from scripts.lab.passages import Passage, answered, read_texts, split
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, grouped, having, mean, table
 from scripts.papers.texts import answerable, kind_of
-from scripts.train.controllers.model_pair import ModelPair
-from scripts.train.verifiers.texts import Passage, answered, read_texts, split
 from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
 NAME = "sprinter-roc"

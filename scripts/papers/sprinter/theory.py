@@ -26,9 +26,9 @@ from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK
+from scripts.lab.intervals import Row, averages, having
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, having
 from scripts.papers.theory import (
     expected_acceptance_sprinter,
     expected_run_length,

@@ -19,12 +19,12 @@ from dragonrt.distributions.conformal import theorem2_bound
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
+from scripts.lab.intervals import Row, distinct, grouped, having, mean, significant, table
+from scripts.lab.prompt import TextKind
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, distinct, grouped, having, mean, significant, table
 from scripts.papers.speculation import Speculation, VerifiedBlock, model_pair
 from scripts.papers.texts import prompts
-from scripts.train.controllers.prompt import TextKind
 
 NAME = "sqs-bound"
 SUMMARY = "Rejections and dropped mass against the bounds of SQS's Theorems 1 and 2 (15 minutes)"

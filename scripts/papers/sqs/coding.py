@@ -13,10 +13,10 @@ from typing import Any
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.wire.limits import MAX_BLOCK
+from scripts.lab.intervals import Row, averages, distinct, grouped, having, mean, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean, table
-from scripts.papers.model_sides import BlockPace, PromptCase
+from scripts.papers.recalled import BlockPace, PromptCase
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"

@@ -18,21 +18,23 @@ from dragonrt.control.learned import Encoding, Learned
 from dragonrt.control.policies import Heuristic
 from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
-from dragonrt.link.profile import LinkProfile
-from scripts.train.artefact import save_controller
-from scripts.train.controllers.course import (
+from scripts.lab.course import (
+    CODEC,
+    LENGTHS,
+    LINK,
+    RESOLUTIONS,
     Environment,
     EpisodeScore,
     IterationCosts,
     best,
     evaluate,
-    forwards_s,
     grid,
 )
+from scripts.lab.model_pair import ModelPair, Tasks
+from scripts.lab.prompt import bundled_prompts, corpus_prompts
+from scripts.lab.recording import PairRecording, RecordedEnvironment
+from scripts.train.artefact import save_controller
 from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
-from scripts.train.controllers.model_pair import ModelPair, Tasks
-from scripts.train.controllers.prompt import Prompt, bundled_prompts, corpus_prompts
-from scripts.train.controllers.recording import PairRecording, RecordedEnvironment
 
 EPISODES_PER_TEXT = 2
 """Of the comparison, per held-out text."""
@@ -136,13 +138,13 @@ class ControllerPlan:
     """Everything but the models and the prompts."""
 
     codec: Annotated[
-        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", default="qs:100")
-    ] = "qs:100"
-    lengths: Annotated[tuple[int, ...], Parameter(parse=False)] = (1, 2, 3, 4, 5, 6, 8, 10)
-    resolutions: Annotated[tuple[int, ...], Parameter(parse=False)] = (2, 3, 5, 10, 25, 50, 100)
-    link: Annotated[
-        str, option("Profile of a link with Markov rates upwards.", default="nb-iot-markov")
-    ] = "nb-iot-markov"
+        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", default=CODEC)
+    ] = CODEC
+    lengths: Annotated[tuple[int, ...], Parameter(parse=False)] = LENGTHS
+    resolutions: Annotated[tuple[int, ...], Parameter(parse=False)] = RESOLUTIONS
+    link: Annotated[str, option("Profile of a link with Markov rates upwards.", default=LINK)] = (
+        LINK
+    )
     temperatures: Annotated[
         tuple[float, ...],
         option("Answers have one of these.", "--temperature", default="0, 0.2 ... 1"),
@@ -153,21 +155,6 @@ class ControllerPlan:
     ] = 600
     steps: Annotated[int, option("Blocks that are tried.", default="300000", low=1)] = 300_000
     seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0
-
-    def tasks(self, prompts: tuple[Prompt, ...]) -> Tasks:
-        """Return the tasks of answering these prompts."""
-        return Tasks(prompts, self.temperatures, self.max_tokens)
-
-    def costs(self, draft: str, vocabulary: int) -> IterationCosts:
-        """Return what an iteration takes over the link. Raises LinkError or TrainingError."""
-        link = LinkProfile.load(self.link)
-        if link.up_rates is None:
-            raise TrainingError(
-                f"the link {self.link} has no Markov rates upwards: choose nb-iot-markov, "
-                "lora-markov, lte-markov or a file with up_low, up_high, up_to_low and up_to_high"
-            )
-        down, forwards = link.down or math.inf, forwards_s(draft)
-        return IterationCosts(link.up_rates, vocabulary, down, *forwards, 2 * link.latency_s)
 
     def record(
         self, pair: ModelPair, tasks: Tasks, progress: Callable[[int, int], None]
@@ -189,7 +176,7 @@ class ControllerPlan:
                 f"the recording is of {recording.codec} at the resolutions "
                 f"{', '.join(map(str, recording.resolutions))}: make one of {self.codec} anew"
             )
-        costs = self.costs(recording.draft, recording.vocabulary)
+        costs = IterationCosts.over(self.link, recording.draft, recording.vocabulary)
         seen, held_out = recording.split()
         environment = RecordedEnvironment(seen, costs)
         first = self.seed * _NUMBERS_PER_SEED
@@ -251,7 +238,9 @@ def controller(
         model = pair.target
         prompts = bundled_prompts(model) if corpus is None else corpus_prompts(model, corpus)
         with counting("recording") as progress:
-            recording = plan.record(pair, plan.tasks(prompts), progress)
+            recording = plan.record(
+                pair, Tasks(prompts, plan.temperatures, plan.max_tokens), progress
+            )
         if trace is not None:
             recording.save(trace)
     with counting("learning") as progress:

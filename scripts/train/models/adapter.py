@@ -100,9 +100,8 @@ def batch_of(readings: Sequence[Rows]) -> Batch:
     tokens, positions, bias = padded(rows)
     length = tokens.shape[1]
     targets = [(i * length + at, *rest) for i, s in enumerate(rows) for at, *rest in s.targets]
-    selected, wanted, first = (torch.tensor(column) for column in zip(*targets, strict=True))
-    weights = torch.where(first, _FIRST_WEIGHT, 1.0)
-    return Batch(tokens, bias, positions, selected, wanted, weights, first)
+    selected, wanted, _ = (torch.tensor(column) for column in zip(*targets, strict=True))
+    return Batch(tokens, bias, positions, selected, wanted)
 
 
 def mixture_losses(
@@ -152,20 +151,6 @@ def batches(readings: Sequence[Rows], r: Random, budget: int) -> Iterator[list[R
             yield from groups
 
 
-def tuning(rate: float, minutes: float, steps: int | None) -> Schedule:
-    """Return the schedule of an adapter or a draft, which begin with trained weights."""
-    return Schedule(
-        steps=steps,
-        minutes=minutes,
-        rate=rate,
-        warmup=30,
-        lowest=0.02,
-        betas=(0.9, 0.98),
-        epsilon=1e-8,
-        averaged=True,
-    )
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -186,8 +171,7 @@ class Settings:
 
 def adapter(settings: Settings) -> None:
     """Train an adapter. A stopped run goes on from its saved state, also with other samples."""
-    torch.set_num_threads(1)
-    schedule = tuning(settings.rate, settings.minutes, settings.steps)
+    schedule = Schedule(settings.steps, settings.minutes, settings.rate)
     run(partial(_Training, settings), schedule, settings.out / "adapter")
 
 
@@ -205,7 +189,7 @@ class _Training:
         self.parameters = self._adapter.parameters
         self._batches: Iterator[list[Rows]] | None = None
 
-    def losses(self, step: int, number: int, progress: float) -> Losses:
+    def losses(self, step: int, progress: float) -> Losses:
         r = Random(f"{self._settings.seed}/{step}")
         if self._batches is None:
             self._batches = batches(self._samples, r, self._settings.positions)

@@ -13,7 +13,7 @@ from typing import Any
 
 from retrieval.chunking import chunk
 
-from .cleaning import files, read
+from .clones import files, read
 from .sample import UNKNOWN, Turn
 from .values import word_set
 

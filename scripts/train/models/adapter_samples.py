@@ -1,6 +1,7 @@
 """The samples of an adapter: documents as both sides find them, and questions about them."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -69,7 +70,7 @@ def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
     return _read(r, documents, asked)
 
 
-def samples(
+def drawn(
     corpus: Path, n: int, clones: Path | None, without: Path | None, seed: int
 ) -> list[Reading]:
     """Mix articles with questions, notes, bridges and talks."""
@@ -110,5 +111,22 @@ def adapter_samples(
 ) -> None:
     """Write the samples of an adapter: documents of two sides, and questions about them."""
     with out.open("w", encoding="utf-8") as file:
-        for made in samples(corpus, n, clones, without, seed):
+        for made in drawn(corpus, n, clones, without, seed):
             file.write(made.line() + "\n")
+
+
+def samples(samples: Path, out: Path) -> None:
+    """Write documents with their questions as `controller` and `verifier` read them.
+
+    Args:
+        samples: what `adapter-samples` wrote.
+        out: a directory, of one text for each document.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with samples.open(encoding="utf-8") as lines:
+        alone = chain.from_iterable(Reading.read(line).apart() for line in lines)
+        for number, reading in enumerate(alone):
+            asked = [branch.turns[0] for branch in reading.branches if len(branch.turns) == 1]
+            turns = "".join(f"Question: {q}\nAnswer: {a}\n" for q, a in asked)
+            text = f"Document: {reading.documents[0]}\n\n{turns}"
+            (out / f"{number:05d}.txt").write_text(text, encoding="utf-8")

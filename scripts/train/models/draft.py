@@ -15,9 +15,8 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from dragonrt.cli.options import option
-from scripts.train.loop import Losses, run
+from scripts.train.loop import Losses, Schedule, run
 
-from .adapter import tuning
 from .batches import of_like_length, padded
 from .draft_model import Draft
 from .draft_samples import copies, read_samples
@@ -55,8 +54,7 @@ class Settings:
 
 def draft(settings: Settings) -> None:
     """Train a draft. A stopped run goes on from its saved state, also with more rows."""
-    torch.set_num_threads(1)
-    schedule = tuning(settings.rate, settings.minutes, settings.steps)
+    schedule = Schedule(settings.steps, settings.minutes, settings.rate)
     run(partial(_Training, settings), schedule, settings.out / "draft")
 
 
@@ -80,7 +78,7 @@ class _Training:
         self._kinds += [read, copies(read, tokenizer, Random(settings.seed))]
         self._batches: Iterator[list[Row]] | None = None
 
-    def losses(self, step: int, number: int, progress: float) -> Losses:
+    def losses(self, step: int, progress: float) -> Losses:
         """Return the divergence from the target, and from halfway on what is rejected, too."""
         r = Random(f"{self._settings.seed}/{step}")
         if self._batches is None:

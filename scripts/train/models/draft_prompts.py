@@ -26,7 +26,7 @@ def request(r: Random, corpus: Corpus) -> str:
     form = r.choice(_BLOCKS[f"ask {kind}"]).replace("\\n", "\n")
     passage = question = ""
     if kind in ("reading", "question"):
-        article = r.choice(corpus.readings[False])
+        article = r.choice(corpus.readings)
         read = r.choice(article)
         passage, question = read.paragraph, r.choice(read.questions)[0]
         other = r.choice(article).paragraph

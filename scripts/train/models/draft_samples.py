@@ -45,9 +45,8 @@ def read_samples(path: Path, tokenizer: PreTrainedTokenizerBase, without: set[st
             asked = {_plain(question) for turns, _ in reading.branches for question, _ in turns}
             if asked & without:
                 continue
-            for number, document in enumerate(reading.documents):
-                own = [each for each in reading.branches if each.scores[number] == max(each.scores)]
-                made = encoded(tokenizer, Reading([document], own))
+            for alone in reading.apart():
+                made = encoded(tokenizer, alone)
                 rows += map(labelled, made.rows) if made else ()
     return rows
 

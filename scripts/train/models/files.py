@@ -11,7 +11,6 @@ from gguf import (
     GGUFReader,
     GGUFWriter,
     LlamaFileType,
-    TokenType,
     dequantize,
     get_tensor_name_map,
 )
@@ -23,45 +22,6 @@ from dragonrt.backends.llama_cpp.gguf_file import quantised
 
 _HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
 _SMALL, _FINE = Type.IQ4_NL, Type.Q8_0
-
-
-def toy_file(model: Path, out: Path) -> None:
-    """Write a dragon model, a directory of transformers, as a GGUF file in Q8_0."""
-    config, tokenizer = (_json(model / name) for name in ("config.json", "tokenizer.json"))
-    writer = GGUFWriter(out, "llama")
-    _describe(writer, model.name, LlamaFileType.MOSTLY_Q8_0)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
-    vocabulary, special = tokenizer["model"]["vocab"], tokenizer["added_tokens"]
-    kinds = [TokenType.NORMAL] * len(vocabulary)
-    for each in special:
-        kinds[each["id"]] = TokenType.CONTROL
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")  # splits as the dragon models' does
-    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
-    writer.add_token_types(kinds)
-    writer.add_token_merges([" ".join(each) for each in tokenizer["model"]["merges"]])
-    writer.add_bos_token_id(config["bos_token_id"])
-    writer.add_eos_token_id(config["eos_token_id"])
-    writer.add_pad_token_id(config["pad_token_id"])
-    writer.add_add_bos_token(False)
-    writer.add_add_space_prefix(False)
-    for long, tensor in load_file(model / "model.safetensors").items():
-        name = llama_cpp_name(long, config)
-        weight = permuted(name, tensor.float().numpy(), config)
-        if weight.ndim == 1:
-            writer.add_tensor(name, weight)
-        else:
-            writer.add_tensor(name, quantised(weight, _FINE), raw_dtype=_FINE)
-    _finish(writer)
 
 
 def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None:

@@ -52,13 +52,6 @@ def word(r: Random, name: str) -> str:
     return r.choice(word_lists()[name])
 
 
-@cache
-def pattern(name: str) -> re.Pattern[str]:
-    """Return the regular expression of that name in patterns.txt."""
-    text = "".join(read_blocks("patterns.txt")[name])
-    return re.compile(re.sub("@(.+?)@", lambda match: pattern(match[1]).pattern, text))
-
-
 def invented(r: Random, least: int = 2, most: int = 3) -> str:
     """Make up a word that no reader has met, so that it can only be copied."""
     text = ""
@@ -104,7 +97,6 @@ def _ordinal(text: str) -> str:
 _FILTERS: dict[str, Callable[[str], str]] = {
     "lower": str.lower,
     "capitalize": str.capitalize,
-    "sentence": lambda text: capitalized(text),
     "ordinal": _ordinal,
     "short": lambda text: text[:3],
     "comma": lambda text: text and "," + text,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.verifier import confidences
-from scripts.train.controllers.model_pair import AnswerReader, ModelPair
-from scripts.train.verifiers.texts import CutPassage, Passage
+from scripts.lab.model_pair import AnswerReader, ModelPair
+from scripts.lab.passages import CutPassage, Passage
 
 KINDS = ("original", "draft", "target", "both")
 """How a prefix goes on behind its original beginning: as the original does, or completed by the

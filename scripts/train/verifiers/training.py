@@ -18,10 +18,10 @@ from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier, trained_verifiers
 from dragonrt.errors import TrainingError
+from scripts.lab.model_pair import ModelPair
+from scripts.lab.passages import SHARES, Part, Texts, read_texts
 from scripts.train.artefact import save_verifier
-from scripts.train.controllers.model_pair import ModelPair
 from scripts.train.verifiers.samples import KINDS, Samples, collect
-from scripts.train.verifiers.texts import SHARES, Part, Texts, read_texts
 
 LEARNING_RATE = 1e-3
 _BATCH = 256

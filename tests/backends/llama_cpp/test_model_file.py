@@ -21,7 +21,7 @@ from dragonrt.backends.llama_cpp.library import Batch, load_library
 from dragonrt.backends.llama_cpp.model_file import fingerprint, merged, reader_file, with_layers
 from dragonrt.errors import ModelError
 from scripts.bench.reference import transformers_model
-from scripts.train.models.files import adapter_file, toy_file
+from scripts.train.models.files import adapter_file
 from tests import tiny_models
 
 TOKENS = [5, 80, 33, 104, 9, 80, 33, 200]
@@ -42,7 +42,7 @@ def directory(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def source(directory: Path) -> Path:
     path = directory.with_suffix(".gguf")
-    toy_file(directory, path)
+    tiny_models.written_file(directory, path)
     return path
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.model import LanguageModel
+from scripts.lab.intervals import paired, share
 from scripts.papers.dragon.attackers import CLASSIFIERS, auc, guessed, membership, named
 from scripts.papers.dragon.attacks import LEVELS, Liar
 from scripts.papers.dragon.crossing import Scene, Seen, words
 from scripts.papers.dragon.notes import canary_notes, rival_notes
-from scripts.papers.intervals import paired, share
 
 
 def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:

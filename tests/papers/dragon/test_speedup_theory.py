@@ -2,8 +2,8 @@
 
 import pytest
 
+from scripts.lab.virtual_arena import Pace
 from scripts.papers.dragon.speedup_theory import eq7, theorem
-from scripts.papers.virtual_arena import Pace
 
 
 @pytest.mark.parametrize(

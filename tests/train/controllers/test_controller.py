@@ -10,15 +10,15 @@ import pytest
 
 from dragonrt.control.learned import Learned, controller
 from dragonrt.link.markov import MarkovRates
+from scripts.lab.course import IterationCosts, best, grid
+from scripts.lab.recording import PairRecording, RecordedEnvironment, RecordedText
 from scripts.train.controllers.controller_plan import (
     ControllerPlan,
     compare,
     encoding,
     train_controller,
 )
-from scripts.train.controllers.course import IterationCosts, best, grid
 from scripts.train.controllers.double_dqn import Hyperparameters
-from scripts.train.controllers.recording import PairRecording, RecordedEnvironment, RecordedText
 
 pytestmark = pytest.mark.slow
 

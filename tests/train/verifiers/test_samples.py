@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dragonrt.control.verifier import confidences
-from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+from scripts.lab.model_pair import AnswerReader, ModelPair
+from scripts.lab.passages import Passage, answered, questions
 from scripts.train.verifiers.samples import KINDS, Samples, collect
-from scripts.train.verifiers.texts import Passage, answered, questions
 
 
 @pytest.fixture(scope="module")

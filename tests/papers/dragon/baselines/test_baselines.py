@@ -18,6 +18,7 @@ from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from retrieval import Chunk, Hit
+from scripts.lab.model_sides import PacedWorker
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, BaselineDevice, Timed
 from scripts.papers.dragon.baselines.exchange import BaselineError, Channel
@@ -26,7 +27,6 @@ from scripts.papers.dragon.baselines.reading import (
     BaselineSide,
     log_probability,
 )
-from scripts.papers.model_sides import PacedWorker
 
 QUESTION = "What do I do when the printer beeps?"
 NOTES = {

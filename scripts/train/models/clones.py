@@ -1,4 +1,4 @@
-"""Files of git clones that the user has made, and their markup as plain paragraphs of prose."""
+"""Files of git clones that the user has made, and their text in plain characters."""
 
 import html
 import io
@@ -6,8 +6,6 @@ import re
 import subprocess
 import unicodedata
 from pathlib import Path
-
-from .values import pattern
 
 _CHARACTERS = str.maketrans(
     {
@@ -17,7 +15,6 @@ _CHARACTERS = str.maketrans(
         "\u2060": "", "\ufeff": "", "\u200b": "", "\u00ad": "",
     }
 )  # fmt: skip
-_NO_PROSE = " ~NOPROSE~ "
 
 
 def files(clone: Path) -> list[str]:
@@ -50,29 +47,3 @@ def clean(text: str) -> str:
     """Return one line of text without entities, in plain characters."""
     text = unicodedata.normalize("NFC", html.unescape(text)).translate(_CHARACTERS)
     return re.sub(r"\s+", " ", text).strip()
-
-
-def paragraphs(markup: str, tag: str, least: int) -> list[str]:
-    """Return the texts of these elements that are prose."""
-    found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", markup, flags=re.DOTALL)
-    return [text for text in map(_without_tags, found) if is_prose(text, least)]
-
-
-def _without_tags(markup: str) -> str:
-    """Return the text of an element; what is no prose leaves a mark that `is_prose` rejects."""
-    markup = pattern("note reference").sub("", pattern("no prose").sub(_NO_PROSE, markup))
-    return clean(re.sub(r"<[^>]+>", "", re.sub(r"<br ?/?>", " ", markup)))
-
-
-def is_prose(paragraph: str, least: int = 40) -> bool:
-    """Return whether a paragraph is `least` characters long and almost all letters."""
-    if len(paragraph) < least or _NO_PROSE.strip() in paragraph or "http" in paragraph:
-        return False
-    letters = sum(c.isalpha() or c in " ,.'" for c in paragraph)
-    latin = all(ord(c) < 0x250 or c == "—" for c in paragraph)
-    return latin and letters > 0.85 * len(paragraph)
-
-
-def is_article(article: list[str]) -> bool:
-    """Return whether there is enough text for an article."""
-    return sum(map(len, article)) > 400

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, ControlState
 from dragonrt.errors import TrainingError
-from scripts.train.controllers.course import Course, IterationCosts, Transition, estimated_accepted
+from scripts.lab.course import Course, IterationCosts, Transition, estimated_accepted
 
 _EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its seed
 

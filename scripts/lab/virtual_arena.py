@@ -26,7 +26,7 @@ from dragonrt.testing.scripted import (
     SimulatedSaid,
 )
 from dragonrt.traces.file import Sink
-from scripts.papers.arena import Arena, Given, emulated
+from scripts.lab.arena import Arena, Given, emulated
 
 
 def scripted(

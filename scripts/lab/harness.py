@@ -17,7 +17,7 @@ from rich.table import Table
 from dragonrt import __version__
 from dragonrt.cli.console import messages, output
 from dragonrt.errors import DragonError
-from scripts.papers.intervals import Row, estimate
+from scripts.lab.intervals import Row, estimate
 
 P = ParamSpec("P")
 

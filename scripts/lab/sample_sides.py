@@ -16,7 +16,7 @@ from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
-from scripts.papers.arena import RealArena
+from scripts.lab.arena import RealArena
 
 
 @dataclass(frozen=True, slots=True)

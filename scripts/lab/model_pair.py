@@ -18,8 +18,8 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
-from scripts.train.controllers.prompt import Prompt
-from scripts.train.controllers.recording import PairRecording, RecordedText
+from scripts.lab.prompt import Prompt
+from scripts.lab.recording import PairRecording, RecordedText
 
 Progress = Callable[[int, int], None]
 

@@ -9,10 +9,10 @@ import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.markov import MarkovRates
-from scripts.train.controllers.course import IterationCosts, best, evaluate, grid
-from scripts.train.controllers.model_pair import ModelPair, Tasks
-from scripts.train.controllers.prompt import bundled_prompts
-from scripts.train.controllers.recording import PairRecording, RecordedEnvironment, RecordedText
+from scripts.lab.course import IterationCosts, best, evaluate, grid
+from scripts.lab.model_pair import ModelPair, Tasks
+from scripts.lab.prompt import bundled_prompts
+from scripts.lab.recording import PairRecording, RecordedEnvironment, RecordedText
 
 COSTS = IterationCosts(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
 

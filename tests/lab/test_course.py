@@ -9,7 +9,7 @@ from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.modes.blocks.messages import Block
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
-from scripts.train.controllers.course import (
+from scripts.lab.course import (
     Course,
     IterationCosts,
     estimated_accepted,

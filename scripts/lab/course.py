@@ -10,13 +10,20 @@ learned blocks that are too long: 20.6 tokens/s where the best fixed action gave
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState, Static
+from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.link.profile import LinkProfile
+
+CODEC, LINK = "qs:100", "nb-iot-markov"
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
+RESOLUTIONS = (2, 3, 5, 10, 25, 50, 100)
+"""What the bundled controllers were trained for, and chose among."""
 
 
 def forwards_s(draft: str) -> tuple[float, float]:
@@ -43,6 +50,21 @@ class IterationCosts:
     target_s: float = 0.050
     round_trip_s: float = 0.0
     frame_bits: int = 160
+
+    @classmethod
+    def over(cls, name: str, draft: str, vocabulary: int) -> Self:
+        """Return the costs over a link with Markov rates upwards.
+
+        Raises LinkError or TrainingError.
+        """
+        link = LinkProfile.load(name)
+        if link.up_rates is None:
+            raise TrainingError(
+                f"the link {name} has no Markov rates upwards: choose nb-iot-markov, "
+                "lora-markov, lte-markov or a file with up_low, up_high, up_to_low and up_to_high"
+            )
+        down, forwards = link.down or math.inf, forwards_s(draft)
+        return cls(link.up_rates, vocabulary, down, *forwards, 2 * link.latency_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import TrainingError
 from retrieval.documents import load
-from scripts.train.verifiers.texts import questions, read_corpus
+from scripts.lab.passages import questions, read_corpus
 
 TextKind = Literal["answers", "chat", "prose"]
 

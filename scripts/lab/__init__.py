@@ -1,0 +1,1 @@
+"""What figures, benchmarks and training share. It imports none of them."""

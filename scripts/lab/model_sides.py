@@ -1,0 +1,149 @@
+"""Real models as sides of an arena: with the sample documents, or behind a prompt.
+
+In a process of its own a side is as fast as it is. In virtual time its numbers are computed, so
+that acceptance and bits are real, and a forward is charged a given time, however much it reads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dragonrt.backends.backend import Backend
+from dragonrt.backends.mixture import Weighing
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.modes.mode import Prediction, Prepared, Work
+from dragonrt.modes.prefix import extended, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.node import main as programs
+from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
+from dragonrt.node.job_thread import JobThread
+from dragonrt.node.model_session import ModelSession
+from dragonrt.node.worker import Worker
+from dragonrt.side import Side
+from dragonrt.testing import loop
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext
+from scripts.lab.sample_sides import LoadedSide
+
+T = TypeVar("T")
+R = TypeVar("R", bound=PrefixCache)
+
+
+def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
+    """Run a coroutine to its end, in virtual time or in real time."""
+    return loop.run(main) if virtual else programs.run(main)
+
+
+class PacedWorker:
+    """Runs jobs at once and charges `seconds` of virtual time for each."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def call(self, job: Callable[[], T]) -> T:
+        """Return the result of `job()`, once its time has passed."""
+        await asyncio.sleep(self._seconds)
+        return job()
+
+
+@asynccontextmanager
+async def worker(backend: Backend) -> AsyncIterator[Worker]:
+    """Yield a model's own worker, for a side in real time."""
+    async with JobThread("postprocessing") as beside, Worker(backend, beside) as running:
+        yield running
+
+
+class PacedContext(SimulatedContext):
+    """Implements BackendSession: what `reader` says, each forward in that virtual time."""
+
+    def __init__(self, reader: PrefixCache, forward_s: float) -> None:
+        super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)
+        self._reader = reader
+
+    def _computed(self, work: Work, seconds: float) -> ForwardResult:
+        try:
+            return ForwardResult(work, seconds, work.postprocess(self._said(work)))
+        except Exception as error:  # it belongs to who wants the work done
+            return ForwardResult(work, seconds, error=error)
+
+    def _said(self, work: Work) -> Sequence[Prediction]:
+        if (span := work.span) is None:
+            return ()
+        tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
+        return self._reader.read(tokens, hashes, span.first, hidden=span.hidden)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadingSide(SimulatedSide):
+    """A side in this process that answers a question with the reader that `read` makes for it.
+
+    A forward takes `decode_s` of virtual time, or with a `worker` what it takes in real time.
+    """
+
+    read: Callable[[Question], PrefixCache]
+    worker: Worker | None = None
+
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
+        await asyncio.sleep(self.prepare_s)
+        reader = self.read(question)
+        context: BackendSession = PacedContext(reader, self.decode_s)
+        if self.worker is not None:
+            context = ModelSession(self.worker, reader)
+        return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
+
+
+def reading_side(
+    side: Side,
+    model: LanguageModel,
+    read: Callable[[Question], PrefixCache],
+    forward_s: float = 0.0,
+    prepare_s: float = 0.0,
+) -> ReadingSide:
+    """Return a side in virtual time that answers with the readers of `read`."""
+    script = Script(0, vocabulary=model.vocabulary)
+    return ReadingSide(
+        side=side, script=lambda _: script, prepare_s=prepare_s, decode_s=forward_s, read=read
+    )
+
+
+def document_reader(side: LoadedSide, question: Question) -> PrefixCache:
+    """Return a reader of the side's answers to a question without history."""
+    model, library = side.model, side.library
+    hits = library.find(question.prompt, question.documents)
+    prompt = model.encode(model.prompt.question_text((), question.prompt))
+    stored = [library.document_kv(hit.chunk) for hit in hits]
+    rows = model.rows(stored, len(prompt) + question.max_tokens)
+    relevances = np.array([hit.score for hit in hits]) / question.relevance_temperature
+    weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
+    return PrefixCache.behind(rows, prompt, start_hash(question.seed), weighing)
+
+
+def document_side(loaded: LoadedSide, forward_s: float) -> ReadingSide:
+    """Return a loaded side in virtual time: retrieval is free, reading a question is a forward."""
+    read = partial(document_reader, loaded)
+    return reading_side(loaded.settings.side, loaded.model, read, forward_s, forward_s)
+
+
+def text_reader(model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[R]) -> R:
+    """Return a reader of answers of that seed that go on from a prompt, without documents."""
+    rows = model.rows([model.document_kv(())], 2 * len(prompt))
+    return kind.behind(rows, prompt, start_hash(seed))
+
+
+def text_side(
+    side: Side,
+    model: LanguageModel,
+    prompt: Sequence[int],
+    seed: int,
+    forward_s: float,
+    kind: type[PrefixCache] = PrefixCache,
+) -> ReadingSide:
+    """Return a side in virtual time that goes on from a prompt, in answers of that seed."""
+    reader = text_reader(model, prompt, seed, kind)
+    return reading_side(side, model, lambda _: reader, forward_s)
