@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.settings import Entry, SettingError, assemble, entries
-from dragonrt.traces import events, file, schema
+from dragonrt.traces import events, file, notices, schema
 from dragonrt.wire import connection, encoding, frames, sessions, values
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.messages import (
@@ -102,6 +102,9 @@ def traces_page() -> str:
             f"### `{kind.KIND}`\n\n{_text(kind)}" + (f"\n\n{_fields(kind)}" if fields(kind) else "")
             for kind in events.EVENTS
         ),
+        "## Kinds of notices",
+        _text(notices),
+        _states(notices.NoticeKind),
         "## Settings in `open`",
         "Those of the question and of the mode; a question's own words are never among them.",
         _table(

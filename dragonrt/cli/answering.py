@@ -1,7 +1,7 @@
 """`dragonrt cloud`, `device` and `serve` (a device over HTTP), and `doctor`, which checks them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
     from dragonrt.node.diagnosis import Finding
     from dragonrt.node.library import Library
+    from dragonrt.traces.events import Noticed, OnNotice
     from retrieval import Report
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -179,9 +180,7 @@ class _Chosen:
         MODES[mode].check(how, side.model)
         return cls(question, how, others, side, values.get("seed"))
 
-    def load(
-        self, side: SideSettings
-    ) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
+    def load(self, side: SideSettings) -> "tuple[LanguageModel, Library | None, OnNotice]":
         """Load the model and the documents; return them with the printer of notices.
 
         The other sides are dialled once before the documents are indexed, which may take long.
@@ -189,18 +188,18 @@ class _Chosen:
         """
         from dragonrt.node import main as programs
 
-        printed: list[str] = []
+        printed: list[Noticed] = []
 
         def look(model: "LanguageModel") -> None:
             programs.run(programs.look(model, self.others, self.how, printed.append))
-            for line in printed:
-                say(line)
+            for each in printed:
+                say(each.text)
 
-        def notice(line: str) -> None:
-            if line in printed:
-                printed.remove(line)
+        def notice(found: "Noticed") -> None:
+            if found in printed:
+                printed.remove(found)
             else:
-                say(line)
+                say(found.text)
 
         return *load(side, look), notice
 

@@ -47,7 +47,7 @@ def index(
 
     library = open_library(side, loaded)
     assert library is not None  # it has documents
-    library.on_notice = lambda text: say(text, "yellow")
+    library.on_notice = lambda notice: say(notice.text, "yellow")
     with counting("computing KV") as progress:
         prefill(library, progress)
 

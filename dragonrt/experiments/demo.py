@@ -211,7 +211,7 @@ def serve_demo(
                 question,
                 None,
                 stops,
-                on_notice=say,
+                on_notice=lambda notice: say(notice.text),
                 on_report=lambda report: None,
                 on_ready=lambda url: say(f"{PAGE} {url}"),
             )

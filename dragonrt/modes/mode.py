@@ -24,8 +24,9 @@ from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.privacy.evidence import Moved, Rows
 from dragonrt.traces.events import Event, Noticed
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.messages import SessionMessage
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 
 class ModeError(DragonError):
@@ -129,8 +130,7 @@ class Leave:
     """A session that this side ends; with `again` it is opened anew from the decided tokens."""
 
     peer: str
-    reason: Reason
-    text: str
+    end: End
     again: bool = False
 
 
@@ -178,7 +178,7 @@ class Left:
     """The session with `peer` is over. If it `returns`, another one may follow."""
 
     peer: str
-    reason: str
+    end: End
     returns: bool
 
 
@@ -273,8 +273,8 @@ class Mode:
                 self._prepared(happened, now)
             case Joined(peer, session):
                 self._joined(peer, session, now)
-            case Left(peer, reason, returns):
-                self._left(peer, reason, returns, now)
+            case Left(peer, end, returns):
+                self._left(peer, end, returns, now)
             case Received(peer, message):
                 try:
                     self._received(peer, message, now)
@@ -297,7 +297,7 @@ class Mode:
 
     def _prepared(self, prepared: Prepared, now: float) -> None: ...
     def _joined(self, peer: str, session: int, now: float) -> None: ...
-    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None: ...
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None: ...
     def _received(self, peer: str, message: SessionMessage, now: float) -> None: ...
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None: ...
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None: ...
@@ -323,5 +323,5 @@ class Mode:
         """Publish events of this answer."""
         self._out.events += found
 
-    def _notice(self, *texts: str) -> None:
-        self.emit(*map(Noticed, texts))
+    def _notice(self, kind: NoticeKind, text: str, reason: Reason | None = None) -> None:
+        self.emit(Noticed(kind, text, reason))

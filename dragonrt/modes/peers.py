@@ -8,7 +8,8 @@ connected --left--> waiting --timeouts runs out--> alone
 from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
-from dragonrt.wire.reasons import Reason
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import End, Reason
 
 
 class PeerTracking(Mode):
@@ -28,7 +29,8 @@ class PeerTracking(Mode):
         self._on_loss = on_loss
         self._timeouts = timeouts
         self._alone = False
-        self._loss = self._waits = ""
+        self._loss = End(Reason.LOST, "")
+        self._waits = ""
         self._waiting_since_s: float | None = None
         self._progress_s = self._owed_s = 0.0
         self._useful = False
@@ -59,8 +61,8 @@ class PeerTracking(Mode):
         self._progress_s = self._owed_s = now
         self._useful, self._met = False, True
 
-    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
-        self._peer, self._loss = None, reason
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
+        self._peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return
         if self._useful or self._missed_since_s is None:  # who only comes and goes is as if away
@@ -86,25 +88,26 @@ class PeerTracking(Mode):
             text = f"waiting for the cloud at token {len(self.decided)}: {self._loss}"
             if text != self._waits:  # a busy peer is asked again and again
                 self._waits = text
-                self._notice(text)
+                self._notice(NoticeKind.WAITING, text, self._loss.reason)
         elif not may_return or not self._met or self._alone:  # a peer never met is not waited for
             self._leave_alone(self._loss, now)
 
-    def _leave_alone(self, reason: str, now: float) -> None:
+    def _leave_alone(self, end: End, now: float) -> None:
         self._peer, self._waiting_since_s = None, None
         if self._finish is None and not self._alone:
             self._part(now)
             self._alone = True
             step = len(self.decided)
-            self._notice(f"answering {self._alone_as} alone from token {step}: {reason}")
+            text = f"answering {self._alone_as} alone from token {step}: {end}"
+            self._notice(NoticeKind.ALONE, text, end.reason)
             self.emit(events.WentAlone(step))
             self._go_on_alone(now)
 
-    def _give_up(self, reason: str, now: float) -> None:
+    def _give_up(self, end: End, now: float) -> None:
         """End the session of a peer that is of no use."""
         if self._peer is not None:
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
-        self._leave_alone(reason, now)
+            self._out.leave.append(Leave(self._peer, end))
+        self._leave_alone(end, now)
 
     def _greeted(self, now: float) -> None:
         """Take a sign of life that is of no use yet."""
@@ -133,6 +136,7 @@ class PeerTracking(Mode):
         if now < limit_s:
             return
         if self._waiting_since_s is not None:
-            self._leave_alone(f"the cloud did not come back in {seconds:g} s: {self._loss}", now)
+            text = f"the cloud did not come back in {seconds:g} s: {self._loss}"
+            self._leave_alone(End(self._loss.reason, text), now)
         else:
-            self._give_up(f"{self._useless} {seconds:g} s", now)
+            self._give_up(End(Reason.MUTE, f"{self._useless} {seconds:g} s"), now)

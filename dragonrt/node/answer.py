@@ -23,7 +23,7 @@ from dragonrt.timeouts import Timeouts
 from dragonrt.traces.events import AnswerOpened, Event, Record, SideReady, TokenDecided
 from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 CONGESTED_BYTES = 64 * 1024
 """With this many sent bytes not received yet, no work is started."""
@@ -82,7 +82,7 @@ class AnswerSession:
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
                 self.concluded = self._peer
-            self._left("the answer is complete", returns=False)
+            self._left(End(Reason.FINISHED, "the answer is complete"), returns=False)
             return
         if isinstance(message, wire.Opened):
             if self._evidence not in (None, message.evidence):
@@ -92,17 +92,18 @@ class AnswerSession:
 
     def closed(self, close: wire.Close) -> None:
         self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
-        self._left(close.text or close.reason.value, returns=close.reason is Reason.BUSY)
+        end = End(close.reason, close.text or close.reason.value)
+        self._left(end, returns=close.reason is Reason.BUSY)
 
-    def lost(self, reason: str) -> None:
-        self._left(reason, returns=True)
+    def lost(self, end: End) -> None:
+        self._left(end, returns=True)
 
-    def _left(self, reason: str, *, returns: bool) -> None:
+    def _left(self, end: End, *, returns: bool) -> None:
         if self._detach() is not None:
             returns = returns and self.route is not None
             if returns:
                 self.gone.set()
-            self._driver.feed(modes.Left(self.name, reason, returns))
+            self._driver.feed(modes.Left(self.name, end, returns))
 
     # What the driver calls.
 
@@ -144,16 +145,16 @@ class AnswerSession:
         if self._unread > CONGESTED_BYTES and self._draining is None:
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
-    def close(self, reason: Reason, text: str = "") -> None:
+    def close(self, end: End) -> None:
         """End the session on its connection, without an input to the mode."""
         peer = self._detach()
         if peer is not None:
-            peer.close(self.number, reason, text)
+            peer.close(self.number, end)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, end: End) -> None:
         """End the session, and do not resume it: the other side broke it."""
-        self.close(Reason.ERROR, reason)
-        self._driver.feed(modes.Left(self.name, reason, False))
+        self.close(end)
+        self._driver.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
         """End the session of a complete answer; wait a while for the other side's attribution."""
@@ -162,12 +163,12 @@ class AnswerSession:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._driver.timeouts.rejoin_s):
                     await self._closed.wait()
-        self.close(Reason.FINISHED)
+        self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
         """Close the session of a complete answer, if the other side has asked for that."""
         if self.concluded is not None:
-            self.concluded.close(self.number, Reason.FINISHED, attribution=found)
+            self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
 
     async def wait_closed(self) -> None:
@@ -191,7 +192,8 @@ class AnswerSession:
                 await peer.drain()
         except TimeoutError:
             if self._peer is peer:
-                self.fail(f"the other side took nothing in for {seconds:g} s")
+                text = f"the other side took nothing in for {seconds:g} s"
+                self.fail(End(Reason.IDLE, text))
         finally:
             self._unread, self._draining = 0, None
             self._driver.feed()
@@ -281,7 +283,7 @@ class Driver:
         except DragonError as error:
             if not isinstance(happened, modes.Received):
                 raise
-            self.sessions[happened.peer].fail(str(error))
+            self.sessions[happened.peer].fail(End.of(error, Reason.PROTOCOL))
         else:
             self._carry_out(effects)
 
@@ -327,9 +329,9 @@ class Driver:
 
     def _leave(self, leave: modes.Leave) -> None:
         session = self.sessions[leave.peer]
-        session.close(leave.reason, leave.text)
+        session.close(leave.end)
         if session.route is None:
-            self.feed(modes.Left(leave.peer, leave.text, False))
+            self.feed(modes.Left(leave.peer, leave.end, False))
         elif leave.again:
             session.gone.set()
         else:
@@ -357,7 +359,7 @@ class Driver:
         elif error is None:
             self.feed(modes.Computed(work, outcome.value, outcome.seconds))
         elif isinstance(error, DragonError) and session is not None:
-            session.fail(str(error))  # it sent what could not be computed with
+            session.fail(End.of(error, Reason.PROTOCOL))  # it sent what cannot be computed with
             self.feed(modes.Preempted(work, 0.0))
         else:
             self._fail(error)

@@ -19,10 +19,11 @@ from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
-from dragonrt.traces.events import Record, TokenDecided
+from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.connection import Traffic
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
 
 
@@ -58,10 +59,10 @@ class Answer:
         return [event.token for _, event in self.decisions]
 
     @property
-    def notices(self) -> list[str]:
+    def notices(self) -> list[Noticed]:
         """Return the notices for the person, each once."""
         found = (each.event for each in self.records)
-        return [*dict.fromkeys(each.text for each in found if isinstance(each, events.Noticed))]
+        return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
 class ClientSession:
@@ -131,11 +132,11 @@ class ClientSession:
             if answer.finish is not Finish.CANCELLED:
                 await asyncio.gather(*(session.conclude() for session in sessions))
             for session in sessions:
-                session.close(Reason.CANCELLED)
+                session.close(End(Reason.CANCELLED, ""))
             await driver.settle()
             told = {each.name: each.attribution.differing for each in sessions if each.attribution}
             for line in disagreements(own, told, driver.mode.moved.weight):
-                driver.record(events.Noticed(line))
+                driver.record(Noticed(NoticeKind.DISAGREEMENT, line))
             spent = Traffic(*map(sub, self._traffic(), before))
             rtt_s, held_s = driver.rtt_s, self._held_s()
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]
@@ -182,7 +183,8 @@ class ClientSession:
         peer = session.route.peer if session.route is not None else None
         if peer is None:
             who = "it" if self._several else f"the {session.name}"
-            self._driver.feed(Left(session.name, f"{who} is not connected", True))
+            end = End(Reason.LOST, f"{who} is not connected")
+            self._driver.feed(Left(session.name, end, True))
             session.gone.set()
             return
         hello = peer.connection.peer
@@ -191,8 +193,8 @@ class ClientSession:
             session.weights = weights
             self._open(session, peer)
         else:
-            reason = f"another model answers as the {session.name} now"
-            self._driver.feed(Left(session.name, reason, False))
+            end = End(Reason.UNSUPPORTED, f"another model answers as the {session.name} now")
+            self._driver.feed(Left(session.name, end, False))
             session.gone.clear()
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:

@@ -170,6 +170,6 @@ async def serve(
             lines.say(host, f"refused {name}: {error}")
             await peer.refuse(error)
         else:
-            lines.say(host, f"{name} left: {peer.lost_reason or 'done'}")
+            lines.say(host, f"{name} left: {peer.end or 'done'}")
 
     return await listen(address.host, address.port, handle)

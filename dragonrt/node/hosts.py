@@ -16,10 +16,12 @@ from functools import partial
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
 from dragonrt.modes.question import Question
-from dragonrt.node.peer import Peer
+from dragonrt.node.peer import ENDED, Peer
 from dragonrt.timeouts import USUAL, BackOff, Timeouts
+from dragonrt.traces.events import Noticed, OnNotice
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.connection import Traffic
-from dragonrt.wire.reasons import HandshakeError, Reason
+from dragonrt.wire.reasons import End, HandshakeError, Reason
 
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 """Reasons of a failed handshake after which another one may succeed."""
@@ -52,7 +54,7 @@ class Connector:
         self,
         dial: Callable[[], Awaitable[Peer]],
         timeouts: Timeouts = USUAL,
-        on_notice: Callable[[str], None] = lambda text: None,
+        on_notice: OnNotice = lambda notice: None,
         who: str = "the cloud",
     ) -> None:
         self.timeouts = timeouts
@@ -105,8 +107,10 @@ class Connector:
                 await self._peer.run()
                 self._back_off.lasted(clock() - since_s)
                 self._before = self.traffic()
-                self.absence, self._peer = self._peer.lost_reason or "the connection ended", None
-                self._on_notice(f"{self._who} is lost, and dialled again: {self.absence}")
+                end, self._peer = self._peer.end or ENDED, None
+                self.absence = end.text
+                text = f"{self._who} is lost, and dialled again: {end}"
+                self._on_notice(Noticed(NoticeKind.LOST, text, end.reason))
             await self._dial_again()
 
     async def _dial_once(self) -> None:
@@ -116,7 +120,8 @@ class Connector:
         self.connections += 1
         if self.absence:
             self.absence = ""
-            self._on_notice(f"{self._who} is there{' again' if self.connections > 1 else ''}")
+            text = f"{self._who} is there{' again' if self.connections > 1 else ''}"
+            self._on_notice(Noticed(NoticeKind.CONNECTED, text))
         self.on_connected()
 
     async def _dial_again(self) -> None:
@@ -127,7 +132,9 @@ class Connector:
             except DragonError as error:
                 answered = isinstance(error, HandshakeError) and error.reason is not Reason.LOST
                 if (answered or mistaken(error)) and str(error) != self.absence:
-                    self._on_notice(f"{self._who} does not let this side in: {error}")
+                    text = f"{self._who} does not let this side in: {error}"
+                    end = End.of(error, Reason.ERROR)
+                    self._on_notice(Noticed(NoticeKind.REFUSED, text, end.reason))
                 self.absence = str(error)
 
     async def _pause(self, seconds: float) -> None:
@@ -146,7 +153,7 @@ class Hosts:
     def __init__(
         self,
         connectors: Mapping[str, Connector],
-        on_notice: Callable[[str], None] = lambda text: None,
+        on_notice: OnNotice = lambda notice: None,
     ) -> None:
         self.connectors = connectors
         self._on_notice = on_notice
@@ -242,7 +249,8 @@ class Hosts:
                 raise errors[name]
             raise DragonError(self._of_host(name, str(errors[name]))) from errors[name]
         for name, error in errors.items():
-            self._on_notice(f"going on without the host {name} until it can be reached: {error}")
+            text = f"going on without the host {name} until it can be reached: {error}"
+            self._on_notice(Noticed(NoticeKind.UNREACHED, text))
 
     async def run(self) -> None:
         """Keep all connections until cancelled."""
@@ -274,7 +282,8 @@ class Hosts:
         elif self._rejected.get(name) != holdings:
             self._rejected[name] = holdings
             what = "model" if holdings[0] != self._holdings[0] else "documents or settings"
-            self._on_notice(f"the host {name} is not used: its {what} are not those of the others")
+            text = f"the host {name} is not used: its {what} are not those of the others"
+            self._on_notice(Noticed(NoticeKind.UNLIKE, text))
 
 
 class Route:

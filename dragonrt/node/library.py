@@ -13,6 +13,8 @@ from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.worker import Worker
+from dragonrt.traces.events import Noticed, OnNotice
+from dragonrt.traces.notices import NoticeKind
 from retrieval import (
     Chunk,
     Embedder,
@@ -44,8 +46,8 @@ class Library:
     newest: Callable[[], Retriever]
     incomplete: bool = False
     skipped: int = 0
-    on_notice: Callable[[str], None] = lambda text: None
-    _noticed: set[str] = field(default_factory=set)
+    on_notice: OnNotice = lambda notice: None
+    _noticed: set[Noticed] = field(default_factory=set)
 
     def find(
         self, question: str, k: int, floor: float | None = None, within: str = ""
@@ -73,8 +75,9 @@ class Library:
         most = self.model.context_length // 2
         if len(tokens) > most:
             self.notice(
+                NoticeKind.CUT,
                 f"{chunk.source} has pieces of more than {most} tokens, of which {self.model.name} "
-                "does not read the rest: index it with fewer --chunk-words"
+                "does not read the rest: index it with fewer --chunk-words",
             )
         return tokens[:most]
 
@@ -106,14 +109,15 @@ class Library:
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
-            self.notice(f"{error}: KV is computed when a question needs it")
+            self.notice(NoticeKind.STORE, f"{error}: KV is computed when a question needs it")
             return 0
 
-    def notice(self, text: str) -> None:
+    def notice(self, kind: NoticeKind, text: str) -> None:
         """Pass a notice on, unless it is a repetition."""
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self.on_notice(text)
+        notice = Noticed(kind, text)
+        if notice not in self._noticed:
+            self._noticed.add(notice)
+            self.on_notice(notice)
 
 
 class _MissingKv:
@@ -136,7 +140,8 @@ class _MissingKv:
         """Return the next chunk that lacks its KV."""
         if self._numbers and self._room <= self._last:
             self._library.notice(
-                "stored KV has reached --kv-cache: the rest is computed when a question needs it"
+                NoticeKind.STORE,
+                "stored KV has reached --kv-cache: the rest is computed when a question needs it",
             )
             self._numbers = []
         while self._numbers:
@@ -189,7 +194,8 @@ async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable
             try:
                 await compute()
             except (DragonError, RetrievalError) as error:
-                library.notice(f"KV is computed when a question needs it: {error}")
+                text = f"KV is computed when a question needs it: {error}"
+                library.notice(NoticeKind.STORE, text)
 
     task = asyncio.create_task(run(), name="prefilling")
     try:

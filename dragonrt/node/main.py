@@ -33,8 +33,9 @@ from dragonrt.node.reindexing import OnReport
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.told import ToldAnswers, told_path
 from dragonrt.timeouts import USUAL, Timeouts
-from dragonrt.traces.events import AnswerClosed, Record
+from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
 from dragonrt.traces.file import Recorder, Sink
+from dragonrt.traces.notices import NoticeKind
 
 T = TypeVar("T")
 
@@ -182,7 +183,7 @@ async def device(
     library: Library | None,
     members: Sequence[Member],
     how: Settings,
-    on_notice: Callable[[str], None] = lambda text: None,
+    on_notice: OnNotice = lambda notice: None,
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[Device]:
@@ -202,7 +203,7 @@ async def device(
 
 
 async def look(
-    model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: Callable[[str], None]
+    model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
     """Dial each other side once, then disconnect. `on_notice` and errors are those of `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
@@ -216,7 +217,7 @@ async def _dialling(
     members: Sequence[Member],
     how: Settings,
     recorder: Recorder,
-    on_notice: Callable[[str], None],
+    on_notice: OnNotice,
     timeouts: Timeouts = USUAL,
 ) -> AsyncIterator[Mapping[str, Hosts]]:
     """Dial each member once, and keep it connected until the context ends; see `device`."""
@@ -249,7 +250,8 @@ async def _dialling(
                 raise DragonError(f"{who}: {error}") if several else error
             if error is not None:
                 until = "going on without" if how.goes_alone else "answering nothing without"
-                on_notice(f"{until} {who} until it can be reached: {error}")
+                text = f"{until} {who} until it can be reached: {error}"
+                on_notice(Noticed(NoticeKind.UNREACHED, text))
         yield {member.name: link for member, link in zip(members, links, strict=True)}
     finally:
         # Ending a constant rate early would reveal the end of the answer.

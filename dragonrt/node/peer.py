@@ -19,12 +19,14 @@ from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
 from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
 from dragonrt.wire.connection import Connection, Event, State
-from dragonrt.wire.reasons import BusyError, Reason, RemoteProtocolError
+from dragonrt.wire.reasons import BusyError, End, Reason, RemoteProtocolError, WireError
 from dragonrt.wire.sessions import SessionState
 
 BURST_BYTES = 2048
 """Padding of the probe that times the bandwidth: the delay it adds to an empty one."""
 PROBES_KEPT = 16
+ENDED = End(Reason.LOST, "the connection ended")
+"""The end of a connection without a known cause."""
 
 log = logging.getLogger("dragonrt")
 
@@ -49,7 +51,7 @@ class Session(Protocol):
     def closed(self, close: wire.Close) -> None:
         """End the session: the other side closed it, or sent what ended it."""
 
-    def lost(self, reason: str) -> None:
+    def lost(self, end: End) -> None:
         """End the session: the connection is lost."""
 
 
@@ -74,7 +76,8 @@ class Peer:
         self.recorder = recorder
         self.rtt = RttEstimator()
         self.bandwidth = BandwidthEstimator()
-        self.lost_reason: str | None = None
+        self.end: End | None = None
+        """Why the connection ended, if it has."""
         self.pacing = ConstantRate(connection, self._write, self._drain_stream)
         self.ended = False
         """Whether the connection has ended; set before its sessions end."""
@@ -141,14 +144,14 @@ class Peer:
     def close(
         self,
         number: int,
-        reason: Reason,
-        text: str = "",
+        end: End,
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
         """End one session if it is open; a busy side passes `retry_s`."""
         if self.connection.session_state(number) is not SessionState.NONE:
-            self._send(wire.Close(number, reason, text, int(1000 * retry_s), attribution))
+            retry_ms = int(1000 * retry_s)
+            self._send(wire.Close(number, end.reason, end.text, retry_ms, attribution))
         self._sessions.pop(number, None)
 
     # The life of the connection.
@@ -191,7 +194,7 @@ class Peer:
                     task.cancel()
                 self._lose_sessions()
         except* ConnectionLostError as group:
-            self.lost_reason = str(group.exceptions[0])
+            self.end = self.end or End(Reason.LOST, str(group.exceptions[0]))
         finally:
             self._lose_sessions()
             self.leave()
@@ -204,7 +207,7 @@ class Peer:
                     self._handle(event, size)
             except RemoteProtocolError as error:
                 log.debug("connection with %s closed: %s", self.name, error)
-                self.lost_reason = str(error)
+                self.end = End(error.reason, error.text)
                 self._flush()
 
     async def _receive_once(self) -> list[tuple[Event, int]]:
@@ -215,7 +218,7 @@ class Peer:
         except LinkError as error:
             if isinstance(error, TlsError) and self.connection.state is not State.OPEN:
                 raise
-            self.lost_reason = str(error)
+            self.end = End(Reason.LOST, str(error))
         self._heard_s = self._loop.time()
         events = self.connection.receive_data(data) if data else self.connection.eof()
         self._flush()
@@ -229,7 +232,7 @@ class Peer:
             case wire.Pong():
                 self._take_echo(event)
             case wire.Goodbye():
-                self.lost_reason = self.lost_reason or event.text or event.reason.value
+                self.end = self.end or End(event.reason, event.text or event.reason.value)
             case wire.Open():
                 self._accept(event)
             case _:
@@ -278,7 +281,8 @@ class Peer:
             failure = error
         except Exception:  # a defect in one session must not end the others
             log.exception("session %d failed", number)
-            failure = DragonError("an internal error; the other side's log has it")
+            text = "an internal error; the other side's log has it"
+            failure = WireError(Reason.INTERNAL, text)
         finally:
             if self._sessions.get(number) is session:  # its number may be another's by now
                 del self._sessions[number]
@@ -286,10 +290,8 @@ class Peer:
                     self._close_failed(number, failure, Reason.ERROR)
 
     def _close_failed(self, number: int, error: DragonError, usual: Reason) -> None:
-        if isinstance(error, BusyError):
-            self.close(number, error.reason, error.text, error.retry_s)
-        else:
-            self.close(number, usual, str(error))
+        retry_s = error.retry_s if isinstance(error, BusyError) else 0.0
+        self.close(number, End.of(error, usual), retry_s)
 
     def _deliver(self, message: wire.SessionMessage) -> None:
         session = self._sessions.get(message.session)
@@ -302,14 +304,15 @@ class Peer:
         try:
             session.receive(message)
         except DragonError as error:
-            self.close(message.session, Reason.ERROR, str(error))
-            session.closed(wire.Close(message.session, Reason.ERROR, str(error)))
+            end = End.of(error, Reason.ERROR)
+            self.close(message.session, end)
+            session.closed(wire.Close(message.session, end.reason, end.text))
 
     def _lose_sessions(self) -> None:
         self.ended = True
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
-            session.lost(self.lost_reason or "the connection ended")
+            session.lost(self.end or ENDED)
 
     # Probes.
 
@@ -319,7 +322,7 @@ class Peer:
         while True:
             if self._loop.time() - self._heard_s > timeouts.silence_s:
                 text = f"nothing was heard from {self.name} for {timeouts.silence_s:g} s"
-                self.lost_reason = text  # before the stream ends: its reader ends the sessions
+                self.end = End(Reason.IDLE, text)  # before the stream's reader ends the sessions
                 self.leave(Reason.IDLE, text)
                 raise ConnectionLostError(text)
             self._sequence += 1

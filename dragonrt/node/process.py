@@ -25,6 +25,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.reindexing import Following, OnReport, reindexing
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.node.worker import Worker
+from dragonrt.traces.events import Noticed
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Index, KvStore, Progress, Report, RetrievalError, Retriever
 from retrieval.following import Order, UpdateOptions
@@ -182,8 +183,8 @@ async def local_side(
         prepared.context.close()
         if library is not None:
 
-            def notice(text: str) -> None:
-                loop.call_soon_threadsafe(on_report, DragonError(text))
+            def notice(found: Noticed) -> None:
+                loop.call_soon_threadsafe(on_report, DragonError(found.text))
 
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice

@@ -13,13 +13,15 @@ from typing import Final, Protocol
 
 from dragonrt.distributions import Distribution
 from dragonrt.privacy.evidence import evidence_bits
+from dragonrt.wire.reasons import End, Reason
 
 STEERED_BITS: Final = 8.0
 """Bits that a cloud may steer an answer away from the device's drafts without a limit."""
 CARRIED_BITS: Final = 16.0
 """Bits that the device's documents may then add to the answer while the cloud reads it."""
-STEERED: Final = (
-    "the cloud steered the answer to your documents alone: it receives no more of this answer"
+STEERED: Final = End(
+    Reason.STEERED,
+    "the cloud steered the answer to your documents alone: it receives no more of this answer",
 )
 SURE: Final = 1e-6
 """The least probability that a document is a witness (`backends.mixture.SUREST`)."""
@@ -67,14 +69,13 @@ class Ruling:
     Attributes:
         withheld: the cloud does not receive it.
         bits: what it reveals of the device's documents (`revealed_bits`), if that is known.
-        ends: why the cloud's session ends before this step; empty: it continues.
-        fault: whether the cloud receives the reason, because it broke the protocol.
+        ends: why the cloud's session ends before this step, if it does. The cloud receives the
+            reason only if it broke the protocol.
     """
 
     withheld: bool = False
     bits: float | None = None
-    ends: str = ""
-    fault: bool = False
+    ends: End | None = None
 
 
 DISCLOSED: Final = Ruling()
@@ -106,7 +107,7 @@ class Guards:
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
             found = each if found is DISCLOSED else found
-        self._over |= bool(found.ends)
+        self._over |= found.ends is not None
         return found
 
 
@@ -171,7 +172,8 @@ class SteadyRelevance:
 
 
 def _fault(text: str) -> Ruling:
-    return Ruling(withheld=True, ends=f"the cloud broke the protocol: {text}", fault=True)
+    end = End(Reason.PROTOCOL, f"the cloud broke the protocol: {text}")
+    return Ruling(withheld=True, ends=end)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.service.reply import JoinedReply, Reply
 from dragonrt.service.tasks import named_in, reads_whole, turns
 from dragonrt.service.text import TextStream
-from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.events import Noticed, OnNotice, Record, TokenDecided
 
 HISTORY = 16
 """Turns kept as history; a model with less room drops the oldest ones."""
@@ -55,7 +55,7 @@ class Conversation:
         self,
         prompt: str,
         on_piece: OnPiece = lambda text, decision: None,
-        on_notice: Callable[[str], None] = lambda text: None,
+        on_notice: OnNotice = lambda notice: None,
         on_record: OnRecord = lambda record: None,
     ) -> Reply:
         """Return the answer to a question. Raises DragonError if there is none.
@@ -65,7 +65,7 @@ class Conversation:
         check_language(self.device.side.model, prompt)
         whole, limit = self.question, self.question.max_tokens
         is_cut = whole.parts == "on" and not self.stops and whole.top_logprobs is None
-        asked, notice = await self._turns(prompt, is_cut=is_cut)
+        asked, notices = await self._turns(prompt, is_cut=is_cut)
         noise = Noise(self.seed if self.seed is not None else secrets.randbits(SEED_BITS))
         by_chunk = asked[0].chunk is not None
         labels = ["" if by_chunk else each.prompt for each in asked]
@@ -79,15 +79,16 @@ class Conversation:
             if words:
                 on_piece(words, decision)
 
-        told = [Record(asyncio.get_running_loop().time(), "device", 0, Noticed(notice))]
-        if notice:
+        now_s = asyncio.get_running_loop().time()
+        told = [Record(now_s, "device", 0, notice) for notice in notices]
+        for record, notice in zip(told, notices, strict=True):
             on_notice(notice)
-            on_record(*told)
+            on_record(record)
 
-        def hear(line: str) -> None:
+        def hear(notice: Noticed) -> None:
             # Each part would repeat that the cloud is away.
-            if not any(line in part.answer.notices for part in replies):
-                on_notice(line)
+            if not any(notice in part.answer.notices for part in replies):
+                on_notice(notice)
 
         self._stopped, finish, before = False, Finish.STOP, self.history
         for number, part in enumerate(asked):
@@ -108,7 +109,7 @@ class Conversation:
         if len(replies) < len(asked) and finish is Finish.STOP:
             finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
         joined = JoinedReply.of(prompt, text, replies, finish)
-        joined.answer.records.extend(told if notice else ())
+        joined.answer.records.extend(told)
         if by_chunk:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
         if traits_of(self.device.settings).keeps_drafts:  # a client may put all parts into one turn
@@ -117,15 +118,15 @@ class Conversation:
             self.device.told.remember((prompt, joined.text), disclosed)
         return joined
 
-    async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], str]:
-        """Return the turns of an answer, each a question, and a notice.
+    async def _turns(self, prompt: str, *, is_cut: bool) -> tuple[list[Question], list[Noticed]]:
+        """Return the turns of an answer, each a question, and notices.
 
         Raises TaskError for a task that the model cannot do.
         """
         question, side = replace(self.question, prompt=prompt), self.device.side
         library, mixes = side.library, entry_of(self.device.settings).unread is None
         if not is_cut:
-            return [question], ""
+            return [question], []
         if reads_whole(prompt, side.model.name) and library is not None and mixes:
 
             def chunks() -> tuple[str, int]:
@@ -136,13 +137,13 @@ class Conversation:
             document, count = await side.librarian.call(chunks)
             if count:
                 return turns(question, document, count)
-        return [replace(question, prompt=part) for part in parts_of(prompt)], ""
+        return [replace(question, prompt=part) for part in parts_of(prompt)], []
 
     async def _answer(
         self,
         question: Question,
         on_piece: OnPiece,
-        on_notice: Callable[[str], None],
+        on_notice: OnNotice,
         on_record: OnRecord,
     ) -> Reply:
         """Return the answer to one part of a question, and make both a turn of the conversation."""
@@ -172,7 +173,7 @@ class Conversation:
             on_record(record)
             event = record.event
             if isinstance(event, Noticed):
-                on_notice(event.text)
+                on_notice(event)
             elif not isinstance(event, TokenDecided) or stream.stopped:
                 return
             elif event.token not in question.stop_tokens:

@@ -15,6 +15,7 @@ from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.schema import own_fields
 from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
 
@@ -91,7 +92,7 @@ class Reply:
             "sources": [cited_json(*each) for each in self.sources],
             "marks": [mark_json(each) for each in self.marks],
             "not_found": [code_json(each) for each in self.not_found],
-            "notices": answer.notices,
+            "notices": [own_fields(each) for each in answer.notices],
             "statistics": self.statistics(),
             "ledger": self.ledger(),
         }

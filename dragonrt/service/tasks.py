@@ -13,6 +13,8 @@ from pathlib import PurePath
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.notices import NoticeKind
 
 MOST = 12
 """The most chunks of a document that are read."""
@@ -73,12 +75,12 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[_-]", " ", text.casefold()).split())
 
 
-def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], str]:
-    """Return a turn for each chunk of a document, and a notice if it has more than are read.
+def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
+    """Return a turn for each chunk of a document, and notices if it has more than are read.
 
     The other side reads nothing: the document is not there.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST))]
     more = f"{document} has {chunks} pieces, of which the first {MOST} are read"
-    return asked, more if chunks > MOST else ""
+    return asked, [Noticed(NoticeKind.BEGINNING, more)] if chunks > MOST else []

@@ -11,7 +11,7 @@ from rich.text import Text
 from dragonrt.modes.mode import Finish
 from dragonrt.service.reply import Reply
 from dragonrt.side import Side
-from dragonrt.traces.events import TokenDecided
+from dragonrt.traces.events import Noticed, TokenDecided
 from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
@@ -45,10 +45,10 @@ class AnswerView:
         self._console.print(Text(text, style=COLOURS[carrier(decision)]), end="", soft_wrap=True)
         self._in_line = not text.endswith("\n")
 
-    def notice(self, text: str) -> None:
+    def notice(self, notice: Noticed) -> None:
         """Print a notice on its own line, also in the middle of an answer."""
         self.end_line()
-        self._line(Text(f"[{text}]", style="italic red"))
+        self._line(Text(f"[{notice.text}]", style="italic red"))
 
     def end_line(self) -> None:
         """End the line of the answer."""

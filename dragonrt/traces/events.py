@@ -5,11 +5,13 @@ records, live or from a file. `KIND` is the event's name in a file. `step` is th
 token (0-based), `round` the number of a block, times are seconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 from dragonrt.side import Side
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import Reason
 
 Cause = Literal["own", "other", "target"]
 """The last input of a decision: the own draft, the other side's, or its target or verdict."""
@@ -275,9 +277,14 @@ class Rejoined(Event, kind="resume"):
 
 
 class Noticed(Event, kind="notice"):
-    """A one-line notice for the user."""
+    """A one-line notice for the user, of a `kind`; `reason` is the end that it reports, if any."""
 
+    kind: NoticeKind
     text: str
+    reason: Reason | None = None
+
+
+OnNotice = Callable[[Noticed], None]
 
 
 class AnswerClosed(Event, kind="close"):

@@ -8,12 +8,13 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
+from enum import StrEnum
 from typing import Any, Literal, get_args, get_origin
 
 from dragonrt.errors import DragonError
 from dragonrt.traces.events import EVENTS, Event, Record
 
-SCHEMA = 5
+SCHEMA = 6
 """Raised with every change of a field; files of another number are refused."""
 KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}
 
@@ -71,6 +72,9 @@ def _value(value: Any, kind: Any) -> Any:
     if origin is Mapping and type(value) is dict:
         return {key: _value(each, arguments[1]) for key, each in value.items()}
     kinds = arguments if origin is types.UnionType else (kind,)
+    for each in kinds if type(value) is str else ():
+        if isinstance(each, type) and issubclass(each, StrEnum):
+            return each(value)
     if type(value) is int and int not in kinds and float in kinds:
         return float(value)
     fits = value in arguments if origin is Literal else type(value) in kinds

@@ -11,7 +11,9 @@
 Bytes from the other side only ever raise RemoteProtocolError out of a `Connection`.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from dragonrt.errors import DragonError
 
@@ -26,10 +28,14 @@ class Reason(StrEnum):
     UNSUPPORTED = "unsupported"  # session: a parameter this side cannot honour
     OUT_OF_ORDER = "out_of_order"  # both: a message that may not come now
     MALFORMED = "malformed"  # both: a message or frame that cannot be read
+    PROTOCOL = "protocol"  # session: a message that does not fit the answer
+    MUTE = "mute"  # session: nothing useful came for too long
+    STEERED = "steered"  # session: the cloud steered the answer; never sent
     ERROR = "error"  # both: something failed at the sender
+    INTERNAL = "internal"  # session: a defect of the sender
     TOO_LARGE = "too_large"  # connection: a frame beyond the limit
     SHUTDOWN = "shutdown"  # connection: the process ends in order
-    IDLE = "idle"  # connection: nothing was received for too long
+    IDLE = "idle"  # both: nothing was received, or taken in, for too long
     LOST = "lost"  # connection: it ended without a Goodbye; never sent
     VERSION = "version"  # connection: another version of the protocol
     ROLE = "role"  # connection: two devices, or two clouds
@@ -45,6 +51,22 @@ class WireError(DragonError):
         super().__init__(text)
         self.reason = reason
         self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a session or a connection ended: a code and one line for the user."""
+
+    reason: Reason
+    text: str
+
+    @classmethod
+    def of(cls, error: DragonError, usual: Reason) -> Self:
+        """Return the end that an error leads to, with its own code or the usual one."""
+        return cls(error.reason if isinstance(error, WireError) else usual, str(error))
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class MessageError(WireError):

@@ -48,7 +48,7 @@ def unpack(cls: type[T], values: Values) -> T:
     for name, value in values:
         if name not in known or name in given:
             raise MessageError(
-                Reason.MALFORMED,
+                Reason.UNSUPPORTED,
                 f"there is no setting {name!r} here, or it came twice: install the same dragonrt "
                 "on both sides",
             )

@@ -31,6 +31,7 @@ from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack, unpack
 from scripts.campaign.invariants import Taking, ViolationError, check
 from scripts.campaign.scenario import Request, Scenario
@@ -151,7 +152,8 @@ class Interleaving:
     def _part(self, name: str) -> None:
         """The connection is cut: what is under way on it is lost."""
         self._close(name)
-        self._carry_out(self._device, self._device.mode.handle(Left(name, "cut", True), self._now))
+        left = Left(name, End(Reason.LOST, "cut"), True)
+        self._carry_out(self._device, self._device.mode.handle(left, self._now))
 
     def _close(self, name: str) -> None:
         del self._clouds[name], self._device.inboxes[name]
@@ -187,7 +189,7 @@ class Interleaving:
         self._send(machine, effects)
         for leave in effects.leave:
             if machine is not self._device or not (leave.again or machine.taking.parted):
-                raise ViolationError(f"in another order of inputs: {machine.name}: {leave.text}")
+                raise ViolationError(f"in another order of inputs: {machine.name}: {leave.end}")
             if not leave.again:
                 self._over.add(leave.peer)
             if leave.peer in self._clouds:

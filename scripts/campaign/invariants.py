@@ -14,27 +14,26 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import Answer
-from dragonrt.privacy.guards import STEERED
 from dragonrt.testing.oracle import oracle
 from dragonrt.traces import events
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import Reason
 from scripts.campaign.liveness import may_seem_mute, pace
 from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario
 
-BREACHES = (
-    "further ahead",
-    "another text",
-    "target token",
-    "internal error",
-    "vocabulary",
-    "has no place",
-    "not the next one due",
-    "blocks wait",
-    "came after block",
-    "a verdict",
-    "an upload",
-    "broke the protocol",
+BREACHES = frozenset(
+    {
+        Reason.INTERNAL,
+        Reason.MALFORMED,
+        Reason.OUT_OF_ORDER,
+        Reason.PROTOCOL,
+        Reason.TOO_LARGE,
+        Reason.UNSUPPORTED,
+    }
 )
-"""What a side says of the other one when that has broken the protocol."""
+"""Reasons for which a session or connection ends if a side has broken the protocol."""
+EXPECTED = frozenset({NoticeKind.BACK, NoticeKind.CODEC, NoticeKind.LATE})
+"""Notices of answers that nothing disturbed: deadlines are as short as a seed draws them."""
 
 
 class ViolationError(DragonError):
@@ -75,7 +74,7 @@ class Taking:
                 if event.step >= bound:
                     raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
             case events.Noticed():
-                self.parted |= STEERED in event.text
+                self.parted |= event.reason is Reason.STEERED
             case events.WentAlone() | events.Rejoined() if not self.parted:
                 self.changes.append((event.step, isinstance(event, events.WentAlone)))
             case events.BlockJudged():
@@ -137,15 +136,13 @@ def check(
     _check_rounds(scenario, request, device)
     _check_end(request, answer, given_up=given_up)
     for notice in answer.notices if honest else ():
-        if any(breach in notice for breach in BREACHES):
-            raise ViolationError(f"a side broke the protocol: {notice}")
-        missed = "missed the deadline" in notice or "takes part again" in notice
-        named = "is used" in notice  # a codec that takes another's place
-        mute = "nothing useful" in notice and may_seem_mute(scenario, request)
-        steered = device.parted and STEERED in notice
+        if notice.reason in BREACHES:
+            raise ViolationError(f"a side broke the protocol: {notice.text}")
+        mute = notice.reason is Reason.MUTE and may_seem_mute(scenario, request)
+        steered = notice.reason is Reason.STEERED
         disturbed = scenario.faulty or not quiet or given_up
-        if not (disturbed or missed or named or mute or steered):
-            raise ViolationError(f"the answer was disturbed without need: {notice}")
+        if not (disturbed or notice.kind in EXPECTED or mute or steered):
+            raise ViolationError(f"the answer was disturbed without need: {notice.text}")
 
 
 def _right(

@@ -28,6 +28,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Schedule
+from dragonrt.wire.reasons import End
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import explore, explore_one
 from scripts.campaign.liveness import bound_s
@@ -195,8 +196,8 @@ def gives_up() -> Callable[..., Any]:
     """Who is alone stops at once."""
     right = PeerTracking._leave_alone
 
-    def leave_alone(partnered: PeerTracking, reason: str, now: float) -> None:
-        right(partnered, reason, now)
+    def leave_alone(partnered: PeerTracking, end: End, now: float) -> None:
+        right(partnered, end, now)
         partnered._end(Finish.LENGTH)
 
     return leave_alone

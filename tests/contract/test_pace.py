@@ -15,6 +15,7 @@ from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script
 from dragonrt.traces import events
+from dragonrt.traces.notices import NoticeKind
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import Request, Scenario
 
@@ -105,8 +106,8 @@ def test_a_stalled_worker_costs_one_deadline_and_no_token(deadline_s: float) -> 
     assert max(waited for _, waited in told[left_at + 1 :]) < 0.2
     assert seconds(found) == pytest.approx(seconds(whole) + deadline_s, abs=0.4)
     (notice,) = found.answer.notices
-    assert "worker 2" in notice
-    assert "deadline" in notice
+    assert notice.kind is NoticeKind.LATE
+    assert "worker 2" in notice.text
 
 
 def test_a_lost_connection_costs_no_deadline_and_the_worker_rejoins() -> None:
@@ -117,18 +118,17 @@ def test_a_lost_connection_costs_no_deadline_and_the_worker_rejoins() -> None:
     assert not missing[0]
     assert not missing[-1]
     assert max(waited for _, waited in rounds(found)) < 1
-    first, second = found.answer.notices
-    assert "takes no part" in first
-    assert "takes part again" in second
+    kinds = [notice.kind for notice in found.answer.notices]
+    assert kinds == [NoticeKind.ABSENT, NoticeKind.BACK]
 
 
 def test_who_requires_all_is_told_whom_the_answer_waits_for() -> None:
     settings = replace(SLOWEST, require_all=True)
     found = answer([quick(0), quick(1, Cut("cloud", after_s=0.5))], settings)
     assert not any(who for who, _ in rounds(found))
-    first, second = found.answer.notices
-    assert first.startswith("waiting for worker 1 at token ")
-    assert second.startswith("worker 1 takes part again")
+    kinds = [notice.kind for notice in found.answer.notices]
+    assert kinds == [NoticeKind.WAITING, NoticeKind.BACK]
+    assert all("worker 1" in notice.text for notice in found.answer.notices)
 
 
 def test_a_slow_worker_gets_one_block_at_a_time_and_is_then_waited_for() -> None:

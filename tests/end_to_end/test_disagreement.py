@@ -16,6 +16,7 @@ from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.traces.notices import NoticeKind
 from scripts.bench.disagreement import Disagreeing, outcome
 
 from .conftest import connected_device, slow_link
@@ -94,7 +95,9 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
                 said, other = values if owner == "device" else values[::-1]
                 held = "the cloud's" if owner == "device" else "your"
                 (notice,) = reply.answer.notices
-                assert said.startswith(notice.partition(":")[0])
-                assert notice.endswith(f": {held} documents say {other}")
+                assert notice.kind is NoticeKind.DISAGREEMENT
+                assert said.startswith(notice.text.partition(":")[0])
+                assert held in notice.text
+                assert notice.text.endswith(other)
                 whose.add(held)
     assert len(whose) == 2

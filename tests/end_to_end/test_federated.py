@@ -25,8 +25,9 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import Record, RoundDecided, TokenDecided
+from dragonrt.traces.events import Noticed, OnNotice, Record, RoundDecided, TokenDecided
 from dragonrt.traces.file import read_trace
+from dragonrt.traces.notices import NoticeKind
 
 from .conftest import Alone
 
@@ -61,7 +62,7 @@ async def answer(
     how: FederatedSettings,
     trace: Path,
     on_token: Callable[[int], None] = lambda token: None,
-    on_notice: Callable[[str], None] = lambda line: None,
+    on_notice: OnNotice = lambda notice: None,
 ) -> Answer:
     def hear(record: Record) -> None:
         if isinstance(record.event, TokenDecided):
@@ -116,12 +117,15 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     assert 0 < counts(given).resampled < counts(given).verified
     assert set(counts(given).missing) == {places[0].name}
     assert len(given.notices) == 1
-    assert places[0].name in given.notices[0]
-    lines: list[str] = []
-    given = await answer(places, draft_model, PATIENT, trace, on_notice=lines.append)
+    assert given.notices[0].kind is NoticeKind.ABSENT
+    assert places[0].name in given.notices[0].text
+    told: list[Noticed] = []
+    given = await answer(places, draft_model, PATIENT, trace, on_notice=told.append)
     assert given.tokens == expected(PATIENT, trace, places)
     found = counts(given)
     assert found.missing == {places[0].name: found.verified}
-    assert [places[0].name in line for line in lines] == [True]
+    assert [(each.kind, places[0].name in each.text) for each in told] == [
+        (NoticeKind.UNREACHED, True)
+    ]
     with pytest.raises(NotConnectedError):
         await answer(places, draft_model, replace(PATIENT, require_all=True), trace)

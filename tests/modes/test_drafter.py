@@ -33,6 +33,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
+from dragonrt.wire.reasons import End, Reason
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
@@ -155,7 +156,9 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
 def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     mode = drafter(WAITING)
     draft(mode)
-    assert of(mode.handle(Left("cloud", "gone", True), 1.0), events.WentAlone) == []
+    assert (
+        of(mode.handle(Left("cloud", End(Reason.LOST, "gone"), True), 1.0), events.WentAlone) == []
+    )
     assert mode.wanted() is None, "it may come back at once"
     assert mode.deadline() == 1.0 + USUAL.rejoin_s
     effects = mode.handle(TimedOut(), 1.0 + USUAL.rejoin_s)
@@ -209,7 +212,7 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
             assert of(effects, events.TargetDecoded) == [events.TargetDecoded(step, target.token)]
             (decided,) = of(effects, events.TokenDecided)
             assert (decided.device, decided.cause) == (True, "target")
-        lost = mode.handle(Left("cloud", "it is gone", False), 1.0)
+        lost = mode.handle(Left("cloud", End(Reason.LOST, "gone"), False), 1.0)
         assert of(lost, events.BlockOutrun) == [events.BlockOutrun(1, stand)]
         assert len(mode.decided) == stand
 

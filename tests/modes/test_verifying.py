@@ -34,6 +34,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
+from dragonrt.wire.reasons import End, Reason
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
@@ -170,7 +171,7 @@ def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) 
             assert again.leave == [], "they are counted in a row"
         else:
             (leave,) = effects.leave
-            assert leave.text == f"{MAX_OUTSTANDING} blocks in a row follow another text"
+            assert leave.end.reason is Reason.PROTOCOL
 
 
 def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff) -> None:
@@ -196,7 +197,7 @@ def test_a_session_in_which_nothing_comes_is_closed(work_off: WorkOff) -> None:
     assert mode.deadline() == 11.0 + USUAL.idle_s
     assert mode.handle(TimedOut(), 310.0) == Effects()
     (leave,) = mode.handle(TimedOut(), 311.0).leave
-    assert (leave.peer, leave.text) == ("device", f"no block came for {USUAL.idle_s:g} s")
+    assert (leave.peer, leave.end.reason) == ("device", Reason.MUTE)
 
 
 def test_why_a_session_ended_is_what_the_text_says() -> None:
@@ -206,7 +207,9 @@ def test_why_a_session_ended_is_what_the_text_says() -> None:
         ((5,) * 12, (), Finish.LENGTH),
     ):
         question = replace(QUESTION, accepted=accepted, stop_tokens=stop_tokens)
-        effects = verifier(question=question).handle(Left("device", "finished", False), 0.0)
+        effects = verifier(question=question).handle(
+            Left("device", End(Reason.FINISHED, ""), False), 0.0
+        )
         assert (effects.finished, effects.preempt) == (finish, True)
 
 

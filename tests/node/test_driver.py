@@ -37,10 +37,13 @@ from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 TARGET = Target(8, 0, 0, 3, "cloud")
+USELESS = End(Reason.ERROR, "useless")
+FIRST, SECOND, NESTED = (Noticed(NoticeKind.BACK, each) for each in ("first", "second", "nested"))
 
 
 def decided(step: int) -> TokenDecided:
@@ -122,7 +125,7 @@ class StubPeer:
     size: int = 100
     round_trip_s: float = 0.1
     sent: list[wire.SessionMessage] = field(default_factory=list)
-    closed: list[tuple[int, Reason, str]] = field(default_factory=list)
+    closed: list[tuple[int, End]] = field(default_factory=list)
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     bandwidth: Any = field(default_factory=lambda: SimpleNamespace(average=5e6))
 
@@ -130,8 +133,8 @@ class StubPeer:
         self.sent.append(message)
         return self.size
 
-    def close(self, number: int, reason: Reason, text: str = "") -> None:
-        self.closed.append((number, reason, text))
+    def close(self, number: int, end: End) -> None:
+        self.closed.append((number, end))
 
     async def drain(self) -> None:
         await self.taken.wait()
@@ -204,11 +207,11 @@ class Connected:
 
 def test_what_comes_in_meanwhile_waits_for_its_turn() -> None:
     def on_record(bench: Bench, record: Record) -> None:
-        if isinstance(record.event, Noticed) and record.event.text == "first":
-            bench.feed(events=[Noticed("nested")])
+        if isinstance(record.event, Noticed) and record.event == FIRST:
+            bench.feed(events=[NESTED])
 
     async def talk(bench: Bench) -> None:
-        bench.feed(events=[Noticed("first"), Noticed("second")], send=[("cloud", TARGET)])
+        bench.feed(events=[FIRST, SECOND], send=[("cloud", TARGET)])
         texts = [event.text for event in bench.events if isinstance(event, Noticed)]
         assert texts == ["first", "second", "nested"]
         assert bench.peer.sent == [TARGET]
@@ -286,8 +289,8 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
     async def talk(bench: Bench) -> None:
         bench.mode.effects[Received] = refuse
         bench.session.receive(TARGET)
-        assert bench.peer.closed == [(8, Reason.ERROR, "out of place")]
-        assert bench.mode.heard[-1] == Left("cloud", "out of place", False)
+        assert bench.peer.closed == [(8, End(Reason.PROTOCOL, "out of place"))]
+        assert bench.mode.heard[-1] == Left("cloud", End(Reason.PROTOCOL, "out of place"), False)
         assert not bench.driver.over.is_set()
 
     driven(talk)
@@ -325,8 +328,8 @@ async def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session(bench:
     bench.mode.work = [Work(len, peer="cloud")]
     bench.driver.feed()
     bench.context.end(error=DragonError("bad bits"))
-    assert bench.peer.closed == [(8, Reason.ERROR, "bad bits")]
-    assert bench.mode.heard[-2] == Left("cloud", "bad bits", False)
+    assert bench.peer.closed == [(8, End(Reason.PROTOCOL, "bad bits"))]
+    assert bench.mode.heard[-2] == Left("cloud", End(Reason.PROTOCOL, "bad bits"), False)
     assert isinstance(bench.mode.heard[-1], Preempted)
     assert not bench.driver.over.is_set()
     bench.driver.sessions["cloud"].send(TARGET)
@@ -424,12 +427,13 @@ def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
         ) -> None:
             for _ in range(2):  # it is said once
                 if close is None:
-                    bench.session.lost("gone")
+                    bench.session.lost(End(Reason.LOST, "gone"))
                 else:
                     bench.session.closed(close)
             assert bench.session.retry_s == (2.5 if close is busy else 0.0)
             left = [each for each in bench.mode.heard if isinstance(each, Left)]
-            assert left == [Left("cloud", "gone", returns)]
+            end = End(Reason.LOST if close is None else close.reason, "gone")
+            assert left == [Left("cloud", end, returns)]
             assert bench.session.gone.is_set() is returns
             assert bench.driver.rtt_s == 0.1
 
@@ -440,16 +444,16 @@ def test_a_mode_leaves_a_session_and_may_want_it_again() -> None:
     for again in (False, True):
 
         async def talk(bench: Bench, again: bool = again) -> None:
-            bench.feed(leave=[Leave("cloud", Reason.ERROR, "useless", again=again)])
-            assert bench.peer.closed == [(8, Reason.ERROR, "useless")]
+            bench.feed(leave=[Leave("cloud", USELESS, again=again)])
+            assert bench.peer.closed == [(8, USELESS)]
             assert bench.session.gone.is_set() is again
             assert Left not in bench.mode.kinds(), "it knows that"
 
         driven(talk, connector=Connected(True))
 
     async def cloud(bench: Bench) -> None:
-        bench.feed(leave=[Leave("cloud", Reason.ERROR, "useless")])
-        assert bench.mode.heard[-1] == Left("cloud", "useless", False)
+        bench.feed(leave=[Leave("cloud", USELESS)])
+        assert bench.mode.heard[-1] == Left("cloud", USELESS, False)
 
     driven(cloud)
 
@@ -472,5 +476,5 @@ async def test_a_session_that_nobody_closes_is_not_waited_for_without_end(bench:
     with pytest.raises(DragonError):
         await waiting
     assert asyncio.get_running_loop().time() >= USUAL.answer_s
-    bench.session.lost("closed")
+    bench.session.lost(End(Reason.LOST, "closed"))
     await bench.session.wait_closed()

@@ -23,7 +23,8 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import Record, TokenDecided
+from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.notices import NoticeKind
 from tests.node.virtual import virtual
 
 SCRIPT = Script(4, stop=0.0)
@@ -61,7 +62,7 @@ class Device:
 
     side: SimulatedSide
     hosts: Hosts
-    told: list[str] = field(default_factory=list)
+    told: list[Noticed] = field(default_factory=list)
 
     async def ask(
         self, question: Question = QUESTION, how: Settings = DRAGON, kill: Host | None = None
@@ -85,7 +86,7 @@ class Device:
 @asynccontextmanager
 async def device_of(**hosts: Host) -> AsyncIterator[Device]:
     side = SimulatedSide("device", lambda _: SCRIPT)
-    told: list[str] = []
+    told: list[Noticed] = []
 
     def connector(host: Host) -> Connector:
         async def dial() -> Peer:
@@ -164,10 +165,9 @@ async def test_without_any_host_the_device_goes_on_alone_and_comes_back() -> Non
 async def test_a_host_that_has_something_else_is_refused_by_name_and_not_used() -> None:
     hosts = {"a": Host.holding("x"), "b": Host.holding("y"), "c": Host.holding("x")}
     async with device_of(**hosts) as device:
-        (line,) = device.told
-        assert line == (
-            "the host b is not used: its documents or settings are not those of the others"
-        )
+        (notice,) = device.told
+        assert notice.kind is NoticeKind.UNLIKE
+        assert " b " in notice.text
         for number in range(30):
             await device.ask(replace(QUESTION, prompt=f"{number}?", max_tokens=1))
         assert hosts["b"].answered == 0
@@ -206,9 +206,10 @@ async def test_one_host_of_several_is_enough_to_begin() -> None:
     gone, there = Host.holding(), Host.holding()
     gone.reachable = False
     async with device_of(gone=gone, there=there) as device:
-        assert "going on without the host gone until it can be reached" in device.told[0]
+        assert device.told[0].kind is NoticeKind.UNREACHED
         assert not alone(await device.ask())
     there.reachable = False
-    with pytest.raises(DragonError, match="host gone: cannot reach it"):
+    with pytest.raises(DragonError) as error:
         async with device_of(gone=gone, there=there):
             pass
+    assert isinstance(error.value.__cause__, LinkError)

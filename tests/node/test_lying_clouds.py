@@ -29,7 +29,7 @@ from dragonrt.node.peer import Peer
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.privacy.guards import STEERED, SURE
+from dragonrt.privacy.guards import SURE
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
@@ -38,6 +38,8 @@ from dragonrt.testing.scripted import Script, SimulatedSaid
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
 from dragonrt.traces.file import Sink
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import Reason
 
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
@@ -239,8 +241,8 @@ def test_no_cloud_is_more_relevant_than_its_documents_can_be(
     assert (found.answer.tokens, found.told, found.alone_from) == (ALONE, [], 0)
     assert found.opened == 1
     (notice,) = found.answer.notices
-    assert "alone from token 0" in notice
-    assert f"{relevance:g}" in notice
+    assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.PROTOCOL)
+    assert f"{relevance:g}" in notice.text
 
 
 def test_a_cloud_whose_relevance_moves_is_left_with_what_it_was_told_by_then() -> None:
@@ -296,7 +298,7 @@ def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> No
         assert found.alone_from == len(LED) + found.stolen
         assert found.told == found.answer.tokens[: found.alone_from]
         (notice,) = found.answer.notices
-        assert STEERED in notice
+        assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.STEERED)
         assert [event.withheld for _, event in found.answer.decisions] == [
             step >= found.alone_from for step in range(len(found.answer.tokens))
         ]
@@ -306,7 +308,7 @@ def test_a_cloud_that_leaves_after_it_led_the_answer_is_not_told_the_rest() -> N
     found = attack(Leading(), ANSWER, lost_at=len(LED))
     assert found.answer.tokens == [*LED, *SECRET, STOP]
     assert (found.stolen, found.opened) == (0, 1)
-    assert any(STEERED in notice for notice in found.answer.notices)
+    assert Reason.STEERED in [notice.reason for notice in found.answer.notices]
 
 
 def test_an_honest_cloud_that_leaves_is_told_what_was_decided_without_it() -> None:
@@ -398,4 +400,4 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
                 assert [each.file for each in found.answer.passages] == [f"{topic}.txt"]
                 assert word not in model.decode(found.told)
                 assert found.alone_from is not None
-                assert moves or STEERED in found.answer.notices[0]
+                assert moves or found.answer.notices[0].reason is Reason.STEERED

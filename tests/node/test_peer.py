@@ -37,7 +37,7 @@ from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
@@ -193,8 +193,8 @@ def opening(**changes: object) -> Open:
         ([replace(OPEN, mode="telepathy")], Reason.UNSUPPORTED),
         ([OPEN, OPEN], Reason.OUT_OF_ORDER),
         ([draft(OPEN)], Reason.UNKNOWN_SESSION),
-        ([OPEN, *(draft(OPEN, prefix_hash=n) for n in range(1000))], Reason.ERROR),
-        ([OPEN, draft(OPEN)], Reason.ERROR),
+        ([OPEN, *(draft(OPEN, prefix_hash=n) for n in range(1000))], Reason.PROTOCOL),
+        ([OPEN, draft(OPEN)], Reason.PROTOCOL),
     ],
 )
 def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reason: Reason) -> None:
@@ -217,7 +217,7 @@ def test_a_device_that_never_drafts_is_left_after_timeouts() -> None:
         return heard
 
     heard = run(ignore())
-    assert "nothing useful" in heard.text
+    assert heard.reason is Reason.MUTE
 
 
 # Connections.
@@ -281,9 +281,9 @@ def test_what_tls_says_against_a_handshake_is_its_reason(monkeypatch: pytest.Mon
 
 @dataclass
 class Refusing:
-    """A session that refuses every message; `reasons` are those for which it ended."""
+    """A session that refuses every message; `ends` are those that it had."""
 
-    reasons: list[str] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
     times_bandwidth = False
 
     def measured(self) -> None:
@@ -293,10 +293,10 @@ class Refusing:
         raise DragonError("no place for this")
 
     def closed(self, close: Close) -> None:
-        self.reasons.append(close.text)
+        self.ends.append(End(close.reason, close.text))
 
-    def lost(self, reason: str) -> None:
-        self.reasons.append(f"lost: {reason}")
+    def lost(self, end: End) -> None:
+        self.ends.append(end)
 
 
 def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why() -> None:
@@ -312,7 +312,7 @@ def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why
 
     goodbye, time_s = run(wait())
     assert goodbye.reason is Reason.IDLE
-    assert session.reasons == [f"lost: {goodbye.text}"]
+    assert session.ends == [End(Reason.IDLE, goodbye.text)]
     assert USUAL.silence_s <= time_s < 2 * USUAL.silence_s
 
 
@@ -331,21 +331,21 @@ def test_a_connection_that_answers_probes_lives() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "does not speak"),
-        ((2**27).to_bytes(4, "big"), "frame of 134217728 bytes"),
-        (encode_frame(b"\xc1"), "msgpack"),
-        (encode_frame(encode(Pong(1, 1, 1)))[:5], "in the middle"),
-        (encode_frame(encode(Goodbye(Reason.SHUTDOWN, "good night"))), "good night"),
+        (b"GET / HTTP/1.1\r\n\r\n", Reason.MALFORMED),
+        ((2**27).to_bytes(4, "big"), Reason.TOO_LARGE),
+        (encode_frame(b"\xc1"), Reason.MALFORMED),
+        (encode_frame(encode(Pong(1, 1, 1)))[:5], Reason.LOST),
+        (encode_frame(encode(Goodbye(Reason.SHUTDOWN, "good night"))), Reason.SHUTDOWN),
     ],
 )
-def test_bytes_that_make_no_sense_end_the_connection(data: bytes, expected: str) -> None:
+def test_bytes_that_make_no_sense_end_the_connection(data: bytes, expected: Reason) -> None:
     async def end(peer: Peer, stranger: Stranger) -> None:
         stranger.stream.write(data)
         await asyncio.sleep(0.1)
 
     _, peer = with_stranger(end)
-    assert peer.lost_reason is not None
-    assert expected in peer.lost_reason
+    assert peer.end is not None
+    assert peer.end.reason is expected
 
 
 def test_an_error_of_our_own_ends_the_session_and_is_seen() -> None:
@@ -358,4 +358,5 @@ def test_an_error_of_our_own_ends_the_session_and_is_seen() -> None:
         return await stranger.hear(Close)
 
     heard, _ = with_stranger(fail)
-    assert session.reasons == [heard.text] == ["no place for this"]
+    assert session.ends == [End(heard.reason, heard.text)]
+    assert heard.text == "no place for this"

@@ -11,6 +11,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.node.library import Library
 from dragonrt.node.process import open_library, update_index
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.notices import NoticeKind
 from retrieval.documents import load
 from retrieval.reader import Reader
 
@@ -79,7 +81,7 @@ def test_no_token_is_lost(
         assert len(read) <= model.context_length // 2
 
 
-def library_of(documents: Path, model: LanguageModel, words: int) -> tuple[Library, list[str]]:
+def library_of(documents: Path, model: LanguageModel, words: int) -> tuple[Library, list[Noticed]]:
     side = SideSettings(
         "device",
         model="dragon-small",
@@ -88,7 +90,7 @@ def library_of(documents: Path, model: LanguageModel, words: int) -> tuple[Libra
         chunk_words=words,
     )
     update_index(side)
-    library, said = open_library(side, model), list[str]()
+    library, said = open_library(side, model), list[Noticed]()
     assert library is not None
     library.on_notice = said.append
     return library, said
@@ -122,5 +124,6 @@ def test_what_does_not_fit_is_said_by_the_name_of_the_file(
     library.check()
     longest = max(len(library.tokens(chunk)) for chunk in library.retriever.index.chunks())
     assert longest == model.context_length // 2
-    (line,) = said
-    assert "long.txt" in line
+    (notice,) = said
+    assert notice.kind is NoticeKind.CUT
+    assert "long.txt" in notice.text

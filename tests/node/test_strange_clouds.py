@@ -23,8 +23,9 @@ from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.messages import Close, Message, Open, Opened, SessionMessage
-from dragonrt.wire.reasons import BusyError
+from dragonrt.wire.reasons import BusyError, End, Reason
 
 QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
 DRAGON = DragonSettings(codec="topp:0.95", run_ahead=4)
@@ -50,7 +51,7 @@ class Ignoring:
 
     def closed(self, close: Close) -> None: ...
 
-    def lost(self, reason: str) -> None: ...
+    def lost(self, end: End) -> None: ...
 
 
 Say = Callable[[Callable[[Message], object], Open], Coroutine[Any, Any, None]]
@@ -135,7 +136,8 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
     assert len(found.answer.tokens) == QUESTION.max_tokens
     assert found.seconds < USUAL.mute_s + 1.0
     assert found.counted.alone_from == 0
-    assert f"{USUAL.mute_s:g} s" in found.answer.notices[0]
+    notice = found.answer.notices[0]
+    assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.MUTE)
     assert found.opens == 1
 
 
@@ -145,7 +147,7 @@ def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
 
     found = asked(saying(later))
     assert found.seconds < USUAL.rejoin_s + 1.0
-    assert "no place: try again in 60.0 s" in found.answer.notices[0]
+    assert found.answer.notices[0].reason is Reason.BUSY
     assert found.opens == 1
 
 

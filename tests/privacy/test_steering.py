@@ -26,4 +26,4 @@ def test_a_number_that_the_device_does_not_hold_is_no_steering(kept: float, ends
         guard.ruling(token, draft(step, token, kept if step == 1 else 0.0), draft(step, OWN), None)
         for step, token in enumerate(CARRIED, start=1)
     ]
-    assert [each.ends for each in rulings] == ([STEERED, STEERED] if ends else ["", ""])
+    assert [each.ends for each in rulings] == ([STEERED, STEERED] if ends else [None, None])

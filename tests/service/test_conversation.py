@@ -25,6 +25,7 @@ from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
     Disclosed,
+    Noticed,
     Record,
     TokenDecided,
 )
@@ -106,7 +107,7 @@ async def test_without_a_seed_each_answer_draws_its_own() -> None:
 
 async def test_json_says_everything_about_an_answer() -> None:
     talk, _ = conversation({"?": "yes\n"}, seed=3)
-    notices: list[str] = []
+    notices: list[Noticed] = []
     reply = await talk.ask("?", on_notice=notices.append)
     report = reply.to_json()
     assert report["text"] == "yes"
@@ -129,8 +130,8 @@ async def test_json_says_everything_about_an_answer() -> None:
         }
     ]
     assert report["not_found"] == []
-    assert report["notices"] == notices
-    assert len(notices) == 1, "there is no cloud, and the user hears of it"
+    (notice,) = notices  # there is no cloud
+    assert report["notices"] == [{"kind": "alone", "text": notice.text, "reason": "lost"}]
     assert report["statistics"]["alone_from"] == 0
     assert report["statistics"]["tokens"] == 4
 

@@ -12,6 +12,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.traces.notices import NoticeKind
 from retrieval import Chunk
 
 from .conftest import READS_ENGLISH
@@ -153,7 +154,7 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
         assert await answer.locator("img, b").count() == 0
         assert await page.title() == "dragonrt"
         assert await answer.locator(".badge.device").count() == 1
-        assert "not connected" in (await answer.locator(".notice").text_content() or "")
+        assert await answer.locator(".notice").get_attribute("data-kind") == NoticeKind.ALONE
         spoken = [each.strip() for each in await page.locator("#spoken p").all_text_contents()]
         assert spoken[1].endswith("<b>bold</b>."), "sentence by sentence"
         assert await page.locator("#tokens li").count() == 60

@@ -10,6 +10,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.notices import NoticeKind
 
 from .conftest import RecitingSide, reciting_device
 
@@ -109,11 +111,11 @@ async def test_a_list_is_read_chunk_by_chunk_and_is_one_turn() -> None:
 async def test_the_bound_is_said_and_a_chosen_document_needs_no_name() -> None:
     answers = {f"List all. {place}": "a" for place in range(MOST + 1)}
     conversation, side = shelved(answers, MOST + 1, document="plan.md")
-    notices: list[str] = []
+    notices: list[Noticed] = []
     reply = await conversation.ask("List all.", on_notice=notices.append)
     assert len(side.questions) == MOST
-    (notice,) = [each for each in notices if "plan.md" in each]
-    assert f"{MOST + 1}" in notice
+    (notice,) = [each for each in notices if each.kind is NoticeKind.BEGINNING]
+    assert f"{MOST + 1}" in notice.text
     assert notice in reply.answer.notices
 
 

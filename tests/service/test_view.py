@@ -22,9 +22,11 @@ from dragonrt.traces.events import (
     BlockJudged,
     Disclosed,
     Event,
+    Noticed,
     Record,
     TokenDecided,
 )
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.messages import Attribution, Source
 
 FERRY = Source("The Vardo ferry", "vardo_ferry.md", 0.25, 12.5, "It leaves at 7:40.")
@@ -88,9 +90,9 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
 def test_a_notice_has_a_line_of_its_own() -> None:
     target = console()
     view = AnswerView(target)
-    view.notice("the cloud was lost")
+    view.notice(Noticed(NoticeKind.WAITING, "the cloud was lost"))
     view.piece("Yes, ", HALF)
-    view.notice("it is back")
+    view.notice(Noticed(NoticeKind.BACK, "it is back"))
     view.piece("no.", HALF)
     view.end_line()
     assert written(target) == "[the cloud was lost]\nYes, \n[it is back]\nno.\n"

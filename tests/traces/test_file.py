@@ -4,6 +4,7 @@ import json
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -39,6 +40,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if origin is Mapping:
         held = SETTINGS if arguments[1] is Any else values(arguments[1])
         return st.dictionaries(st.text(), held)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
     return VALUES[kind]
 
 
@@ -153,6 +156,8 @@ ROUND = '"event":"round","round":1,"step":1,"decided":1'
         COMMON + ',"event":"rollback","step":1,"dropped":1.5}',
         COMMON + f',{ROUND},"weights":{{"a":"b"}},"missing":[]}}',
         COMMON + f',{ROUND},"weights":{{}},"missing":[1]}}',
+        COMMON + ',"event":"notice","kind":"novelty","text":"x"}',
+        COMMON + ',"event":"notice","kind":"alone","text":"x","reason":"novelty"}',
         COMMON + ',"event":"draft","step":1,"payload":"AA"}',
         COMMON + ',"event":"switch","step":1,"to":"moon","difference":1}',
     ],

@@ -37,7 +37,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.privacy.evidence import files_alone
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 MAX_OUTSTANDING = 8
 """Blocks of one session that may be under way and unanswered."""
@@ -126,9 +126,9 @@ class BlockVerifier(Mode):
         self._lookup: Lookup | None = None
         self._heard_s = 0.0
 
-    def _end_session(self, text: str) -> None:
+    def _end_session(self, end: End) -> None:
         if self._peer is not None:
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
+            self._out.leave.append(Leave(self._peer, end))
 
     # What the driver asks.
 
@@ -149,7 +149,7 @@ class BlockVerifier(Mode):
     def _joined(self, peer: str, session: int, now: float) -> None:
         self._peer, self._session = peer, session
 
-    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         """End as the answer did, as far as this side can know it."""
         complete = len(self._prefix) >= self._question.max_tokens
         stopped = not set(self._question.stop_tokens).isdisjoint(self._prefix.tokens)
@@ -158,7 +158,7 @@ class BlockVerifier(Mode):
     def _timed_out(self, now: float) -> None:
         limit = self.deadline()
         if limit is not None and now >= limit:
-            self._end_session(f"no block came for {self._timeouts.idle_s:g} s")
+            self._end_session(End(Reason.MUTE, f"no block came for {self._timeouts.idle_s:g} s"))
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         if not isinstance(message, Block):
@@ -298,7 +298,8 @@ class BlockVerifier(Mode):
                 return True
         self._dropped += 1
         if self._dropped >= MAX_OUTSTANDING:
-            self._end_session(f"{self._dropped} blocks in a row follow another text")
+            why = f"{self._dropped} blocks in a row follow another text"
+            self._end_session(End(Reason.PROTOCOL, why))
         return False
 
     def _agrees(self, block: Block, read: ReadBlock, waited_s: float) -> bool:

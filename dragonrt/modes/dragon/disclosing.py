@@ -16,11 +16,12 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Leave
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.privacy.guards import Guard, Guards, Ruling, SteadyRelevance, Steering, Withholding
+from dragonrt.privacy.guards import Guard, Guards, SteadyRelevance, Steering, Withholding
 from dragonrt.privacy.redaction import MARKER, Redacted
 from dragonrt.side import Side
 from dragonrt.traces.events import Cause
-from dragonrt.wire.reasons import Reason
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import End, Reason
 
 
 def dragon(
@@ -78,17 +79,17 @@ class KeepingDevice(Dragon):
         if own is None:
             raise ValueError("a device decides with its own draft")
         ruling = self._guards.ruling(decided.token, own, theirs, mixed)
-        if ruling.ends:
-            self._end_session(ruling, now)
+        if ruling.ends is not None:
+            self._end_session(ruling.ends, now)
             if mixed is not None:  # this step is decided alone, with another token
                 return False
         return super()._decide(replace(decided, ruling=ruling), cause, now)
 
-    def _end_session(self, ruling: Ruling, now: float) -> None:
+    def _end_session(self, end: End, now: float) -> None:
         """Leave the cloud for good. Of the reason it receives only a fault of its own."""
-        reason, text = (Reason.ERROR, ruling.ends) if ruling.fault else (Reason.FINISHED, "")
-        self._out.leave.append(Leave(self._partner, reason, text))
+        told = end if end.reason is Reason.PROTOCOL else End(Reason.FINISHED, "")
+        self._out.leave.append(Leave(self._partner, told))
         if self._alone:
-            self._notice(ruling.ends)
+            self._notice(NoticeKind.PARTED, end.text, end.reason)
         else:
-            self._leave_alone(ruling.ends, now)
+            self._leave_alone(end, now)

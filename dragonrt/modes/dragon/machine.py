@@ -27,8 +27,9 @@ from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 
 class Dragon(PeerTracking):
@@ -89,7 +90,7 @@ class Dragon(PeerTracking):
         for hook in self._hooks.prepared:
             hook(prepared.context)
         if self._terms.fallback and self.side == "device":
-            self._notice(self._terms.fallback)
+            self._notice(NoticeKind.CODEC, self._terms.fallback)
         self._end(finish_of(self._terms.question, self.decided, self._drafts.decided))
         self._prepare(now)
 
@@ -108,12 +109,12 @@ class Dragon(PeerTracking):
             if draft is not None:
                 self._send_draft(draft, now)
 
-    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         if self.side == "cloud":
             self._peer = None
             self._end(Finish.CANCELLED)
         else:
-            super()._left(peer, reason, returns, now)
+            super()._left(peer, end, returns, now)
 
     def _go_on_alone(self, now: float) -> None:
         if self.side == "cloud":  # nobody reads what a cloud decides alone
@@ -176,11 +177,11 @@ class Dragon(PeerTracking):
         self.emit(events.TextsDiverged(length))
         if self.side == "device":  # its text stands: the cloud starts again from it, once
             again, self._diverged = not self._diverged, True
-            text = "the two sides decided different texts"
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, text, again=again))
+            end = End(Reason.PROTOCOL, "the two sides decided different texts")
+            self._out.leave.append(Leave(self._peer, end, again=again))
             self._peer, self._waiting_since_s = None, self._progress_s
             if not again:
-                self._leave_alone(f"{text} twice", self._progress_s)
+                self._leave_alone(End(end.reason, f"{end} twice"), self._progress_s)
 
     # Deciding.
 

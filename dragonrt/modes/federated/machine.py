@@ -50,13 +50,19 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events
+from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to go on with the answer."""
+    """Too few workers are left to go on with the answer: `losses` says why, by worker."""
+
+    def __init__(self, losses: Mapping[str, End]) -> None:
+        told = "; ".join(f"{name}: {end}" for name, end in losses.items())
+        super().__init__(f"the answer ends here: {told}")
+        self.losses = losses
 
 
 class Coordinator(Mode):
@@ -123,10 +129,10 @@ class Coordinator(Mode):
         worker.session, worker.known, worker.refused = session, self._decided, False
         self._turn(now)
 
-    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         worker = self._workers[peer]
         worker.gone()
-        worker.loss, worker.refused = reason, not returns
+        worker.loss, worker.refused = end, not returns
         self._turn(now)
 
     def _timed_out(self, now: float) -> None:
@@ -215,7 +221,8 @@ class Coordinator(Mode):
             lost = [each for each in everyone if not each.here and each.name not in self._absent]
             self._absent |= {each.name for each in lost}
             for each in lost:
-                self._notice(f"waiting for {each.name} at token {self._decided}: {each.silence}")
+                text = f"waiting for {each.name} at token {self._decided}: {each.loss}"
+                self._notice(NoticeKind.WAITING, text, each.loss.reason)
             return self._fail() if now >= self._give_up_s else False
         self._round += 1
         payload = encode_block(self._ids, self._drafted, [])
@@ -233,8 +240,8 @@ class Coordinator(Mode):
         idle = []
         for worker in self._workers.values():
             if worker.idle and self._decided - worker.known > MAX_BLOCK:
-                text = "beginning again from the decided text"  # it took no part for too long
-                self._out.leave.append(Leave(worker.name, Reason.FINISHED, text, again=True))
+                end = End(Reason.FINISHED, "beginning again from the decided text")
+                self._out.leave.append(Leave(worker.name, end, again=True))  # absent for too long
                 worker.gone()
             elif worker.idle:
                 idle.append(worker)
@@ -246,8 +253,7 @@ class Coordinator(Mode):
 
     def _fail(self) -> bool:
         away = (worker for worker in self._workers.values() if not worker.idle)
-        losses = "; ".join(f"{worker.name}: {worker.silence}" for worker in away)
-        self._out.failed = FederationError(f"the answer ends here: {losses}")
+        self._out.failed = FederationError({worker.name: worker.silence for worker in away})
         self._finish = Finish.CANCELLED
         return False
 
@@ -346,7 +352,7 @@ class Coordinator(Mode):
             events.BlockJudged(self._round, count, accepted, last, waited, verify_s),
             events.RoundDecided(self._round, first, len(tokens), weights, names),
         )
-        self._notice(*attendance(workers, missing, self._absent, first))
+        self.emit(*attendance(workers, missing, self._absent, first))
         self._absent = set(names)
         for position, token in enumerate(tokens):
             stands, step = position < accepted, first + position

@@ -9,10 +9,14 @@ from dragonrt.distributions import Distribution
 from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Work
 from dragonrt.sampling.aggregation import relevance_weights, renormalise
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.reasons import End, Reason
 
 LEAST_DEADLINE_S = 1.0
 DEADLINE_FACTOR = 4.0
 REMEMBERED_ROUNDS = 16
+NEVER_CONNECTED = End(Reason.LOST, "it is not connected")
 
 
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
@@ -68,7 +72,7 @@ class Worker:
     reading: Work | None = None
     received: Received | None = None
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ROUNDS))
-    loss: str = "it is not connected"
+    loss: End = NEVER_CONNECTED
 
     @property
     def here(self) -> bool:
@@ -81,9 +85,9 @@ class Worker:
         return self.here and self.asked is None
 
     @property
-    def silence(self) -> str:
+    def silence(self) -> End:
         """Why there is no upload of it."""
-        return "it does not answer" if self.here else self.loss
+        return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def of_round(self, number: int) -> Received | None:
         """Return its upload of that round; one of an earlier round came too late."""
@@ -96,13 +100,18 @@ class Worker:
 
 def attendance(
     workers: Iterable[Worker], missing: Collection[Worker], absent: Collection[str], step: int
-) -> list[str]:
+) -> list[Noticed]:
     """Return notices of who is missing from a round from `step` on, or no longer `absent`."""
     notices = []
     for worker in workers:
         if worker in missing and worker.name not in absent:
-            why = "it missed the deadline" if worker.here else worker.silence
-            notices.append(f"{worker.name} takes no part from token {step} on: {why}")
+            text = f"{worker.name} takes no part from token {step} on: "
+            if worker.here:
+                notices.append(Noticed(NoticeKind.LATE, f"{text}it missed the deadline"))
+            else:
+                loss = worker.loss
+                notices.append(Noticed(NoticeKind.ABSENT, f"{text}{loss}", loss.reason))
         elif worker not in missing and worker.name in absent:
-            notices.append(f"{worker.name} takes part again from token {step} on")
+            text = f"{worker.name} takes part again from token {step} on"
+            notices.append(Noticed(NoticeKind.BACK, text))
     return notices

@@ -139,7 +139,8 @@ class AnswerForm:
 
     def end(self, reply: Reply) -> list[SseEvent]:
         """Return the last events, after the sources as text if the request wants them."""
-        closing = sources_text(reply.sources, [*reply.answer.notices, *warnings(reply)])
+        notices = (each.text for each in reply.answer.notices)
+        closing = sources_text(reply.sources, [*notices, *warnings(reply)])
         events = self.text(closing) if closing and self.request.sources_in_text else []
         return [*events, *self.finish(reply)]
 

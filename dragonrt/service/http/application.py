@@ -51,6 +51,7 @@ from dragonrt.service.http.request_body import (
 )
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
+from dragonrt.traces.events import OnNotice
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
 from retrieval import Embedder, Report
@@ -84,7 +85,7 @@ async def serve_device(
     question: Question,
     seed: int | None,
     stops: tuple[str, ...],
-    on_notice: Callable[[str], None],
+    on_notice: OnNotice,
     on_report: OnReport,
     on_ready: Callable[[str], None],
 ) -> None:

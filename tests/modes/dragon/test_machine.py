@@ -42,7 +42,7 @@ from dragonrt.testing.oracle import oracle
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.reasons import Reason
+from dragonrt.wire.reasons import End, Reason
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
@@ -55,6 +55,7 @@ SETTINGS = DragonSettings(codec="topp:0.95", run_ahead=4)
 HEAVY = replace(SETTINGS, codec="dense:fp32")
 REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="topk:8:residual")
 MARKER = (3, 4)
+GONE = End(Reason.LOST, "gone")
 
 
 def said_to(side: Side, work: Work) -> list[Prediction]:
@@ -131,7 +132,10 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
 
     def carry_out(side: Side, effects: Effects) -> None:
         for leave in effects.leave:  # the device keeps what a script leads it to: the cloud is out
-            assert (leave, settings.keeps_drafts) == (Leave("cloud", Reason.FINISHED, ""), True)
+            assert (leave, settings.keeps_drafts) == (
+                Leave("cloud", End(Reason.FINISHED, "")),
+                True,
+            )
             over.add("cloud")
             flying["device"].clear()
         assert of(effects, events.TextsDiverged) == []
@@ -250,7 +254,7 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
             cut = turn_about(device, cloud, sent, cut=not again)
             if cut:
                 again += 1
-                device.handle(Left("cloud", "cut", True), 0.0)
+                device.handle(Left("cloud", GONE, True), 0.0)
         assert list(device.decided) == oracle(question, settings, MODELS)
     assert again
 
@@ -259,7 +263,7 @@ def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
     found: list[tuple[list[int], int]] = []
     for known in (False, True):
         mode = joined(texts=(tuple(found[0][0]),) if known else ())
-        mode.handle(Left("cloud", "gone", False), 0.0)
+        mode.handle(Left("cloud", GONE, False), 0.0)
         forwards = 0
         while (work := mode.wanted()) is not None:
             do(mode, work)
@@ -519,7 +523,7 @@ def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
 
 def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
     mode = joined(settings=REDACTED)
-    mode.handle(Left("cloud", "gone", False), 0.0)
+    mode.handle(Left("cloud", GONE, False), 0.0)
     for _ in range(3):
         effects = do(mode, wanted(mode))
         assert all(event.withheld for event in of(effects, events.TokenDecided))
@@ -535,7 +539,7 @@ def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark(
 
 def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
     mode = joined(settings=REDACTED)
-    mode.handle(Left("cloud", "gone", False), 0.0)
+    mode.handle(Left("cloud", GONE, False), 0.0)
     for _ in range(3):
         do(mode, wanted(mode))
     mode.handle(Joined("cloud", 9), 0.0)
@@ -554,5 +558,5 @@ def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregat
         text.append(mode.decided[step])
         target = Target(8, step, text.hashes[step], text.tokens[step], "device")
         assert effects.send == [("cloud", target)]
-    assert mode.handle(Left("cloud", "gone", True), 0.0).send == []
+    assert mode.handle(Left("cloud", GONE, True), 0.0).send == []
     assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"

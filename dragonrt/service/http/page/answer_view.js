@@ -58,8 +58,8 @@ export class AnswerView {
     return element("a", { ...attributes, href: "#source", title, onclick }, text);
   }
 
-  notice(text) {
-    this.behind.append(element("p", { class: "notice" }, text));
+  notice(text, kind = "") {
+    this.behind.append(element("p", { class: "notice", "data-kind": kind }, text));
   }
 
   problem(text) {

@@ -115,7 +115,7 @@ function take(event, turn, view) {
         view.piece(each);
         speaker.hear(each.text);
       } else if (each.event === "notice") {
-        view.notice(each.text);
+        view.notice(each.text, each.kind);
         speaker.say(each.text);
       } else live.take(each);
     }
