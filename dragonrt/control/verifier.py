@@ -150,7 +150,7 @@ def fitting_verifier(kind: Kind, file: str | None, draft: str, target: str) -> V
     if given.kind != kind:
         raise ControlError(
             f"a {given.kind} verifier does not predict what {kind} needs: "
-            f"train one with `scripts/train/run verifier --kind {kind}`"
+            f"name one of kind {kind} with --verifier, or leave it out for the bundled one"
         )
     given.check_pair(draft, target)
     return given

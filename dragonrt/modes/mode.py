@@ -234,8 +234,8 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """One side's part of one answer: a method for each input, and Effects collected in `_out`.
 
-    `moved` is what moved the decided tokens, as far as this side knows. `_ready`: it has read the
-    question.
+    `moved` is what moved the decided tokens, as far as this side knows. If `ready`, it has read the
+    question; `finish` is why the answer is complete, once it is.
     """
 
     times_bandwidth = False
@@ -243,10 +243,8 @@ class Mode:
 
     def __init__(self) -> None:
         self.moved = Moved()
-        self._ready = False
-        self._peer: str | None = None
-        self._session = 0
-        self._finish: Finish | None = None
+        self.ready = False
+        self.finish: Finish | None = None
         self._out = Effects()
 
     @property
@@ -305,19 +303,17 @@ class Mode:
     def _timed_out(self, now: float) -> None: ...
 
     def _end(self, finish: Finish | None) -> None:
-        if finish is not None and self._finish is None:
-            self._finish = self._out.finished = finish
+        if finish is not None and self.finish is None:
+            self.finish = self._out.finished = finish
             self._out.preempt = True
 
-    @property
-    def session(self) -> int:
-        """The number of the newest session with the peer, of a mode that has one."""
-        return self._session
+    def send_to(self, peer: str, message: SessionMessage) -> None:
+        """Send a message of the session with that side."""
+        self._out.send.append((peer, message))
 
-    def send(self, message: SessionMessage) -> None:
-        """Send a message to the peer, if it is there."""
-        if self._peer is not None:
-            self._out.send.append((self._peer, message))
+    def leave(self, left: Leave) -> None:
+        """End a session."""
+        self._out.leave.append(left)
 
     def emit(self, *found: Event) -> None:
         """Publish events of this answer."""

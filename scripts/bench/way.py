@@ -25,7 +25,7 @@ import numpy as np
 import dragonrt
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.modes.dragon.decision import Decision
+from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.resources import DragonResources
@@ -144,7 +144,7 @@ async def drafting(model: str, *, seed: int = 1, count: int = 40) -> Counter[str
         await running.read(cache.prefill)
         session = ModelSession(running, cache)
         sys.setprofile(profile)
-        while drafts < before + count and (work := planner.wanted()) is not None:
+        while drafts < before + count and (work := planner.wanted(Budget(99))) is not None:
             if drafts == before:
                 called.clear()
             done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes import federated
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.dragon.decision import Decision
+from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
 from dragonrt.modes.dragon.planner import Planner
+from dragonrt.modes.federated import machine as federated
 from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
-from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.peering import Peering
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
@@ -194,11 +194,11 @@ def never_closed(peer: Peer, *_: Any) -> None:
 
 def gives_up() -> Callable[..., Any]:
     """Who is alone stops at once."""
-    right = PeerTracking._leave_alone
+    right = Peering.leave_alone
 
-    def leave_alone(partnered: PeerTracking, end: End, now: float) -> None:
-        right(partnered, end, now)
-        partnered._end(Finish.LENGTH)
+    def leave_alone(peering: Peering, end: End, now: float) -> None:
+        right(peering, end, now)
+        peering._mode._end(Finish.LENGTH)  # type: ignore[attr-defined]
 
     return leave_alone
 
@@ -236,15 +236,15 @@ def no_bits(*_: Any) -> float:
         ("dragon", Question, "resumed", one_less, "later than"),
         ("speculative", Question, "resumed", one_less, "later than"),
         ("sprinter", SprinterDrafting, "rewind", rewound_too_far, "was decided where"),
-        ("dragon", PeerTracking, "deadline", never, "hang"),
-        ("sprinter", PeerTracking, "deadline", never, "hang"),
+        ("dragon", Peering, "due", never, "hang"),
+        ("sprinter", Peering, "due", never, "hang"),
         ("federated", Coordinator, "deadline", never, "hang"),
         ("dragon", Driver, "feed", asleep(), "later than"),
         ("federated", Driver, "feed", asleep(), "FederationError"),
         ("dragon", Planner, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),
-        ("speculative", PeerTracking, "_leave_alone", gives_up(), "the answer ended with"),
+        ("speculative", Peering, "leave_alone", gives_up(), "the answer ended with"),
         ("speculative", BlockVerifier, "_follow", all_that_wait(), "broke the protocol"),
     ],
 )
@@ -264,11 +264,11 @@ def test_a_defect_is_found(
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right, first = Planner.extend, iter([True])
 
-    def spins(planner: Planner) -> None:
+    def spins(planner: Planner, budget: Budget) -> None:
         if next(first, False):
             while True:
                 pass
-        right(planner)
+        right(planner, budget)
 
     monkeypatch.setattr("scripts.campaign.exploration.LONGEST_COMPUTING_S", 0.05)
     monkeypatch.setattr(Planner, "extend", spins)

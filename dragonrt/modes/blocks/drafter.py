@@ -15,14 +15,24 @@ from typing import Any
 from dragonrt.modes.blocks.messages import Verdict
 from dragonrt.modes.blocks.values import Advance, Block, Decided
 from dragonrt.modes.messages import Target
-from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
-from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.mode import (
+    Finish,
+    Mode,
+    ModeError,
+    Postprocess,
+    Prepared,
+    Span,
+    Work,
+    finish_of,
+)
+from dragonrt.modes.peering import Peering
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
@@ -115,15 +125,15 @@ class Drafting(ABC):
         return tuple(taken)
 
 
-class BlockDrafter(PeerTracking):
+class BlockDrafter(Mode):
     """Implements Mode for the device. The uplink's rate is probed for where it is not known."""
 
-    _useless = "the cloud has not verified a block in"
-    _alone_as = "with the draft model"
-
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
-        super().__init__(settings.on_loss, resources.timeouts)
+        super().__init__()
         self._drafting = drafting
+        useless, alone_as = "the cloud has not verified a block in", "with the draft model"
+        how = settings.on_loss, resources.timeouts
+        self._cloud = Peering(self, *how, useless=useless, alone_as=alone_as)
         self._vocabulary = resources.vocabulary
         self.times_bandwidth = drafting.controlled and drafting.rate is None
         self._bits_per_s = float("inf")
@@ -144,11 +154,18 @@ class BlockDrafter(PeerTracking):
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
 
+    def deadline(self) -> float | None:
+        return self._cloud.due()
+
+    def _timed_out(self, now: float) -> None:
+        self._cloud.timed_out(now)
+
     @property
-    def _idle(self) -> bool:
+    def idle(self) -> bool:
+        """Whether a verdict is wanted."""
         return self._reading is None and not self._drafting.ready
 
-    _owes = _idle
+    owed = idle
 
     # The cloud comes and goes.
 
@@ -156,16 +173,23 @@ class BlockDrafter(PeerTracking):
         self._decision_s = now
         self._drafting.prepared(prepared)
         self._check_finished()
-        self._prepare(now)
+        self._cloud.begin(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
-        if self._ready:
-            self._part(now)
-        self._join(peer, session, now)
+        if self.ready:
+            self.part(now)
+        self._cloud.joined(peer, session, now)
         self._given_up.clear()
         self._round = 0
 
-    def _part(self, now: float) -> None:
+    def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
+        self._cloud.lost(end, returns, now)
+
+    def go_on_alone(self, now: float) -> None:
+        """Decide alone; it is wanted when there is nothing else."""
+
+    def part(self, now: float) -> None:
+        """Forget what is drafted and not decided."""
         self._end_blocks()
         self._drafting.rewind()
         self._preempt()  # even where the text is the same: the block that it began is forgotten
@@ -187,12 +211,12 @@ class BlockDrafter(PeerTracking):
     # Drafting.
 
     def wanted(self) -> Work | None:
-        if not self._ready or self._finish is not None or self._reading is not None:
+        if not self.ready or self.finish is not None or self._reading is not None:
             return None
         drafting = self._drafting
-        if self._alone:
+        if self._cloud.alone:
             self._reading = drafting.reading(drafting.postprocess_alone())
-        elif self._peer is not None and drafting.ready:
+        elif self._cloud.peer is not None and drafting.ready:
             known = self._drafting.rate
             rate = self._bits_per_s if known is None else known(self._now)
             self._reading = drafting.work(rate)
@@ -204,10 +228,10 @@ class BlockDrafter(PeerTracking):
         self._draft_s += seconds
         if work.span is not None:
             self.emit(events.ForwardDone(work.span.first, 1, seconds))
-        if self._finish is not None or self._dead:
+        if self.finish is not None or self._dead:
             return
-        self._progress_s = now
-        if self._alone:  # as when the work began: it is dead if that has changed
+        self._cloud.went_on(now)
+        if self._cloud.alone:  # as when the work began: it is dead if that has changed
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
         else:
@@ -230,7 +254,7 @@ class BlockDrafter(PeerTracking):
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         match message:
             case wire.Working() | wire.Opened():
-                self._greeted(now)
+                self._cloud.asked(now)
             case Verdict():
                 self._receive_verdict(message, now)
             case Target():
@@ -268,14 +292,14 @@ class BlockDrafter(PeerTracking):
         for block, verdict in zip(under_way, advance.verdicts, strict=False):
             self.emit(events.BlockJudged(block.round, *verdict, now - block.sent_s, 0.0))
         # A cloud may decide while this side still reads the question: nothing has waited for it.
-        waited_s = now - self._decision_s if self._ready else 0.0
+        waited_s = now - self._decision_s if self.ready else 0.0
         self._take_target(advance, under_way, waited_s, now)
 
     def _hear(self, token: int, now: float) -> None:
         if token >= self._vocabulary:
             raise ModeError(f"token {token} is beyond the vocabulary")
-        self._now = self._progress_s = now
-        self._useful = True
+        self._now = now
+        self._cloud.went_on(now, useful=True)
 
     def _take_target(
         self, advance: Advance, under_way: Sequence[Block], waited_s: float, now: float
@@ -284,7 +308,7 @@ class BlockDrafter(PeerTracking):
         if advance.cut:  # want no answers to them any more
             self._given_up |= {block.round for block in under_way}
         self._take(advance, "target", waited_s, now)
-        if advance.cut or self._finish is not None:
+        if advance.cut or self.finish is not None:
             self._preempt()
 
     def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
@@ -302,15 +326,16 @@ class BlockDrafter(PeerTracking):
                 )
             )
             waited_s, self._decision_s = 0.0, now
-        if advance.block is not None and self._peer is not None:
+        if advance.block is not None and self._cloud.peer is not None:
             self._send(advance.block, now)
         self._check_finished()
 
     def _send(self, block: Block, now: float) -> None:
         self._round += 1
-        self._owed_s = block.sent_s = now
+        block.sent_s = now
+        self._cloud.asked(now)
         block.round = self._round
-        self.send(block.message(self._session))
+        self._cloud.send(block.message(self._cloud.session))
         numbers = block.round, block.step, block.count, block.bits
         self.emit(events.BlockSent(*numbers, self._draft_s))
         self._draft_s = 0.0

@@ -111,6 +111,8 @@ class BlockVerifier(Mode):
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
         super().__init__()
+        self._peer: str | None = None
+        self._session = 0
         self._question = question
         self._judging = judging
         self._vocabulary = resources.vocabulary
@@ -126,9 +128,13 @@ class BlockVerifier(Mode):
         self._lookup: Lookup | None = None
         self._heard_s = 0.0
 
+    def _send(self, message: wire.SessionMessage) -> None:
+        if self._peer is not None:
+            self.send_to(self._peer, message)
+
     def _end_session(self, end: End) -> None:
         if self._peer is not None:
-            self._out.leave.append(Leave(self._peer, end))
+            self.leave(Leave(self._peer, end))
 
     # What the driver asks.
 
@@ -137,11 +143,11 @@ class BlockVerifier(Mode):
         return self._prefix.tokens
 
     def deadline(self) -> float | None:
-        idle = self._ready and self._finish is None and self._current is None and not self._inbox
+        idle = self.ready and self.finish is None and self._current is None and not self._inbox
         return self._heard_s + self._timeouts.idle_s if idle else None
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
-        self._ready, self._heard_s, self._files = True, now, prepared.files
+        self.ready, self._heard_s, self._files = True, now, prepared.files
         if prepared.exact_blocks and self._judging.looks_up:
             self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
         self._take_next(now)
@@ -195,7 +201,7 @@ class BlockVerifier(Mode):
     # The work on one block after the other.
 
     def wanted(self) -> Work | None:
-        if self._finish is not None or self._work is not None:
+        if self.finish is not None or self._work is not None:
             return None
         current = self._current
         if current is None:
@@ -210,7 +216,7 @@ class BlockVerifier(Mode):
         if self._judging.decodes and not self._prefix.tokens:
             return  # the first token needs no forward: nobody waits for a block's
         while self._inbox and self._current is None and not self._out.leave:
-            if not self._ready or self._finish is not None:
+            if not self.ready or self.finish is not None:
                 return
             waiting = self._inbox[0]
             if not self._follow(waiting, now):
@@ -256,7 +262,7 @@ class BlockVerifier(Mode):
     def _decoded(self) -> Work | None:
         """The next tokens without a block, unless the answer is complete."""
         prefix, question = self._prefix, self._question
-        if not self._judging.decodes or self._peer is None or not self._ready:
+        if not self._judging.decodes or self._peer is None or not self.ready:
             return None
         step = len(prefix)
         # A verdict gives one token more behind a block that ends with a stop token.
@@ -325,7 +331,7 @@ class BlockVerifier(Mode):
         elif block is not None and block.read is not None:
             self._current = None
             self._heard_s = now
-            if self._finish is None:
+            if self.finish is None:
                 self._reply(block, block.read, result, seconds)
             self._take_next(now)
 
@@ -342,12 +348,12 @@ class BlockVerifier(Mode):
         if self._lookup is not None and work.span is not None:
             self._lookup.learn(work.span.tokens, tokens[0])
         self.emit(events.ForwardDone(len(prefix), len(tokens), seconds))
-        if self._peer is not None and self._finish is None:
+        if self._peer is not None and self.finish is None:
             for token in tokens:
                 step, prefix_hash = len(prefix), prefix.hash
                 prefix.append(token)
                 self.emit(events.TargetDecoded(step, token))
-                self.send(Target(self._session, step, prefix_hash, token, "cloud"))
+                self._send(Target(self._session, step, prefix_hash, token, "cloud"))
             self._dropped = 0
             self._take_next(now)
 
@@ -357,7 +363,7 @@ class BlockVerifier(Mode):
         if isinstance(answer, Uploads):
             prefix.cut(step)
             verify_us, round_ = int(seconds * 1e6), block.message.round
-            self.send(Upload(self._session, round_, answer.relevance, verify_us, answer.payloads))
+            self._send(Upload(self._session, round_, answer.relevance, verify_us, answer.payloads))
         else:
             place = step + answer.accepted if self._judging.adds_token else step
             prefix.replace_from(place, [answer.token])
@@ -369,4 +375,4 @@ class BlockVerifier(Mode):
     ) -> None:
         round_, waited_s = block.message.round, block.since_s - block.came_s
         self.emit(events.BlockJudged(round_, count, accepted, token, waited_s, seconds))
-        self.send(Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))
+        self._send(Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))

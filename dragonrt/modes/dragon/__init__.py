@@ -9,7 +9,7 @@ What follows is held by the machine only if the settings ask for it:
 
     race        codec `race`: entries on request                  a Decision
     placement   one side decides, and hands over                  Dragon.takes, on_send, ...
-    disclosing  a device that keeps its drafts                    a Dragon
+    disclosing  a device that keeps its drafts                    Guarding.on_send, on_ruling
     features    what settings ask for; ranking of decided tokens  Ranking.on_decision
 """
 
@@ -17,20 +17,30 @@ from functools import partial
 
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.distributions import codec
-from dragonrt.modes.dragon.disclosing import dragon
 from dragonrt.modes.dragon.experts import Experts
+from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import SENT
 from dragonrt.modes.dragon.oracle import oracle
-from dragonrt.modes.dragon.resources import DragonResources
+from dragonrt.modes.dragon.resources import DragonResources, prepare
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.statistics import figures
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 
 __all__ = ["Experts", "dragon"]
+
+
+def dragon(
+    side: Side, question: Question, settings: DragonSettings, resources: DragonResources
+) -> Dragon:
+    """Return the machine of one side of an answer."""
+    return Dragon(Terms(side, question, settings, resources))
 
 
 def _pace(settings: DragonSettings) -> Pace:
@@ -63,7 +73,7 @@ register(
         model=DEFAULT_MODEL,
         exact=True,
         sends=lambda settings: SENT,
-        prepare=lambda host, others, settings: DragonResources.of(host, profile=host.profile),
+        prepare=prepare,
         traits=_traits,
         help="both sides answer from their documents",
         statistics=figures,

@@ -132,6 +132,13 @@ def weighed(
     return Mixed(token, share, total, q_token, expected, files, of_cloud)
 
 
+@dataclass(slots=True)
+class Budget:
+    """The mixtures that an input may still lead to."""
+
+    left: int
+
+
 class Decision:
     """Mixes the drafts of one answer."""
 
@@ -142,9 +149,8 @@ class Decision:
         self._light: ByteCodec | None = None
         if isinstance(terms.codec, ByteCodec) and terms.codec.light:
             self._light = terms.codec
-        self._most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
-        self.done = 0
-        """Mixtures that the newest input has led to."""
+        self.most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
+        """Mixtures that one input may lead to."""
         self._targets: dict[int, int] = {}
         self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
         """Moving averages of how often each side's draft becomes the target."""
@@ -159,22 +165,25 @@ class Decision:
         """Return what gives the codec's Step of a draft; pure, for postprocessing."""
         return lambda step, p: Step(step)
 
-    def at_once(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
+    def at_once(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
         """Mix the drafts of a step; None if that takes long or does not decide it."""
-        if self._light is None or self.done >= self._most:
+        if not self.is_light(own, theirs, budget):
             return None
-        if len(own.payload) > LIGHT_BYTES or len(theirs.payload) > LIGHT_BYTES:
-            return None
-        self.done += 1
+        budget.left -= 1
         return self._mixed(own, theirs)
 
-    decide = at_once
-    """The same for the next step: what it lacks is requested."""
+    def decide(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
+        """Mix the drafts of the next step: what it lacks is requested."""
+        return self.at_once(own, theirs, budget)
 
-    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
+    def is_light(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> bool:
+        """Return whether the drafts of a step are mixed at once."""
+        longest = max(len(own.payload), len(theirs.payload))
+        return self._light is not None and budget.left > 0 and longest <= LIGHT_BYTES
+
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str, budget: Budget) -> Work | None:
         """Return the mixing of the next step as a Work, if it takes long."""
-        light = self._light is not None and self.done < self._most
-        if light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES:
+        if self.is_light(own, theirs, budget):
             return None
         return Work(lambda predictions: self._postprocess(own, theirs), peer=peer)
 
@@ -182,12 +191,12 @@ class Decision:
         """Return the mixture that such a Work found."""
         return found.mixed
 
-    def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
+    def target(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> int | None:
         """Return the target of any step whose drafts are at hand; None if it takes long."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
-        found = self.at_once(own, theirs)
+        found = self.at_once(own, theirs, budget)
         if found is None:
             return None
         if len(self._targets) >= REMEMBERED:

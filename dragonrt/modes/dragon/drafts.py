@@ -153,13 +153,23 @@ class Drafts:
     """One side's state of an answer.
 
     `prefix` begins with the `decided` tokens and goes on as this side drafts. `own` and `theirs`
-    are the drafts at hand; `transcript` is what the other side reads.
+    are the drafts at hand; `transcript` is what the other side reads: with a `marker`, that in
+    place of withheld tokens.
     """
 
-    def __init__(self, start: int, decided: Sequence[int], window: int) -> None:
+    def __init__(
+        self,
+        start: int,
+        decided: Sequence[int],
+        window: int,
+        marker: Sequence[int] | None = None,
+    ) -> None:
         self.prefix, self.decided = TokenPrefix(start, decided), len(decided)
-        self.own, self.theirs = (DraftQueue(window, self.decided) for _ in range(2))
         self.transcript: Transcript | Redacted = Transcript(self.prefix, self.decided)
+        if marker is not None:
+            self.transcript = Redacted(self.prefix, TokenPrefix(start), self.decided, marker)
+        self.own = DraftQueue(window, self.decided)
+        self.theirs = DraftQueue(window, self.transcript.length)
 
     def own_draft(self, step: int) -> SideDraft | None:
         """Return the own draft of what follows the first `step` tokens of the prefix."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Decision
+from dragonrt.modes.dragon.disclosing import Guarding
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
@@ -19,6 +20,8 @@ def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planne
     """Return the parts of a machine; with the default settings there are no plugs."""
     question, settings = terms.question, terms.settings
     decision, plugs = Decision(terms), list[Plug]()
+    if terms.keeps_drafts:
+        plugs.append(Guarding(terms, drafts))
     if not terms.codec.complete:
         decision = race = Race(terms, drafts, port)
         plugs.append(race)

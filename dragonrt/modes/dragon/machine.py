@@ -11,19 +11,21 @@ forward is preempted.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.dragon.decision import Decided, Found
+from dragonrt.modes.dragon.decision import Budget, Decided, Found
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.features import features
 from dragonrt.modes.dragon.messages import ADMITTED, Draft
 from dragonrt.modes.dragon.plugs import Takes
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.messages import Target
-from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Span, Work, finish_of
-from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, finish_of
+from dragonrt.modes.peering import Peering
 from dragonrt.modes.prefix import LOW_BITS, start_hash
+from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
@@ -31,34 +33,38 @@ from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
+FINISHED = End(Reason.FINISHED, "")
 
-class Dragon(PeerTracking):
+
+class Dragon(Mode):
     """Implements Mode for either side, and Port for the plugs that it holds."""
-
-    _useless = "the other side sent nothing useful for"
 
     def __init__(self, terms: Terms) -> None:
         question, settings = terms.question, terms.settings
-        super().__init__(settings.on_loss, terms.resources.timeouts)
+        super().__init__()
+        useless = "the other side sent nothing useful for"
+        alone_as = f"from the {terms.side}'s documents"
+        how = settings.on_loss, terms.resources.timeouts
+        self._peering = Peering(self, *how, useless=useless, alone_as=alone_as)
         self.side: Side = terms.side
-        self.decides = True
+        self.decides = terms.decides_first
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
-        self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
         self._vocabulary = terms.resources.vocabulary
-        self._drafts = Drafts(start_hash(question.seed), question.accepted, settings.window)
+        place = start_hash(question.seed), question.accepted
+        self._drafts = Drafts(*place, settings.window, terms.marker)
         self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
         self._takes: Takes = {
             Draft: self._receive_draft,
             Target: self._receive_target,
-            wire.Working: lambda message, now: self._greeted(now),
-            wire.Opened: lambda message, now: self._greeted(now),
+            wire.Working: lambda message, now: self._peering.asked(now),
+            wire.Opened: lambda message, now: self._peering.asked(now),
             **self._hooks.takes,
         }
         if settings.keeps_drafts:
             self._takes = {kind: self._takes[kind] for kind in ADMITTED[self.side]}
         self._other_decided: tuple[int, int] | None = None
-        self._diverged = False
+        self._budget = Budget(self._decision.most)
         self._reading: Work | None = None
         self._mixing: Work | None = None
         self._decision_s = 0.0
@@ -73,12 +79,32 @@ class Dragon(PeerTracking):
         for hook in self._hooks.measured:
             hook(rtt_s, bits_per_s)
 
+    def disclosed(self, question: Question) -> Question:
+        question = super().disclosed(question) if not self._hooks.disclosed else question
+        for hook in self._hooks.disclosed:
+            question = hook(question)
+        return question
+
+    def deadline(self) -> float | None:
+        return self._peering.due()
+
+    def _timed_out(self, now: float) -> None:
+        self._peering.timed_out(now)
+
     @property
-    def _idle(self) -> bool:
+    def session(self) -> int:
+        return self._peering.session
+
+    def send(self, message: wire.SessionMessage) -> None:
+        self._peering.send(message)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is computed."""
         return self._reading is None and self._mixing is None
 
     @property
-    def _owes(self) -> bool:
+    def owed(self) -> bool:
         """A device may take long to read the question: its cloud is more patient."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
@@ -92,16 +118,16 @@ class Dragon(PeerTracking):
         if self._terms.fallback and self.side == "device":
             self._notice(NoticeKind.CODEC, self._terms.fallback)
         self._end(finish_of(self._terms.question, self.decided, self._drafts.decided))
-        self._prepare(now)
+        self._peering.begin(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
         """Begin at the decided prefix; own undecided drafts are sent again."""
         drafts = self._drafts
-        self._join(peer, session, now)
+        self._peering.joined(peer, session, now)
         drafts.theirs.clear()
         self._other_decided = None
         drafts.own.keep(drafts.prefix.hashes)
-        self.decides = True
+        self.decides = self._terms.decides_first
         for hook in self._hooks.session:
             hook(now)
         for step in range(drafts.decided, len(drafts.prefix) + 1):
@@ -111,12 +137,16 @@ class Dragon(PeerTracking):
 
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         if self.side == "cloud":
-            self._peer = None
+            self._peering.peer = None
             self._end(Finish.CANCELLED)
         else:
-            super()._left(peer, end, returns, now)
+            self._peering.lost(end, returns, now)
 
-    def _go_on_alone(self, now: float) -> None:
+    def part(self, now: float) -> None:
+        """Keep all drafts: those of the other side are forgotten when it is back."""
+
+    def go_on_alone(self, now: float) -> None:
+        """Decide by the own drafts."""
         if self.side == "cloud":  # nobody reads what a cloud decides alone
             self._end(Finish.CANCELLED)
         else:
@@ -127,7 +157,7 @@ class Dragon(PeerTracking):
     # Their drafts.
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
-        self._decision.done = 0
+        self._budget = Budget(self._decision.most)
         take = self._takes.get(type(message))
         if take is None:
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
@@ -151,14 +181,14 @@ class Dragon(PeerTracking):
 
     def _receive_target(self, message: Target, now: float) -> None:
         step, token, drafts = message.step, message.token, self._drafts
-        if self._finish is not None:
+        if self.finish is not None:
             return
         if self.decides or step != drafts.decided:
             raise ModeError(f"a target token of step {step} came at step {drafts.decided}")
         if token >= self._vocabulary or message.prefix_hash != drafts.prefix.hashes[step]:
             raise ModeError(f"the target token of step {step} is for another text")
         own, theirs = drafts.own_draft(step), drafts.theirs.get(step, message.prefix_hash)
-        mixed = self._decision.at_once(own, theirs) if own and theirs else None
+        mixed = self._decision.at_once(own, theirs, self._budget) if own and theirs else None
         for hook in self._hooks.receive:
             hook(message, now)
         self._commit(Decided(step, token, own, theirs, mixed), "target", now)
@@ -172,34 +202,30 @@ class Dragon(PeerTracking):
         if length > transcript.length:
             return
         self._other_decided = None
-        if transcript.prefix.hashes[length] & LOW_BITS == low_bits or self._peer is None:
+        if transcript.prefix.hashes[length] & LOW_BITS == low_bits or self._peering.peer is None:
             return
         self.emit(events.TextsDiverged(length))
         if self.side == "device":  # its text stands: the cloud starts again from it, once
-            again, self._diverged = not self._diverged, True
             end = End(Reason.PROTOCOL, "the two sides decided different texts")
-            self._out.leave.append(Leave(self._peer, end, again=again))
-            self._peer, self._waiting_since_s = None, self._progress_s
-            if not again:
-                self._leave_alone(End(end.reason, f"{end} twice"), self._progress_s)
+            self._peering.begin_again(end)
 
     # Deciding.
 
     def advance(self, cause: events.Cause, now: float) -> None:
         """Decide as many steps as the drafts allow; `cause` is what arrived last."""
         drafts = self._drafts
-        while self._finish is None and self._ready and self.decides:
+        while self.finish is None and self.ready and self.decides:
             step = drafts.decided
             own = drafts.own.get(step, drafts.prefix.hashes[step])
             if own is None:
                 return
-            if self._alone:
+            if self._peering.alone:
                 decided = Decided(step, own.token, own)
             else:
                 theirs = drafts.theirs.get(*drafts.transcript.place(step))
-                if theirs is None or self._peer is None:
+                if theirs is None or self._peering.peer is None:
                     return
-                mixed = self._decision.decide(own, theirs)
+                mixed = self._decision.decide(own, theirs, self._budget)
                 if mixed is None:
                     return
                 decided = Decided(step, mixed.token, own, theirs, mixed)
@@ -207,7 +233,15 @@ class Dragon(PeerTracking):
                 return
 
     def _decide(self, decided: Decided, cause: events.Cause, now: float) -> bool:
-        """Decide the next step; False if that may not be."""
+        """Decide the next step; False if this side is to decide it alone, with another token."""
+        for hook in self._hooks.ruling:
+            ruling = hook(decided)
+            decided = replace(decided, ruling=ruling)
+            if ruling.ends is not None:
+                told = ruling.ends if ruling.ends.reason is Reason.PROTOCOL else FINISHED
+                self._peering.dismiss(told, ruling.ends, now)
+                if decided.mixed is not None:
+                    return False
         new = self._commit(decided, cause, now)
         for hook in self._hooks.decided:
             hook(decided, new, now)
@@ -218,12 +252,12 @@ class Dragon(PeerTracking):
         drafts, step, token, mixed = self._drafts, decided.step, decided.token, decided.mixed
         for hook in self._hooks.decision:
             hook(decided)
-        waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
-        self._useful |= mixed is not None or cause == "target"
-        share = 0.5 if not self._alone else float(self.side == "device")
+        waited, self._decision_s = now - self._decision_s, now
+        self._peering.went_on(now, useful=mixed is not None or cause == "target")
+        share = 0.5 if not self._peering.alone else float(self.side == "device")
         event = decided.event(self.side, cause, waited, share)
         self._out.events.append(event)
-        if not self._alone:
+        if not self._peering.alone:
             self._decision.compared(event.device, event.cloud)
         if self.moved.weight is None and decided.own is not None and decided.theirs is not None:
             own, theirs = decided.own.relevance, decided.theirs.relevance
@@ -263,22 +297,23 @@ class Dragon(PeerTracking):
     # Own drafts.
 
     def wanted(self) -> Work | None:
-        if not self._ready or self._finish is not None:
+        if not self.ready or self.finish is not None:
             return None
-        if self._mixing is None and self._peer is not None and self.decides and not self._alone:
+        peer = self._peering.peer  # None while this side is alone
+        if self._mixing is None and peer is not None and self.decides:
             drafts = self._drafts
             own, theirs = drafts.own_draft(drafts.decided), drafts.their_draft(drafts.decided)
             if own is not None and theirs is not None:
-                self._mixing = self._decision.work(own, theirs, self._peer)
+                self._mixing = self._decision.work(own, theirs, peer, self._budget)
                 if self._mixing is not None:
                     return self._mixing
         if self._reading is not None:
             return None
-        self._reading = self._planner.wanted()
+        self._reading = self._planner.wanted(self._budget)
         return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
-        self._decision.done = 0
+        self._budget = Budget(self._decision.most)
         if work is self._mixing:
             self._mixing = None
             self._take_mixture(result, now)
@@ -288,7 +323,7 @@ class Dragon(PeerTracking):
 
     def _take_mixture(self, found: Found, now: float) -> None:
         own, theirs, drafts = found.own, found.theirs, self._drafts
-        if self._finish is not None or self._peer is None or not self.decides:
+        if self.finish is not None or self._peering.peer is None or not self.decides:
             return
         if own.step != drafts.decided:
             return  # one prefix of that length is decided
@@ -308,7 +343,7 @@ class Dragon(PeerTracking):
 
     def _take_drafts(self, span: Span, made: list[SideDraft], seconds: float, now: float) -> None:
         """Queue and send the drafts of a forward that the prefix still leads to."""
-        self._progress_s = now
+        self._peering.went_on(now)
         self.emit(events.ForwardDone(made[0].step, len(made), seconds))
         for draft in self._planner.computed(span, made, seconds):
             for hook in self._hooks.draft:
@@ -319,10 +354,13 @@ class Dragon(PeerTracking):
         self.advance("own", now)
 
     def _send_draft(self, draft: SideDraft, now: float) -> None:
-        if self._peer is None:
+        if self._peering.peer is None:
             return
         decided = self._drafts.decided
-        message = draft.message(self._session, decided, self._drafts.prefix.hashes[decided])
+        message = draft.message(self.session, decided, self._drafts.prefix.hashes[decided])
         for hook in self._hooks.send:
-            message = hook(message, draft, now)
+            sent = hook(message, draft, now)
+            if sent is None:
+                return
+            message = sent
         self.send(message)

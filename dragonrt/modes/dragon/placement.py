@@ -35,7 +35,6 @@ class Placement(Plug):
         self._round_trip = RoundTrip()
         self._link: tuple[float, float | None] = 0.0, None
         self.takes: Takes = {Coefficients: self._receive}
-        port.decides = self._placement.first() == terms.side
 
     def on_prepared(self, context: int) -> None:
         profile = self._terms.resources.profile
@@ -44,7 +43,6 @@ class Placement(Plug):
         self._send_profile()
 
     def on_session(self, now: float) -> None:
-        self._port.decides = self._placement.first() == self._terms.side
         self._round_trip.begin(now)
         self._send_profile()
 

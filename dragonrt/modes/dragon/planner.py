@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
-from dragonrt.modes.dragon.decision import Decision, Listing
+from dragonrt.modes.dragon.decision import Budget, Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.lookup import Lookup
@@ -91,13 +91,13 @@ class Planner:
         """The longest prefix that may be drafted after now."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
-    def wanted(self) -> Work | None:
+    def wanted(self, budget: Budget) -> Work | None:
         """Return the next forward, or None if all that may be drafted is."""
-        self.extend()
+        self.extend(budget)
         undrafted = self.undrafted()
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
 
-    def extend(self) -> None:
+    def extend(self, budget: Budget) -> None:
         """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
 
         Where both are at hand, the target given this prefix is known, whoever decides it.
@@ -110,7 +110,7 @@ class Planner:
             own = drafts.own_draft(len(prefix))
             theirs = drafts.their_draft(len(prefix)) if self._follows else None
             if own is not None:
-                target = None if theirs is None else self._decision.target(own, theirs)
+                target = None if theirs is None else self._decision.target(own, theirs, budget)
                 prefix.append(own.token if target is None else target)
             elif theirs is not None and rates[other(side)] > rates[side]:  # likelier the target
                 prefix.append(theirs.token)

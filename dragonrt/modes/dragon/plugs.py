@@ -8,6 +8,8 @@ from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target
+from dragonrt.modes.question import Question
+from dragonrt.privacy.guards import DISCLOSED, Ruling
 from dragonrt.traces.events import Cause, Event
 from dragonrt.wire.messages import SessionMessage
 
@@ -52,12 +54,20 @@ class Plug:
     def on_draft(self, draft: SideDraft) -> None:
         """Take an own draft."""
 
-    def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return the message of a draft as it is to be sent."""
+    def on_disclosed(self, question: Question) -> Question:
+        """Return the question as the other side may read it, to go on from what is decided."""
+        return question
+
+    def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft | None:
+        """Return the message of a draft as it is to be sent; None withholds it."""
         return message
 
     def on_receive(self, message: Draft | Target, now: float) -> None:
         """Take what the other side has drafted or decided."""
+
+    def on_ruling(self, decided: Decided) -> Ruling:
+        """Return what guards make of a token that this side is about to decide."""
+        return DISCLOSED
 
     def on_decision(self, decided: Decided) -> None:
         """Take the next step's decision, before anything has changed."""
@@ -79,4 +89,5 @@ class Hooks:
         self.prepared, self.session = overriding("on_prepared"), overriding("on_session")
         self.measured, self.draft = overriding("on_measured"), overriding("on_draft")
         self.send, self.receive = overriding("on_send"), overriding("on_receive")
+        self.disclosed, self.ruling = overriding("on_disclosed"), overriding("on_ruling")
         self.decision, self.decided = overriding("on_decision"), overriding("on_decided")

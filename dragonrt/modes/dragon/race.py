@@ -20,6 +20,7 @@ from dragonrt.distributions.race_codec import (
     encode_probabilities,
 )
 from dragonrt.modes.dragon.decision import (
+    Budget,
     Decided,
     Decision,
     Found,
@@ -68,7 +69,7 @@ class Race(Decision, Plug):
             raise ValueError("only the race codec is raced with, and only under coupled noise")
         self._race, self._coupled = terms.codec, terms.rule
         self.tau = terms.codec.tau
-        self._most = RACED_AT_ONCE
+        self.most = RACED_AT_ONCE
         self._drafts = drafts
         self._port = port
         self._kept = terms.settings.run_ahead
@@ -86,14 +87,14 @@ class Race(Decision, Plug):
         rule, tau = self._coupled, self.tau
         return lambda step, p: rule.listing(step, p, tau)
 
-    def decide(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        if self._awaits(own) or super().work(own, theirs, "") is not None:
+    def decide(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
+        if self._awaits(own) or not self.is_light(own, theirs, budget):
             return None
-        self.done += 1
+        budget.left -= 1
         return self.settle(self._raced(own, theirs))
 
-    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
-        return None if self._awaits(own) else super().work(own, theirs, peer)
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str, budget: Budget) -> Work | None:
+        return None if self._awaits(own) else super().work(own, theirs, peer, budget)
 
     def settle(self, found: Found) -> Mixed | None:
         """Return the mixture of the next step, or request what is missing of it."""

@@ -1,10 +1,12 @@
 """What one answer of mode dragon is made with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Codec, codec
+from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
@@ -36,6 +38,29 @@ class Terms:
     def codec(self) -> Codec:
         """How distributions travel."""
         return codec(self.settings.codec_for(self.question.sampler), self.resources.vocabulary)
+
+    @property
+    def decides_first(self) -> bool:
+        """Whether this side decides the first step of a session."""
+        placement = self.settings.placement
+        return placement is Aggregator.BOTH or placement.first() == self.side
+
+    @property
+    def keeps_drafts(self) -> bool:
+        """Whether this side sends no drafts."""
+        return self.side == "device" and self.settings.keeps_drafts
+
+    @property
+    def marker(self) -> Sequence[int] | None:
+        """What the other side reads for withheld tokens; None if it reads all.
+
+        Raises DragonError for a model that has no such tokens.
+        """
+        if self.side != "device" or not self.settings.redacts:
+            return None
+        if not self.resources.marker:
+            raise DragonError("the model has no tokens for what is withheld: use --disclose answer")
+        return self.resources.marker
 
     @property
     def fallback(self) -> str:

@@ -101,7 +101,7 @@ class Coordinator(Mode):
         return self._prefix.tokens[: self._decided]
 
     def deadline(self) -> float | None:
-        if not self._ready or self._finish is not None or not self._complete or self._judging:
+        if not self.ready or self.finish is not None or not self._complete or self._judging:
             return None
         return self._due_s
 
@@ -119,7 +119,7 @@ class Coordinator(Mode):
     # Workers come and go.
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
-        self._ready = True
+        self.ready = True
         self._end(finish_of(self._question, self._prefix.tokens, self._decided))
         self._turn(now)
 
@@ -153,11 +153,11 @@ class Coordinator(Mode):
         return stopped or len(drafted) >= min(self._settings.block_tokens, room)
 
     def wanted(self) -> Work | None:
-        if self._finish is not None:
+        if self.finish is not None:
             return None
         if self._queue:
             return self._queue.popleft()
-        if not self._ready or self._complete or self._reading is not None:
+        if not self.ready or self._complete or self._reading is not None:
             return None
         step = len(self._prefix)
         self._reading = Work(partial(self._draft, step), Span.of(self._prefix, step, step))
@@ -177,7 +177,7 @@ class Coordinator(Mode):
             self._prefix.append(token)
         elif work is self._judging:
             self._judging = None
-            if self._finish is None:
+            if self.finish is None:
                 verdict, weights, verify_s = result
                 self._decide(verdict, weights, verify_s, now)
         for worker in self._workers.values():
@@ -195,7 +195,7 @@ class Coordinator(Mode):
 
     def _turn(self, now: float) -> None:
         """Go as far as what is there allows."""
-        while self._ready and self._finish is None and self._complete and self._judging is None:
+        while self.ready and self.finish is None and self._complete and self._judging is None:
             if self._since_s is None:
                 self._since_s, self._give_up_s = now, now + self._timeouts.answer_s
             if self._asked is None and not self._ask(now):
@@ -241,7 +241,7 @@ class Coordinator(Mode):
         for worker in self._workers.values():
             if worker.idle and self._decided - worker.known > MAX_BLOCK:
                 end = End(Reason.FINISHED, "beginning again from the decided text")
-                self._out.leave.append(Leave(worker.name, end, again=True))  # absent for too long
+                self.leave(Leave(worker.name, end, again=True))  # absent for too long
                 worker.gone()
             elif worker.idle:
                 idle.append(worker)
@@ -254,7 +254,7 @@ class Coordinator(Mode):
     def _fail(self) -> bool:
         away = (worker for worker in self._workers.values() if not worker.idle)
         self._out.failed = FederationError({worker.name: worker.silence for worker in away})
-        self._finish = Finish.CANCELLED
+        self.finish = Finish.CANCELLED
         return False
 
     def _send(self, worker: Worker, payload: bytes, now: float) -> None:
@@ -265,7 +265,7 @@ class Coordinator(Mode):
         known = tuple(tokens[worker.known : first])
         message = Block(worker.session, self._round, *place, (), known, payload)
         worker.known, worker.asked, worker.asked_s = first, self._round, now
-        self._out.send.append((worker.name, message))
+        self.send_to(worker.name, message)
 
     def _quorum_s(self, asked: Sequence[Worker]) -> float:
         seconds = self._settings.quorum_deadline

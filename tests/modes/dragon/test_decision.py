@@ -5,7 +5,7 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon.decision import Decision, Mixed, decoded
+from dragonrt.modes.dragon.decision import Budget, Decision, Mixed, decoded
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -31,8 +31,8 @@ def test_a_step_is_mixed_by_a_head_that_decodes_what_it_needs(rule: str, expects
     decision = deciding(rule, Aggregator.GREEDY)
     own = decoded(CODE, draft([0.5, 0.1, 0.4], 0.0))
     theirs = draft([0.1, 0.3, 0.6], float(np.log(3)))
-    assert decision.at_once(own, theirs) is None
-    work = decision.work(own, theirs, "cloud")
+    assert decision.at_once(own, theirs, Budget(9)) is None
+    work = decision.work(own, theirs, "cloud", Budget(9))
     assert work is not None
     found = decision.settle(work.postprocess(()))
     assert isinstance(found, Mixed)

@@ -1,0 +1,189 @@
+"""The one other side of an answer: it joins, is lost, comes back, or is given up.
+
+connected --lost--> waiting --timeouts runs out--> alone
+    ^   `---lost for good, or useless for too long-> |
+    `-----------------joined------------------------'
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dragonrt.modes.mode import Finish, Leave, OnLoss
+from dragonrt.timeouts import Timeouts
+from dragonrt.traces import events
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.messages import SessionMessage
+from dragonrt.wire.reasons import End, Reason
+
+
+class Peered(Protocol):
+    """A mode that holds a Peering: what that asks of it, beside what every `Mode` has."""
+
+    ready: bool
+    finish: Finish | None
+
+    @property
+    def decided(self) -> Sequence[int]: ...
+    def emit(self, *found: events.Event) -> None: ...
+    def send_to(self, peer: str, message: SessionMessage) -> None: ...
+    def leave(self, left: Leave) -> None: ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can be done before a message of the peer."""
+
+    @property
+    def owed(self) -> bool:
+        """Whether the next token needs nothing but a message of the peer."""
+
+    def part(self, now: float) -> None:
+        """Drop what depends on a peer that is gone."""
+
+    def go_on_alone(self, now: float) -> None:
+        """Decide without the peer from now on."""
+
+
+class Peering:
+    """The state of the session with one peer.
+
+    `peer` is its name while it is here, `session` the newest number. If `alone`, the mode decides
+    without it. `progress_s` is when the answer last went on. `useless` and `alone_as` are words for
+    a peer that does nothing and for what answers without it.
+    """
+
+    def __init__(
+        self, mode: Peered, on_loss: OnLoss, timeouts: Timeouts, *, useless: str, alone_as: str
+    ) -> None:
+        self._mode = mode
+        self._on_loss = on_loss
+        self._timeouts = timeouts
+        self._words = useless, alone_as
+        self.peer: str | None = None
+        self.session = 0
+        self.alone = False
+        self.progress_s = 0.0
+        self._name = ""
+        self._loss = End(Reason.LOST, "")
+        self._waits = ""
+        self._owed_s = 0.0  # since when its message has been due
+        self._useful = False  # whether this session ever had one
+        self._met = False  # whether any session was open
+        self._waiting_since_s: float | None = None
+        self._missed_since_s: float | None = None  # since when none was of use
+        self._began_again = False
+
+    def joined(self, peer: str, session: int, now: float) -> None:
+        """Take a session that is open from now on."""
+        if self._mode.ready:
+            self._mode.emit(events.Rejoined(len(self._mode.decided)))
+        self.peer, self.session, self._name = peer, session, peer
+        self.alone, self._waiting_since_s = False, None
+        self.progress_s = self._owed_s = now
+        self._useful, self._met = False, True
+
+    def lost(self, end: End, returns: bool, now: float) -> None:
+        """Take the end of a session; if the peer `returns`, it is waited for."""
+        self.peer, self._loss = None, end
+        if returns and self._waiting_since_s is not None:
+            return
+        if self._useful or self._missed_since_s is None:  # who only comes and goes is as if away
+            self._missed_since_s = now
+        self._waiting_since_s = self._missed_since_s if returns else None
+        if self._mode.ready and self._mode.finish is None:
+            self._mode.part(now)
+            self._miss(now)
+
+    def begin(self, now: float) -> None:
+        """Begin the answer: this side has read the question."""
+        self._mode.ready = True
+        self.progress_s = self._owed_s = now
+        if self._waiting_since_s is not None:
+            self._waiting_since_s = self._missed_since_s = now
+        if self.peer is None and self._mode.finish is None:
+            self._miss(now)
+
+    def _miss(self, now: float) -> None:
+        """Wait for the peer if it may reconnect. Short outages are not reported."""
+        may_return = self._waiting_since_s is not None
+        if may_return and self._on_loss == "wait":
+            text = f"waiting for the cloud at token {len(self._mode.decided)}: {self._loss}"
+            if text != self._waits:  # a busy peer is asked again and again
+                self._waits = text
+                self._mode.emit(events.Noticed(NoticeKind.WAITING, text, self._loss.reason))
+        elif not may_return or not self._met or self.alone:  # a peer never met is not waited for
+            self.leave_alone(self._loss, now)
+
+    def leave_alone(self, end: End, now: float) -> None:
+        """Go on alone."""
+        self.peer, self._waiting_since_s = None, None
+        if self._mode.finish is None and not self.alone:
+            self._mode.part(now)
+            self.alone = True
+            step = len(self._mode.decided)
+            text = f"answering {self._words[1]} alone from token {step}: {end}"
+            self._mode.emit(events.Noticed(NoticeKind.ALONE, text, end.reason))
+            self._mode.emit(events.WentAlone(step))
+            self._mode.go_on_alone(now)
+
+    def begin_again(self, end: End) -> None:
+        """Have the session opened anew from the decided text; the second time, go on alone."""
+        again, self._began_again = not self._began_again, True
+        self._mode.leave(Leave(self._name, end, again=again))
+        self.peer, self._waiting_since_s = None, self.progress_s
+        if not again:
+            self.leave_alone(End(end.reason, f"{end} twice"), self.progress_s)
+
+    def dismiss(self, told: End, end: End, now: float) -> None:
+        """Leave the newest peer for good; it is `told` less than the person."""
+        self._mode.leave(Leave(self._name, told))
+        if self.alone:
+            self._mode.emit(events.Noticed(NoticeKind.PARTED, end.text, end.reason))
+        else:
+            self.leave_alone(end, now)
+
+    def send(self, message: SessionMessage) -> None:
+        """Send a message to the peer, if it is there."""
+        if self.peer is not None:
+            self._mode.send_to(self.peer, message)
+
+    def asked(self, now: float) -> None:
+        """Expect the peer's message from now on."""
+        self._owed_s = now
+
+    def went_on(self, now: float, *, useful: bool = False) -> None:
+        """Take progress of the answer, by a `useful` message of the peer or without one."""
+        self.progress_s = now
+        self._useful |= useful
+
+    def due(self) -> float | None:
+        """Return when waiting for the peer ends, or None."""
+        return min(self._limits(), default=(None, 0.0))[0]
+
+    def _limits(self) -> list[tuple[float, float]]:
+        """When waiting for the peer ends, and after how many seconds."""
+        mode, timeouts = self._mode, self._timeouts
+        if not mode.ready or mode.finish is not None:
+            return []
+        if self._waiting_since_s is not None:
+            waits_s = timeouts.answer_s if self._on_loss == "wait" else timeouts.rejoin_s
+            return [(self._waiting_since_s + waits_s, waits_s)]
+        limits = []
+        if self.peer is not None and mode.idle:
+            limits.append((self.progress_s + timeouts.answer_s, timeouts.answer_s))
+        if self.peer is not None and mode.owed and not self._useful and self._on_loss == "alone":
+            limits.append((self._owed_s + timeouts.mute_s, timeouts.mute_s))
+        return limits
+
+    def timed_out(self, now: float) -> None:
+        """Give the peer up if waiting for it has ended."""
+        limit_s, seconds = min(self._limits(), default=(now + 1.0, 0.0))
+        if now < limit_s:
+            return
+        if self._waiting_since_s is not None:
+            text = f"the cloud did not come back in {seconds:g} s: {self._loss}"
+            self.leave_alone(End(self._loss.reason, text), now)
+        else:
+            end = End(Reason.MUTE, f"{self._words[0]} {seconds:g} s")
+            if self.peer is not None:
+                self._mode.leave(Leave(self.peer, end))
+            self.leave_alone(end, now)
