@@ -3,9 +3,10 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends import threads
+from dragonrt.backends.backend import Feed
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import TRAINED
+from dragonrt.backends.row_set import LARGEST
 from dragonrt.backends.scheduler import run_alone
 from dragonrt.errors import ModelError
 from tests.tiny_models import tiny
@@ -179,3 +182,18 @@ def test_the_kv_of_a_document_is_that_of_all_its_tokens(
             stored = each.backend.load(made.dump())
             assert made.length == stored.length == len(document)
             np.testing.assert_allclose(each.rows([stored]).extend(line).at(every), whole, atol=0.02)
+
+
+def test_no_forward_of_many_rows_takes_more_memory_than_of_few(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, forward = llama.rows([llama.document_kv(())] * 8), llama.backend.forward
+    sizes: list[int] = []
+
+    def counted(feeds: Sequence[Feed]) -> Any:
+        sizes.extend(rows.count * len(feed.tokens) for feed in feeds)
+        return forward(feeds)
+
+    monkeypatch.setattr(llama.backend, "forward", counted)
+    assert len(rows.extend_all([5] * 140)) == 140
+    assert max(sizes) <= LARGEST < sum(sizes)
