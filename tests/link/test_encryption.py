@@ -1,7 +1,7 @@
 """What is written with the same key at both ends arrives, and nothing else does."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -85,7 +85,7 @@ async def test_any_split_of_the_bytes_is_the_same() -> None:
 
 @pytest.mark.parametrize("keys", [(KEY, b"another key of 16"), (b"another key of 16", KEY)])
 def test_another_key_is_refused_on_both_sides(keys: tuple[bytes, bytes]) -> None:
-    async def both() -> list[bytes | BaseException]:
+    async def both() -> Sequence[bytes | BaseException]:
         near, far = memory_streams()
         device = EncryptedStream(near, keys[0], dials=True)
         cloud = EncryptedStream(far, keys[1], dials=False)
