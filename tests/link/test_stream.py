@@ -364,11 +364,14 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def secured(tls: ssl.SSLContext) -> Callable[[TcpStream], Awaitable[None]]:
-    """Echo in TLS."""
+    """Greet in TLS, then echo: who should not be let in hears of it instead of nothing."""
 
     async def handle(stream: TcpStream) -> None:
+        carrier = TlsStream(stream, tls)
         with suppress(LinkError):
-            await echo(TlsStream(stream, tls))
+            await carrier.secure()
+            carrier.write(b"hello")
+            await echo(carrier)
 
     return handle
 
@@ -421,7 +424,7 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
         right = client_context(authority, device, keys["device"])
         client = await connect("127.0.0.1", server.port, tls=right)
         client.write(b"secret")
-        assert await receive_exactly(client, 6) == b"secret"
+        assert await receive_exactly(client, 11) == b"hellosecret"
         client.close()
         await client.wait_closed()
         posing = await connect(

@@ -1,5 +1,6 @@
 """Where the other sides are: workers, one cloud, an emulated link."""
 
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ from dragonrt.link.stream import TlsError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, host_and_port, members
-from dragonrt.node.endpoints import Address
+from dragonrt.node.endpoints import Address, serve
+from dragonrt.node.gatekeeper import USUAL_LIMITS, Gatekeeper
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script
 
 
 def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Path) -> None:
@@ -88,3 +92,15 @@ def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
     assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"
     assert LinkSettings(link="lte").or_latency("50ms").latency is None
     assert LinkSettings(link_seed=3).or_latency("50ms").latency == "50ms"
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_cloud_that_cannot_know_its_devices_listens_to_this_machine_alone(
+    tls: bool,
+) -> None:
+    """TLS alone proves the cloud: without an authority it lets every device in."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
+    gatekeeper = Gatekeeper(SimulatedSide("cloud", lambda _: Script(0)), USUAL_LIMITS)
+    identity: Any = None  # nothing is said
+    with pytest.raises(DragonError):
+        await serve(Address("0.0.0.0", 0, tls=context), identity, gatekeeper)

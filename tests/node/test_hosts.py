@@ -25,6 +25,9 @@ from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
 from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from dragonrt.wire.reasons import Reason
 from tests.node.virtual import virtual
 
 SCRIPT = Script(4, stop=0.0)
@@ -105,6 +108,39 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
         yield Device(side, cloud, told)
     for host in hosts.values():
         await host.cloud.wait_idle()
+
+
+class OtherWeights(SimulatedSide):
+    """The same names with another model."""
+
+    def connection(self) -> Connection:
+        hello = Hello(
+            *(PROTOCOL_VERSION, bytes(16), self.side, "simulated", self.vocabulary),
+            *("simulated", "dragonrt"),
+            weights="others",
+            corpus=self.corpus,
+        )
+        return Connection(self.side, hello)
+
+
+@dataclass
+class Replaced(Host):
+    """In its place another model answers at once."""
+
+    async def kill(self) -> None:
+        ended, self.cloud = self.cloud, SimulatedCloud(OtherWeights("cloud", lambda _: SCRIPT))
+        await ended.kill()
+
+
+@virtual
+async def test_an_answer_goes_on_with_no_other_model() -> None:
+    host = Replaced.holding()
+    async with device_of(only=host) as device:
+        answer = await device.ask(kill=host)
+        assert host.dialled == 2
+        assert alone(answer)
+        assert Reason.UNSUPPORTED in {notice.reason for notice in answer.notices}
+        assert not alone(await device.ask()), "the next one begins with it"
 
 
 def alone(answer: Answer) -> bool:

@@ -346,6 +346,21 @@ def test_a_connection_that_answers_probes_lives() -> None:
     with_stranger(wait)
 
 
+def test_an_echo_that_comes_much_too_late_measures_nothing() -> None:
+    """And a side that never answers fills no memory."""
+
+    async def wait(peer: Peer, stranger: Stranger) -> None:
+        for _ in range(20):
+            await asyncio.sleep(USUAL.keep_alive_s)
+            stranger.say(Ping(1, 1))
+        stranger.say(Pong(1, 1, 1))
+        await asyncio.sleep(0.1)
+        assert peer.connection.state is State.OPEN
+        assert peer.rtt.average is None
+
+    with_stranger(wait)
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

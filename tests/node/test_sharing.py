@@ -313,6 +313,18 @@ async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushe
         end(await side.prepare(question, verifies=False))
 
 
+async def test_of_a_question_that_is_cancelled_no_more_is_read(model: LanguageModel) -> None:
+    async with running(model) as worker:
+        worker.held.clear()
+        preparing = asyncio.ensure_future(prepared(worker, model, [9] * 2000))
+        await asyncio.to_thread(worker.began.wait, 60)
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+        worker.held.set()
+        await settled(worker)
+        assert len(worker.forwards) == 1, "the one that was under way"
+
+
 @pytest.mark.usefixtures("_by_references")
 async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
     model: LanguageModel,
