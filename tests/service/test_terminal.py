@@ -133,6 +133,17 @@ def at_a_terminal(yes: bool) -> Any:
     return SimpleNamespace(isatty=lambda: yes)
 
 
+async def test_empty_lines_of_a_pipe_are_no_questions(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = reciting_device({"a?": "yes\n", "b?": "no\n"})
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n a? \n  \nb?"))
+    talk = Conversation(device, Question(max_tokens=40))
+    await terminal.talk(talk, None, Console(), as_json=True)
+    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["question"], each["text"]) for each in objects] == [("a?", "yes"), ("b?", "no")]
+
+
 async def test_without_a_terminal_a_preview_sends_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,3 +308,9 @@ def test_tokens_of_blocks_that_did_not_stand_are_not_in_the_answer() -> None:
     )
     assert counted(*blocks).unused == 5
     assert counted(*blocks, events.BlockOutrun(2, 3)).unused == 2
+
+
+def test_the_bytes_of_all_parts_of_a_question_add_up() -> None:
+    ends = (events.AnswerClosed("stop", 1, 20, None, 300, 4000), events.AnswerClosed("length", 5))
+    answer = AnswerCounts.of(Record(1.0, "device", 1, each) for each in ends)
+    assert answer.closed == events.AnswerClosed("length", 6, 20, None, 300, 4000)
