@@ -48,7 +48,6 @@ ABOVE = {
     "dragonrt/traces": "a schema of its own",
     "dragonrt/wire": "a field system of its own",
     "scripts/bench": "sets of questions, and what reads them",
-    "scripts/campaign": "oracles belong to their modes",
     "scripts/train": "controllers, verifiers, and the forms of an adapter's samples",
     "tests": "misbehaving sides are told by several rooms",
 }

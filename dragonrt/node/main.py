@@ -200,7 +200,8 @@ class Device:
     @property
     def levels(self) -> Sequence[Settings]:
         """The settings, then those of the levels that disclose less and that the model can keep."""
-        own, marker = self.settings, self.side.marker
+        own = self.settings
+        marker = (self.resources or self.side).marker
         return [each for each in own.levels if each is own or marker or not traits_of(each).redacts]
 
     def at(self, level: str) -> "Device":
