@@ -26,7 +26,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
 from dragonrt.traces import events

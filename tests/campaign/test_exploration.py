@@ -21,8 +21,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter.machine import SprinterDrafting
-from dragonrt.node.answer import Driver
-from dragonrt.node.peer import Peer
+from dragonrt.node.answers.driver import Driver
+from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy import guards
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
