@@ -11,22 +11,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dragonrt.distributions import (
-    Codec,
     Distribution,
     Step,
     codec,
     encode_block,
-    encode_distribution,
-    mix,
 )
-from dragonrt.errors import CodecError, DragonError
+from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload
-from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
-from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.blocks.values import rule_and_codec
 from dragonrt.modes.federated.membership import (
     Received,
     Worker,
@@ -36,6 +29,7 @@ from dragonrt.modes.federated.membership import (
 )
 from dragonrt.modes.federated.resources import FederatedResources
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.uploads import Mixed, UploadError, longest_upload
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -49,11 +43,11 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
+from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+from dragonrt.wire.limits import MAX_BLOCK
 from dragonrt.wire.reasons import End, Reason
 
 
@@ -64,40 +58,6 @@ class FederationError(DragonError):
         told = "; ".join(f"{name}: {end}" for name, end in losses.items())
         super().__init__(f"the answer ends here: {told}")
         self.losses = losses
-
-
-class UploadError(DragonError):
-    """The upload of a worker cannot be read."""
-
-    def __init__(self, worker: str, error: DragonError) -> None:
-        super().__init__(str(error))
-        self.worker = worker
-
-
-class _Mixed(Sequence[NDArray[np.float64]]):
-    """What to verify with, read and mixed on access: nothing behind a rejected token is."""
-
-    def __init__(
-        self,
-        rule: SpeculativeRule,
-        code: Codec,
-        uploads: Mapping[str, Received],
-        shares: Sequence[float],
-    ) -> None:
-        self._rule, self._codec = rule, code
-        self._uploads, self._shares = uploads, shares
-
-    def __len__(self) -> int:
-        return min(len(upload.payloads) for upload in self._uploads.values())
-
-    def __getitem__(self, index: Any) -> Any:
-        each = []
-        for name, upload in self._uploads.items():
-            try:
-                each.append(self._codec.decode(upload.payloads[index]))
-            except CodecError as error:
-                raise UploadError(name, error) from error
-        return self._rule.shape(mix(each, self._shares).to_dense())
 
 
 class Coordinator(Mode):
@@ -352,7 +312,7 @@ class Coordinator(Mode):
         shares = round_weights(self._settings.weights, weights, relevances)
         pairs = zip(self._workers, shares, strict=True)
         by_name = {name: share for name, share in pairs if name in uploads}
-        p = _Mixed(self._rule, self._codec, uploads, list(by_name.values()))
+        p = Mixed(self._rule, self._codec, uploads, list(by_name.values()))
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
@@ -408,37 +368,3 @@ class Coordinator(Mode):
         self.emit(*found)
         self._since_s = self._asked = None
         self._end(finish_of(self._question, self._prefix.tokens, self._decided))
-
-
-# A worker.
-
-
-def longest_upload(code: Codec) -> int:
-    """Bytes of an upload that is read in reasonable time and fits into its message."""
-    return min(code.longest, MAX_UPLOAD)
-
-
-class FederatedJudging(Judging):
-    """A worker's answers: its distributions, truncated (SPECFED step 4).
-
-    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
-    """
-
-    def __init__(
-        self, question: Question, settings: FederatedSettings, resources: FederatedResources
-    ) -> None:
-        self.codec = codec("ids", resources.vocabulary)
-        self._uploads = codec(settings.codec, resources.vocabulary)
-
-    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Uploads:
-        payloads, size, longest = [], 0, longest_upload(self._uploads)
-        for step, each in enumerate(predictions, start=block.step):
-            quantized = self._uploads.quantize(each.p, Step(step))
-            payloads.append(encode_distribution(self._uploads, quantized))
-            size += len(payloads[-1])
-            if size > longest:
-                raise ModeError(
-                    f"an upload by the codec {self._uploads.name} would have more than "
-                    f"{longest} bytes: draft shorter blocks or use a coarser codec"
-                )
-        return Uploads(predictions[0].relevance, tuple(payloads))
