@@ -140,13 +140,18 @@ class Verifier:
 
 
 def fitting_verifier(kind: Kind, file: str | None, draft: str, target: str) -> Verifier:
-    """Return the file's verifier, or one for these models. Raises ControlError if none fits."""
+    """Return the file's verifier, or the one that there is for the models of these fingerprints.
+
+    Raises ControlError if it does not fit them, or is of another kind.
+    """
     if file is None:
         return Verifier.for_pair(draft, target, kind)
     given = Verifier.load(Path(file))
     if given.kind != kind:
-        wrong = f"a {given.kind} verifier does not predict what {kind} needs"
-        raise ControlError(f"{wrong}: train one with `scripts/train/run verifier --kind {kind}`")
+        raise ControlError(
+            f"a {given.kind} verifier does not predict what {kind} needs: "
+            f"train one with `scripts/train/run verifier --kind {kind}`"
+        )
     given.check_pair(draft, target)
     return given
 
