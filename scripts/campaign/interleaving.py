@@ -136,9 +136,7 @@ class Interleaving:
         question = unpack(Question, pack(mode.disclosed(self._request.question)))
         settings = unpack(self._entry.settings, pack(self._request.settings))
         vocabulary, timeouts = self._scenario.vocabulary, self._scenario.timeouts
-        resources = scripted_resources(
-            self._request.settings, vocabulary, side="cloud", timeouts=timeouts
-        )
+        resources = scripted_resources(settings, vocabulary, side="cloud", timeouts=timeouts)
         taking = Taking(settings, len(question.accepted))
         cloud = self._machine(name, self._entry.cloud(question, settings, resources), taking)
         self._clouds[name] = cloud

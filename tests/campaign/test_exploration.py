@@ -112,8 +112,8 @@ def swapped_sides() -> Callable[..., Any]:
     """Each side takes itself for the device."""
     right = Decision._mixed
 
-    def swapped(decision: Decision, *drafts: SideDraft) -> Any:
-        return right(decision, *(drafts if decision._on_device else drafts[::-1]))
+    def swapped(decision: Decision, *drafts: SideDraft, **how: Any) -> Any:
+        return right(decision, *(drafts if decision._on_device else drafts[::-1]), **how)
 
     return swapped
 

@@ -21,8 +21,8 @@ from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.federated.machine import FederatedJudging
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
