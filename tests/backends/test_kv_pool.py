@@ -53,8 +53,8 @@ def test_what_is_used_is_counted_and_given_back(
 def test_beyond_the_bound_a_side_is_busy(model: LanguageModel, stored: list[Document]) -> None:
     needed = KvPool()
     one = model.rows(stored, 100, needed)
-    pool = KvPool(2.5 * needed.used)
-    first, second = (model.rows(stored, 100, pool) for _ in range(2))
+    pool = KvPool(2 * needed.used)
+    first, second = (model.rows(stored, 100, pool) for _ in range(2))  # all of it
     for _ in range(3):
         with pytest.raises(BusyError) as busy:
             model.rows(stored, 100, pool)

@@ -3,17 +3,23 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends import threads
+from dragonrt.backends.backend import Feed
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import TRAINED
+from dragonrt.backends.row_set import LARGEST
+from dragonrt.backends.scheduler import run_alone
 from dragonrt.errors import ModelError
 from tests.tiny_models import tiny
 
@@ -163,3 +169,31 @@ def test_stop_strings_of_one_token_end_an_answer(llama: LanguageModel) -> None:
     newline = tuple(llama.encode("\n"))
     assert llama.answer_stops == (*llama.stop_tokens, *newline)
     assert llama.with_stops(("\n", "more than one token")) == llama.answer_stops
+
+
+def test_the_kv_of_a_document_is_that_of_all_its_tokens(
+    llama: LanguageModel, model: LanguageModel
+) -> None:
+    document, line = list(range(20, 29)), [30, 31]
+    for each in (llama, model):
+        every = np.arange(each.vocabulary)
+        whole = each.rows([each.document_kv(())]).extend([*document, *line]).at(every)
+        for made in (each.document_kv(document), run_alone(partial(each.prefill, document))):
+            stored = each.backend.load(made.dump())
+            assert made.length == stored.length == len(document)
+            np.testing.assert_allclose(each.rows([stored]).extend(line).at(every), whole, atol=0.02)
+
+
+def test_no_forward_of_many_rows_takes_more_memory_than_of_few(
+    llama: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, forward = llama.rows([llama.document_kv(())] * 8), llama.backend.forward
+    sizes: list[int] = []
+
+    def counted(feeds: Sequence[Feed]) -> Any:
+        sizes.extend(rows.count * len(feed.tokens) for feed in feeds)
+        return forward(feeds)
+
+    monkeypatch.setattr(llama.backend, "forward", counted)
+    assert len(rows.extend_all([5] * 140)) == 140
+    assert max(sizes) <= LARGEST < sum(sizes)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragonrt.link.authority import last_day, make_certificates
-from dragonrt.link.shared_key import new_key, read_key
+from dragonrt.link.shared_key import new_key, read_key, renewal
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.node.connections.addresses import NetworkSettings
 
@@ -30,6 +30,15 @@ def test_a_key_is_made_shown_and_entered_elsewhere(
     monkeypatch.setattr(sys, "stdin", io.StringIO(line.upper() + "\n"))
     assert run("keys", "enter", "other").code == 0
     assert read_key(Path("other")) == read_key(Path("dragonrt.key")) == line.encode()
+
+
+def test_a_settings_file_has_a_table_for_each_command_of_keys(run: Run) -> None:
+    Path("dragonrt.toml").write_text("[keys.new]\ndays = 31\n[keys.show]\nfile = 'other'\n")
+    assert run("keys", "new", "other").code == 0
+    ends = renewal(read_key(Path("other")))
+    assert ends is not None
+    assert ends <= datetime.now(UTC).date() + timedelta(days=31)
+    assert run("keys", "show").code == 0
 
 
 def test_mistakes_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

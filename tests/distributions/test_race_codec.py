@@ -146,3 +146,10 @@ def test_any_number_of_entries_is_read_back(count: int) -> None:
     p = np.where(np.arange(V) < count, 1 / count, 0.0)
     for name in NAMES:
         assert through(codec(name, V), p)[1].ids.tolist() == list(range(count))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_all_tokens_are_listed_nothing_is_left(seed: int) -> None:
+    """Although what is rounded down may not sum to 1."""
+    _, read = through(codec("race", 3), spread(seed, 3, 5.0), Step(0, threshold=1e-9))
+    assert (read.ids.tolist(), read.rest) == ([0, 1, 2], 0.0)

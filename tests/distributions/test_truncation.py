@@ -37,6 +37,12 @@ def test_top_p_is_the_shortest_head_with_the_mass(p: np.ndarray, share: float) -
     assert p[ids[:-1]].sum() < mass
 
 
+def test_entries_that_reach_the_mass_exactly_are_enough() -> None:
+    p = np.array([0.125, 0.5, 0.25, 0.125])
+    assert top_p(p, 0.5).tolist() == [1]
+    assert top_p(p, 0.75).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize("size", [10, 1000])
 def test_ties_go_to_the_lower_index(size: int) -> None:
     p = np.full(size, 1 / size)

@@ -131,7 +131,8 @@ def test_drain_waits_until_little_enough_is_in_flight() -> None:
     over_link(body, LinkModel(bandwidth=8000), LinkModel())
 
 
-def test_reading_pauses_while_too_much_is_unread() -> None:
+@pytest.mark.parametrize("latency_s", [0.1, 0.0])
+def test_reading_pauses_while_too_much_is_unread(latency_s: float) -> None:
     async def body(near: EmulatedStream, far: Stream) -> None:
         written = 0
 
@@ -141,6 +142,7 @@ def test_reading_pauses_while_too_much_is_unread() -> None:
                 far.write(bytes(HIGH_WATER))
                 written += HIGH_WATER
                 await far.drain()
+                await asyncio.sleep(1.0)
 
         filling = asyncio.create_task(fill())
         await asyncio.sleep(100.0)
@@ -152,4 +154,4 @@ def test_reading_pauses_while_too_much_is_unread() -> None:
         filling.cancel()
         await asyncio.wait([filling])
 
-    over_link(body, LinkModel(latency_s=0.1), LinkModel(latency_s=0.1))
+    over_link(body, LinkModel(latency_s=latency_s), LinkModel(latency_s=latency_s))

@@ -130,6 +130,11 @@ def test_first_opportunity_is_the_first_one(times: list[int], now_s: float) -> N
     assert first == 0 or trace.time_s(first - 1) < now_s
 
 
+def test_an_opportunity_is_not_missed_by_a_rounded_time() -> None:
+    trace = DeliveryTrace((3, 7, 10))
+    assert all(trace.first_from(trace.time_s(number)) == number for number in range(2000))
+
+
 def test_rtt_series_is_halved_interpolated_and_repeated() -> None:
     series = RttSeries((0.0, 10.0), (0.1, 0.3))
     model = LinkModel(rtts=series, latency_s=99.0)

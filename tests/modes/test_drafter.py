@@ -174,6 +174,34 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     assert mode.deadline() is None
 
 
+def test_a_cloud_that_is_back_in_time_is_not_given_up() -> None:
+    mode = drafter(WAITING)
+    draft(mode)
+    mode.handle(Left("cloud", End(Reason.LOST, "gone"), True), 1.0)
+    mode.handle(Joined("cloud", 9), 2.0)
+    effects = mode.handle(TimedOut(), 1.0 + USUAL.rejoin_s)
+    assert of(effects, events.WentAlone) == []
+    (block,) = draft(mode)
+    assert (block.session, block.round) == (9, 1)
+
+
+def test_a_new_session_gives_up_none_of_its_blocks_for_the_last_one() -> None:
+    mode = drafter()
+    draft(mode, 3)
+    wrong = V - 1  # nobody drafts it
+    mode.handle(Received("cloud", verdict(1, 0, wrong)), 0.0)
+    mode.handle(Left("cloud", End(Reason.LOST, "gone"), True), 1.0)
+    mode.handle(Joined("cloud", 9), 2.0)
+    draft(mode, 2)
+    mode.handle(Received("cloud", verdict(1, 0, wrong)), 2.0)
+    assert [block.round for block in draft(mode)] == [3], "the second has a wrong guess"
+    decided: list[int] = []
+    for number in (2, 3):
+        mode.handle(Received("cloud", verdict(number, 0, wrong)), 2.0)
+        decided.append(len(mode.decided))
+    assert decided == [2, 3]
+
+
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     class Rates(SpeculativeDrafting):
         def __init__(self, resources: SpeculativeResources) -> None:

@@ -32,6 +32,17 @@ def test_the_longest_match_is_followed(tokens: list[int], found: tuple[int, list
     assert Lookup(TEXTS).find(tokens) == found
 
 
+def test_a_guess_ends_before_a_stop_token_and_where_there_is_no_room() -> None:
+    lookup = Lookup(TEXTS)
+    for _ in range(50):  # it guesses right
+        lookup.learn([5, 6], 7)
+    assert lookup.guess([5, 6], 9, ()) == [7, 8, 5]
+    assert lookup.guess([5, 6], 2, ()) == [7, 8]
+    assert lookup.guess([5, 6], 9, (5,)) == [7, 8]
+    assert lookup.guess([5, 6], 9, (7,)) == []
+    assert lookup.guess([99], 9, ()) == []
+
+
 def test_it_finds_what_a_plain_search_finds() -> None:
     for seed in range(300):
         chance = random.Random(seed)

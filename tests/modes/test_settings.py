@@ -18,6 +18,7 @@ from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
+from dragonrt.wire.limits import MAX_TOKENS
 
 ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
 
@@ -98,6 +99,7 @@ def test_a_question_knows_its_bounds() -> None:
         with pytest.raises(DragonError):
             question.check_vocabulary(4)
     assert Question(seed=3).resumed((1, 2)) == Question(seed=3, accepted=(1, 2))
+    assert Question(max_tokens=MAX_TOKENS).redacted("", (), (3, 4)).max_tokens == MAX_TOKENS
     with pytest.raises(DragonError):
         Question(history=(("a" * 2**20, "b" * 2**20),) * 9)
 

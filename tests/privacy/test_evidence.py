@@ -57,5 +57,6 @@ def test_what_no_file_said_counts_for_none_and_a_cut_off_probability_is_bounded(
     shares = RowShares.of(said, [], 0, Distribution.from_dense(np.ones(3) / 3))
     assert shares.without_each(0, 0.5, 0.1) == ()
     assert evidence_bits(0.8, 0.1) == pytest.approx(3.0)
-    assert evidence_bits(0.8, 0.0) == MOST_BITS
+    assert evidence_bits(0.8, 0.0) == evidence_bits(0.8, 1e-30) == MOST_BITS
+    assert evidence_bits(1e-30, 0.8) == -MOST_BITS
     assert evidence_bits(0.0, 0.0) == 0.0

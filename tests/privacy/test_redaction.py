@@ -1,10 +1,11 @@
 """r(x), what a cloud reads of a text (SPEC 1.10), ahead of what is decided."""
 
 import random
+from itertools import product
 
 from dragonrt.modes.dragon.oracle import read_by_cloud
 from dragonrt.modes.prefix import TokenPrefix
-from dragonrt.privacy.redaction import Redacted, redacted
+from dragonrt.privacy.redaction import Redacted, longest_redacted, redacted
 
 MARKER = (3, 4)
 
@@ -28,3 +29,10 @@ def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
             told.append(*decisions[-1])
             assert told.prefix.tokens[: told.length] == redacted(decisions, MARKER)
             assert redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)
+
+
+def test_there_is_room_for_the_longest_reading() -> None:
+    for count, marker in product(range(1, 8), ((3,), MARKER, (3, 4, 5))):
+        runs = product((False, True), repeat=count)
+        longest = max(len(redacted([(7, each) for each in run], marker)) for run in runs)
+        assert longest <= longest_redacted(count, marker) <= longest + 1

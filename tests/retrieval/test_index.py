@@ -364,6 +364,7 @@ def test_an_update_in_portions_equals_a_whole_one(
 
     def taken(report: Report) -> bool:
         seen.append({chunk.text for chunk in Index.open(where).chunks()})
+        assert report.deleted == 1, "what is not read yet is not gone"
         return True
 
     hashes_before = Index.open(where).fingerprint()

@@ -162,7 +162,7 @@ def test_only_regular_files_are_read_and_the_rest_has_a_reason(
 def test_links_are_followed_out_of_the_documents_only_if_asked(
     tmp_path: Path, embedder: Embedder
 ) -> None:
-    documents, outside = tmp_path / "documents", tmp_path / "outside"
+    documents, outside = tmp_path / "documents", tmp_path / "documents of others"
     for folder in (documents / "below", outside / "deeper"):
         folder.mkdir(parents=True)
     (documents / "ferry.txt").write_text("The ferry leaves at nine.")

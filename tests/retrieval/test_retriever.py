@@ -36,7 +36,7 @@ def test_nothing_below_the_floor_is_found(index: Index, embedder: Embedder) -> N
 def test_further_chunks_may_be_wanted_only_near_the_first(index: Index, embedder: Embedder) -> None:
     question = "Which gate for my flight?"
     best, second = Retriever(index, embedder).retrieve(question, 2)
-    for gap, found in ((1.01, 2), (0.99, 1)):
+    for gap, found in ((1.01, 2), (0.99, 1), (0.0, 1)):
         retriever = Retriever(index, embedder, gap=gap * (best.score - second.score))
         assert retriever.retrieve(question, 2) == [best, second][:found]
 

@@ -15,6 +15,7 @@ from dragonrt.errors import SamplingError
 from dragonrt.sampling.aggregation import (
     Candidate,
     Rule,
+    expected_acceptance_algorithm1,
     relevance_weights,
     renormalise,
     rule,
@@ -148,6 +149,16 @@ class TestWeights:
         assert left == pytest.approx((2 / 3, 0, 1 / 3))
         with pytest.raises(SamplingError):
             renormalise((1.0, 0.0), (False, True))
+
+
+def test_what_is_not_listed_is_accepted_as_often_as_what_is() -> None:
+    """The expectation of distributions with a rest is that of all their probabilities."""
+    own, other = (codec("topk:2:residual", 6).quantize(p).distribution for p in (DEVICE, CLOUD))
+    assert own.rest > 0 < other.rest
+    a, b = (Distribution.from_dense(each.to_dense()) for each in (own, other))
+    for eta, gamma in ((0.3, 0.5), (0.65, 0.0), (1.0, 0.2)):
+        found = expected_acceptance_algorithm1(own, other, eta, gamma)
+        assert found == pytest.approx(expected_acceptance_algorithm1(a, b, eta, gamma))
 
 
 def test_an_unknown_rule() -> None:

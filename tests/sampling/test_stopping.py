@@ -7,6 +7,7 @@ import pytest
 
 from dragonrt.distributions import Distribution, entropy
 from dragonrt.sampling.stopping import (
+    TARGET_RATE,
     AdaEDL,
     DraftSignals,
     SpecDecPlusPlus,
@@ -52,6 +53,8 @@ class TestAdaEDL:
         assert rule.after(4, 4).threshold == pytest.approx(0.5 - 0.1 * 0.01)
         assert refused.after(4, 4).rate == 0.75
         assert rule.after(2, 1).rate == 0.75
+        at_target = AdaEDL(longest=12, rate=TARGET_RATE).after(10, 9)
+        assert (at_target.rate, at_target.threshold > 0.5) == (TARGET_RATE, True)
         assert rule == AdaEDL(longest=6), "a rule is a value"
 
     def test_tokens_behind_a_refused_one_do_not_count(self) -> None:

@@ -20,7 +20,8 @@ KEY = "k" * 32
 async def test_with_keys_nobody_asks_without_one() -> None:
     async with served({"a?": "yes\n"}, keys=ApiKeys(("other" * 8, KEY))) as service:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {KEY}"}):
-            for path in ("/v1/models", "/metrics", "/version", "/nothing", "/healthy", "/ready/x"):
+            some = "/v1/models", "/metrics", "/version", "/nothing", "/healthy", "/ready/x"
+            for path in (*some, "/v1/documents/page/x"):
                 refused = await service.http.get(path, headers=headers)
                 assert refused.status_code == 401
                 assert refused.json()["error"]["code"] == "invalid_api_key"

@@ -12,7 +12,7 @@ from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.frames import PACED, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
     PROTOCOL_VERSION,
     Authenticate,
@@ -80,14 +80,18 @@ def opened(**options: int) -> tuple[Connection, Connection]:
 def refusal(a: Connection, b: Connection) -> tuple[HandshakeError, HandshakeError]:
     """The errors of both sides of a handshake that must fail, and checks that both are closed."""
     errors: dict[Connection, HandshakeError] = {}
-    while len(errors) < 2:
+    sent = True
+    while sent:  # else two sides that agree after all would wait for ever
+        sent = False
         for sender, receiver in ((a, b), (b, a)):
             data = sender.data_to_send()
+            sent |= bool(data)
             if data and receiver not in errors:
                 try:
                     receiver.receive_data(data)
                 except HandshakeError as error:
                     errors[receiver] = error
+    assert errors.keys() == {a, b}, "the handshake is done"
     assert a.closed
     assert b.closed
     return errors[a], errors[b]
@@ -275,6 +279,9 @@ def test_late_messages_of_a_session_we_closed_are_ignored() -> None:
     assert cloud.receive_data(frame(DRAFT, TARGET, Close(5, Reason.CANCELLED))) == []
     assert cloud.data_to_send() == b""
     assert cloud.receive_data(frame(OPEN)) == [OPEN], "the number is free again"
+    ended = Close(5, Reason.FINISHED)
+    assert cloud.receive_data(frame(ended, DRAFT)) == [ended], "this one the other side closed"
+    assert only_close(messages_in(cloud.data_to_send())).reason is Reason.UNKNOWN_SESSION
     assert device.closed is False
 
 
@@ -374,6 +381,19 @@ def test_the_traffic_of_both_sides_agrees() -> None:
     device, cloud = opened()
     for connection, other in ((device, cloud), (cloud, device)):
         assert connection.traffic().sent == other.traffic().received > 0
+
+
+def test_cells_count_whole_and_what_fills_them_is_padding() -> None:
+    device, cloud = opened()
+    before = device.traffic()
+    device.pace()
+    assert device.send(DRAFT) == b""
+    assert cloud.receive_data(device.next_cell()) == [DRAFT]
+    assert cloud.receive_data(device.next_cell()) == []
+    sent, received = device.traffic(), cloud.traffic()
+    assert sent.sent - before.sent == 2 * PACED
+    assert PACED < sent.padding_sent < 2 * PACED
+    assert (received.received, received.padding_received) == (sent.sent, sent.padding_sent)
 
 
 def feed(connection: Connection, chunks: Iterable[bytes]) -> list[Event]:

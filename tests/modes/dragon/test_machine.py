@@ -558,5 +558,6 @@ def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregat
         text.append(mode.decided[step])
         target = Target(8, step, text.hashes[step], text.tokens[step], "device")
         assert effects.send == [("cloud", target)]
+    assert of(do(mode, wanted(mode)), events.Drafted) == [events.Drafted(3)]
     assert mode.handle(Left("cloud", GONE, True), 0.0).send == []
     assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"

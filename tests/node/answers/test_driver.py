@@ -436,6 +436,11 @@ def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
             assert left == [Left("cloud", end, returns)]
             assert bench.session.gone.is_set() is returns
             assert bench.driver.rtt_s == 0.1
+            for round_trip_s, largest in ((0.3, 0.3), (0.2, 0.3)):
+                nearer: Any = StubPeer(round_trip_s=round_trip_s)
+                bench.session.attach(nearer, 9)
+                bench.session.lost(End(Reason.LOST, "gone"))
+                assert bench.driver.rtt_s == largest
 
         driven(talk, connector=connector)
 

@@ -45,6 +45,16 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     assert len([json.loads(line) for line in path.read_text("utf-8").splitlines()]) == REMEMBERED
 
 
+def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
+    told = ToldAnswers()
+    told.remember(TURN, "Tom")
+    for number in range(REMEMBERED - 1):
+        told.remember((str(number), ""), "x")
+    told.remember(TURN, "…")
+    told.remember(("one", "more"), "x")
+    assert (told.get(TURN), told.get(("0", "")), told.get(("1", ""))) == ("…", None, "x")
+
+
 def test_without_a_file_it_is_kept_in_memory() -> None:
     told = ToldAnswers()
     told.remember(TURN, "…")

@@ -330,3 +330,23 @@ async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
                 await side.librarian.call(lambda: None)
                 await settled(side.worker)
             assert (side.pool.used, side.worker.scheduler.requests) == (0, [])
+
+
+async def test_chunks_are_kept_for_answers_that_resume_and_for_the_newest_alone(
+    model: LanguageModel,
+) -> None:
+    """Else a side that runs for months keeps the chunks of all its answers."""
+    asked = [Question(prompt="Where is the ink?", seed=seed) for seed in range(65)]
+    async with side_of(model) as side:
+
+        async def read(question: Question) -> str:
+            answer = await side.prepare(question, verifies=False, late=True)
+            end(answer)
+            return answer.evidence
+
+        before, *_ = [await read(question) for question in asked]
+        assert len(side.pinned) == 64
+        cast(Any, side.library).chunks.pop()
+        first, *_, newest = [replace(question, accepted=(5,)) for question in asked]
+        assert await read(newest) == before
+        assert await read(first) != before, "the oldest is read anew"

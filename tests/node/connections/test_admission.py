@@ -98,6 +98,16 @@ def test_answers_under_way_are_bounded_for_each_device_and_for_all() -> None:
     assert not any(alone(each) for device in crowd for each in device)
 
 
+@pytest.mark.parametrize(
+    ("count", "limits"),
+    [(2, CloudLimits(device_answers=2, most_answers=2)), (1, CloudLimits(device_rate=0.1))],
+    ids=["as many at once", "however slow the rate"],
+)
+def test_what_the_limits_allow_is_never_refused(count: int, limits: CloudLimits) -> None:
+    (found,) = asked_at_once([count], limits)
+    assert [notice for each in found for notice in each.notices] == []
+
+
 def test_one_device_s_many_questions_do_not_hold_up_another_s() -> None:
     """Each takes a second to read: the first device's are read two at a time."""
     many, one = asked_at_once([8, 1], USUAL_LIMITS, read_s=1.0)
@@ -151,6 +161,8 @@ def test_lines_of_one_host_are_bounded_and_others_are_heard() -> None:
     now = 1.0
     lines.say("10.0.0.1", "refused")
     assert said[-1] == f"refused ({1000 - 4 * LINES_A_SECOND} lines of 10.0.0.1 left out)"
+    lines.say("10.0.0.1", "connected")
+    assert said[-1] == "connected", "those left out are counted once"
     for number in range(10 * REMEMBERED_HOSTS):
         lines.say(str(number), "hello")
     assert len(lines) == REMEMBERED_HOSTS

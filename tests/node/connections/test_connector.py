@@ -86,6 +86,25 @@ async def test_the_first_connection_says_why_there_is_none() -> None:
         assert hosts.peer is None
 
 
+@virtual
+async def test_of_several_hosts_the_error_that_may_pass_is_raised() -> None:
+    def failing(error: DragonError) -> Connector:
+        async def dial() -> Peer:
+            raise error
+
+        return Connector(dial)
+
+    lasting, passing = HandshakeError(Reason.KEY, "another key"), LinkError("cannot reach it")
+    for errors in ((lasting, passing), (passing, lasting)):
+        hosts = Hosts({str(number): failing(each) for number, each in enumerate(errors)})
+        with pytest.raises(DragonError) as caught:
+            await hosts.connect()
+        assert not mistaken(caught.value)
+    with pytest.raises(DragonError) as caught:
+        await Hosts({name: failing(lasting) for name in "ab"}).connect()
+    assert mistaken(caught.value)
+
+
 def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
     async def lose(hosts: Hosts) -> None:
         first, before = hosts.peer, hosts.traffic()

@@ -1,6 +1,7 @@
 """Padding and cadence, as somebody on the wire sees them, in virtual time."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -27,9 +28,15 @@ PLAIN = replace(PADDED, pad=False)
 
 
 def asked(
-    settings: DragonSettings, question: Question = QUESTION, decode_s: float = 0.01
+    settings: DragonSettings,
+    question: Question = QUESTION,
+    decode_s: float = 0.01,
+    beside: Sequence[DragonSettings] = (),
 ) -> tuple[Answer, list[Seen]]:
-    """The answer, and what was seen from the question on until all is quiet."""
+    """The answer, and what was seen from the question on until all is quiet.
+
+    With each of the settings `beside` it is asked at the same time, later on the connection.
+    """
     script = Script(5, vocabulary=32, stop=0.0)
     taps: list[Eavesdropper] = []
 
@@ -46,7 +53,8 @@ def asked(
         async with linked_device(serving, device, tap) as linked:
             await asyncio.sleep(0.1)
             taps[0].seen.clear()
-            given = await linked.asking(question, settings).ask()
+            asking = (linked.asking(question, each).ask() for each in (settings, *beside))
+            given, *_ = await asyncio.gather(*asking)
             await linked.connector.settled()
             await asyncio.sleep(0.0)
             found.extend(taps[0].seen)
@@ -103,6 +111,11 @@ def test_a_cadence_looks_the_same_whatever_is_asked_and_answered() -> None:
     numbers = statistics(AnswerCounts.of(given.records))
     assert numbers["held_ms"] > 5
     assert numbers["padding_sent"] > 0.8 * numbers["bytes_sent"]
+
+
+def test_an_answer_beside_another_shortens_no_budget() -> None:
+    _, cells = asked(PACED_BY, beside=[replace(PACED_BY, cadence_ticks=5)])
+    assert len(up(cells)) >= 60
 
 
 def test_an_answer_that_takes_longer_takes_another_budget() -> None:

@@ -203,6 +203,24 @@ def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reaso
     assert heard.text
 
 
+def test_a_number_that_is_used_again_is_another_session() -> None:
+    """What the last one leaves behind does not end it."""
+
+    async def again() -> None:
+        cloud = SimulatedCloud(SimulatedSide("cloud", script, prepare_s=1.0))
+        ours, theirs = memory_streams()
+        cloud.accept(theirs)
+        stranger = Stranger(ours, SimulatedSide("device", script))
+        await stranger.handshake()
+        stranger.say(OPEN, Close(1, Reason.CANCELLED), OPEN)
+        async with asyncio.timeout(3.0):
+            assert (await stranger.hear(Opened)).session == 1
+        await stranger.leave()
+        await cloud.wait_idle()
+
+    run(again())
+
+
 def test_a_device_that_never_drafts_is_left_after_timeouts() -> None:
     async def ignore() -> Close:
         cloud = SimulatedCloud(SimulatedSide("cloud", script))

@@ -18,7 +18,7 @@ from dragonrt.node.process.composition import complete_library, local_side
 from dragonrt.node.process.library import Library, prefill
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
-from retrieval import KvStore, Report
+from retrieval import KvStore, Report, RetrievalError
 
 NOTES = {
     "ferry.txt": "The ferry to Lund leaves at nine from the north quay.",
@@ -56,6 +56,21 @@ def bits(library: Library) -> dict[str, dict[str, bytes]]:
         digest: {name: array.tobytes() for name, array in (library.kv.read(digest) or {}).items()}
         for digest in library.kv.stored()
     }
+
+
+def test_of_one_document_as_many_chunks_are_found_as_are_wanted(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    ways = "\n\n".join(f"The ferry to island {n} leaves at {n}. " * 6 for n in range(9))
+    (settings.documents[0] / "ferry.txt").write_text(ways)
+    library = library_of(settings, model)
+    assert len(library.chunks_of("ferry.txt")) > 3
+    for document in ("ferry.txt", "bus.txt"):
+        hits = library.find("When does the ferry leave?", 3, within=document)
+        assert len(hits) == (3 if document == "ferry.txt" else 1)
+        assert {hit.chunk.source for hit in hits} == {document}
+    with pytest.raises(RetrievalError):
+        library.find("When does the ferry leave?", 3, within="tram.txt")
 
 
 class Heard:
