@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
@@ -20,6 +21,7 @@ ASKED = Question(
     prompt="où?", instructions="short", history=(("who?", "Tom"),), accepted=(7, 3, 8, 3)
 )
 SOURCES = wire.Attribution((wire.Source("a title", "a.md", 0.5),))
+IDS = encode_block(codec("ids", 16), (2, 4), ())
 DRAFT = Draft(1, 5, 0, 9, 0.0, 0, 0, 0, b"abc")
 SENT = {
     wire.Open(1, "dragon", pack(ASKED), ()): Disclosed("open", 9, 7, 4),
@@ -27,9 +29,8 @@ SENT = {
     Target(1, 5, 0, 9, "device"): Disclosed("target", 0, 0, 1),
     EntryRequest(1, 5, 0, (2, 4)): Disclosed("entryrequest", 0, 0, 2),
     EntryResponse(1, 5, 0, bytes(16)): Disclosed("entryresponse", 0, 0, 0, 1),
-    Block(1, 1, 5, 0, 2, (), (8, 9), bytes(8)): Disclosed("block", 0, 0, 4),
-    Block(1, 1, 5, 0, 2, (), (), bytes(9)): Disclosed("block", 0, 0, 2, 2),
-    Block(1, 1, 5, 0, 2, (64,), (), bytes(5)): Disclosed("block", 0, 0, 2, 2),
+    Block(1, 1, 5, 0, 2, (), (8, 9), IDS): Disclosed("block", 0, 0, 4),
+    Block(1, 1, 5, 0, 2, (), (), bytes(2)): Disclosed("block", 0, 0, 2, 2),
     Upload(1, 1, 0.0, 0, (b"a", b"b")): Disclosed("upload", 0, 0, 0, 2),
     Verdict(1, 1, 0, 3, 0): Disclosed("verdict", 0, 0, 1),
     wire.Close(1, Reason.FINISHED, "", 0, SOURCES): Disclosed("close", documents=1),
@@ -78,7 +79,7 @@ def test_a_device_that_keeps_its_drafts_sends_a_token_once_it_is_decided() -> No
         assert door.entry(message) is not None
     for message in (target(0, 8), target(2, 7), reopened(9, 7), reopened(8)):
         assert door.entry(message) is None
-    ids = Block(1, 1, 2, 0, 2, (), (8,), bytes(8))
+    ids = Block(1, 1, 2, 0, 2, (), (8,), IDS)
     assert door.entry(ids) is None, "its payload has drafts"
 
 
