@@ -37,8 +37,11 @@ class ByteCodec(Codec):
 
     def decode(self, data: bytes) -> Distribution:
         """Return the distribution of a payload without tokens. Raises CodecError."""
-        distribution, length = self._decode(memoryview(data))
-        if length != len(data):
+        if not data.startswith(self.header):
+            raise other_codec(self.name)
+        code = memoryview(data)[len(self.header) :]
+        distribution, length = self._decode(code)
+        if length != len(code):
             raise CodecError("payload has bits after its last field; discard it")
         return distribution
 
