@@ -18,6 +18,7 @@ from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
 from dragonrt.privacy.preview import Preview, preview
+from dragonrt.privacy.redaction import MARKER
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
 from dragonrt.traces.events import Noticed, Record, TokenDecided
@@ -66,9 +67,10 @@ class Answer:
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
-def door_of(traits: Traits, resources: Resources) -> Door:
+def door_of(question: Question, traits: Traits, resources: Resources) -> Door:
     """Return the door of an answer."""
-    return Door(traits.keeps_drafts, resources.marker if traits.redacts else ())
+    asked = question.resumed((), MARKER if traits.keeps_drafts else None)
+    return Door(traits.keeps_drafts, resources.marker if traits.redacts else (), pack(asked))
 
 
 def completed(question: Question, traits: Traits) -> Question:
@@ -89,7 +91,7 @@ def foreseen(question: Question, settings: Settings, resources: Resources) -> Pr
     entry, traits = entry_of(settings), traits_of(settings)
     asked = completed(question, traits)
     opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
-    return preview(door_of(traits, resources), opening, entry.sends(settings))
+    return preview(door_of(asked, traits, resources), opening, entry.sends(settings))
 
 
 class ClientSession:
@@ -113,7 +115,7 @@ class ClientSession:
         self._on_record = on_record
         mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         recorder = prefiller.recorder.also(self._record)
-        door = door_of(traits, resources)
+        door = door_of(question, traits, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
@@ -220,9 +222,7 @@ class ClientSession:
             session.weights = weights
             self._open(session, peer)
         else:
-            end = End(Reason.UNSUPPORTED, f"another model answers as the {session.name} now")
-            self._driver.feed(Left(session.name, end, False))
-            session.gone.clear()
+            self._give_up(session, f"another model answers as the {session.name} now")
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:
         driver, settings = self._driver, self.answer.settings
@@ -230,8 +230,15 @@ class ClientSession:
         if not self._several:
             self._opened(len(driver.mode.decided))
         peer.pacing.shape(self._traits)
-        session.open(peer, opening_message(number, driver.mode, self.answer.question, settings))
-        driver.feed(Joined(session.name, number))
+        message = opening_message(number, driver.mode, self.answer.question, settings)
+        if session.open(peer, message):
+            driver.feed(Joined(session.name, number))
+        else:
+            self._give_up(session, "the mode asks with more than the level lets out")
+
+    def _give_up(self, session: AnswerSession, why: str) -> None:
+        self._driver.feed(Left(session.name, End(Reason.UNSUPPORTED, why), False))
+        session.gone.clear()
 
     async def _keep_joined(self, session: AnswerSession) -> None:
         """Resume the session from the decided tokens whenever its other side is back."""

@@ -132,11 +132,13 @@ class AnswerSession:
             self._closed.set()
         return peer
 
-    def open(self, peer: Peer, message: wire.Open) -> None:
-        """Open a session on the connection, and use it."""
-        if self._driver.lets_out(message):
+    def open(self, peer: Peer, message: wire.Open) -> bool:
+        """Open a session on the connection, and use it; False if the message may not leave."""
+        passes = self._driver.lets_out(message)
+        if passes:
             peer.open(self, message)
             self.attach(peer, message.session)
+        return passes
 
     def send(self, message: wire.SessionMessage) -> None:
         if self._peer is None or not self._driver.lets_out(message):
@@ -296,6 +298,8 @@ class Driver:
 
     def record(self, event: Event) -> None:
         """Record an event of this answer, under its session's number if it has only one."""
+        if self._door is not None and isinstance(event, TokenDecided):
+            self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 

@@ -4,15 +4,13 @@ Its machine is the honest one: its messages are real and its hashes right. Only 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
@@ -20,9 +18,7 @@ from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import ForwardResult
 from dragonrt.node.answers.client_session import Answer, ClientSession
 from dragonrt.node.connections.hosts import Connector, Hosts
 from dragonrt.node.connections.peer import Peer
@@ -31,15 +27,13 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.guards import SURE
 from dragonrt.privacy.redaction import MARKER
-from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
-from dragonrt.testing.scripted import Script, SimulatedSaid
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
-from dragonrt.traces.file import Sink
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
+from scripts.campaign.liar import Leading, Says, speaking
 
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
@@ -51,9 +45,6 @@ REDACTED = replace(ANSWER, disclose=Disclosure.REDACTED)
 BOUND = 1 / QUESTION.relevance_temperature + np.log(QUESTION.documents)
 LEAST = -BOUND + QUESTION.doubt * np.log(1e-6)
 
-Says = Callable[[Sequence[int]], tuple[Mapping[int, float], float]]
-"""After these tokens: the probabilities of some, the others sharing the rest; and h̃."""
-
 
 def device_says(tokens: Sequence[int]) -> tuple[Mapping[int, float], float]:
     """The answer; or what a document says, to who begins to read it out."""
@@ -64,19 +55,11 @@ def device_says(tokens: Sequence[int]) -> tuple[Mapping[int, float], float]:
     return {STOP: 0.9}, 12.0
 
 
-@dataclass(frozen=True)
-class Leading:
-    """A model that forces a beginning with these probabilities, then lets the device go on."""
-
-    begins: Sequence[int] = LED
-    sure: float = 1.0
-    at_first: float = BOUND
-    then: float = BOUND
-
-    def __call__(self, tokens: Sequence[int]) -> tuple[Mapping[int, float], float]:
-        if len(tokens) < len(self.begins):
-            return {self.begins[len(tokens)]: self.sure}, self.at_first
-        return {}, self.then
+def leading(
+    begins: Sequence[int] = LED, sure: float = 1.0, at_first: float = BOUND, then: float = BOUND
+) -> Leading:
+    """A model that forces a beginning, then lets the device go on."""
+    return Leading(begins, sure, at_first, then)
 
 
 @dataclass(frozen=True)
@@ -91,48 +74,6 @@ class Offering:
         right = next(iter(known))
         others = [token for token in range(5, V) if token != right][: self.count - 1]
         return dict.fromkeys([*others, right], 1 / self.count), self.relevance
-
-
-@dataclass
-class Speaking:
-    """Implements BackendSession: a model that says what `says` does, at once."""
-
-    says: Says
-    vocabulary: int
-    seconds: float
-    _closed: bool = False
-
-    def start(self, work: Work, done: Callable[[ForwardResult], None]) -> None:
-        said: list[Prediction] = []
-        if work.span is not None:
-            text = [*work.span.tokens, *work.guess]
-            said += [self._said(text[:n]) for n in range(work.span.first, len(text) + 1)]
-
-        def finish() -> None:
-            if not self._closed:
-                done(ForwardResult(work, self.seconds, work.postprocess(said)))
-
-        asyncio.get_running_loop().call_later(self.seconds, finish)
-
-    def preempt(self) -> None: ...
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _said(self, tokens: Sequence[int]) -> Prediction:
-        likely, relevance = self.says(tokens)
-        rest = max(0.0, 1 - sum(likely.values())) / (self.vocabulary - len(likely))
-        p: NDArray[np.float32] = np.full(self.vocabulary, rest, np.float32)
-        p[list(likely)] = list(likely.values())
-        return SimulatedSaid(p, relevance, np.zeros(1, np.float32))
-
-
-def speaking(side: Side, says: Says, size: int, seconds: float, sink: Sink) -> SimulatedSide:
-    """A side whose model of that vocabulary says that, and takes so long."""
-    script, context = Script(1, size), partial(Speaking, says, size, seconds)
-    return SimulatedSide(
-        side, lambda _: script, make_context=lambda model, delay: context(), sinks=(sink,)
-    )
 
 
 @dataclass
@@ -237,7 +178,7 @@ def test_an_honest_cloud_is_told_the_answer_and_nothing_is_ended() -> None:
 def test_no_cloud_is_more_relevant_than_its_documents_can_be(
     settings: DragonSettings, relevance: float
 ) -> None:
-    found = attack(Leading(at_first=relevance, then=relevance), settings)
+    found = attack(leading(at_first=relevance, then=relevance), settings)
     assert (found.answer.tokens, found.told, found.alone_from) == (ALONE, [], 0)
     assert found.opened == 1
     (notice,) = found.answer.notices
@@ -247,7 +188,7 @@ def test_no_cloud_is_more_relevant_than_its_documents_can_be(
 
 def test_a_cloud_whose_relevance_moves_is_left_with_what_it_was_told_by_then() -> None:
     for begins in (LED, LED[:1]):
-        found = attack(Leading(begins, at_first=BOUND, then=LEAST), ANSWER)
+        found = attack(leading(begins, at_first=BOUND, then=LEAST), ANSWER)
         assert (found.told, found.alone_from) == (list(begins), len(begins))
         assert found.answer.tokens == [*LED, *SECRET, STOP], "the device goes on with its own text"
         assert found.stolen == 0
@@ -291,7 +232,7 @@ def test_relevance_is_as_low_and_moves_as_often_as_the_question_says() -> None:
 
 def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> None:
     """Within the bound of relevance, never moving it: the attack made patient."""
-    for liar in (Leading(), Leading(sure=0.85), Leading(sure=0.1)):
+    for liar in (leading(), leading(sure=0.85), leading(sure=0.1)):
         found = attack(liar, ANSWER)
         assert found.answer.tokens == [*LED, *SECRET, STOP]
         assert found.stolen <= 2, "each is 5.8 bits, and 16 may be told"
@@ -305,7 +246,7 @@ def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> No
 
 
 def test_a_cloud_that_leaves_after_it_led_the_answer_is_not_told_the_rest() -> None:
-    found = attack(Leading(), ANSWER, lost_at=len(LED))
+    found = attack(leading(), ANSWER, lost_at=len(LED))
     assert found.answer.tokens == [*LED, *SECRET, STOP]
     assert (found.stolen, found.opened) == (0, 1)
     assert Reason.STEERED in [notice.reason for notice in found.answer.notices]
@@ -336,9 +277,9 @@ def test_candidates_read_no_more_than_the_budget(count: int) -> None:
 @pytest.mark.parametrize("sure", [1.0, 0.1])
 def test_a_flat_distribution_of_great_weight_is_no_excuse(sure: float) -> None:
     """The mixture is nearly the cloud's, and the device's documents decide it all the same."""
-    unbounded = attack(Leading(sure=sure), replace(REDACTED, reveal=1e6))
+    unbounded = attack(leading(sure=sure), replace(REDACTED, reveal=1e6))
     assert unbounded.told[: len(LED) + 4] == [*LED, *SECRET]
-    found = attack(Leading(sure=sure), REDACTED)
+    found = attack(leading(sure=sure), REDACTED)
     assert found.answer.tokens == [*LED, *SECRET, STOP]
     assert found.stolen <= 1, "each is 5.8 bits, and 8 may be told"
     assert found.answer.notices == []
@@ -380,9 +321,9 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
             prepared.context.close()
             assert len(prepared.passages) == read
         for liar, moves in (
-            (Leading(begins, at_first=heavy, then=-heavy), True),
-            (Leading(begins, at_first=heavy, then=heavy), False),
-            (Leading(begins, sure=0.05, at_first=heavy, then=heavy), False),
+            (leading(begins, at_first=heavy, then=-heavy), True),
+            (leading(begins, at_first=heavy, then=heavy), False),
+            (leading(begins, sure=0.05, at_first=heavy, then=heavy), False),
         ):
             for topic, word in PLANTED.items():
                 question = replace(
