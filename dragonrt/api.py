@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import DEFAULT_MODE, mode_entry
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import LinkSettings, NetworkSettings
-from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.process import complete_library, load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.admission import CloudLimits
+from dragonrt.node.process import programs
+from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.reply import Reply, cited_json, mark_json
 from dragonrt.service.setup import CloudSetup, DeviceSetup, of_class

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dragonrt import bundled, cli
 from dragonrt.backends.llama_cpp.cache import models_directory
-from dragonrt.backends.model import LanguageModel
-from scripts.lab.model_pair import ModelPair
+
+if TYPE_CHECKING:
+    from dragonrt.backends.model import LanguageModel
+    from scripts.lab.model_pair import ModelPair
 
 _VARIABLE = "XDG_DATA_HOME"
 
@@ -76,10 +79,15 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.fixture(scope="session")
-def model() -> LanguageModel:
+def model() -> "LanguageModel":
+    from dragonrt.backends.model import LanguageModel
+
     return LanguageModel.load(bundled.models()[0])
 
 
 @pytest.fixture(scope="session")
-def pair(model: LanguageModel) -> ModelPair:
+def pair(model: "LanguageModel") -> "ModelPair":
+    from dragonrt.backends.model import LanguageModel
+    from scripts.lab.model_pair import ModelPair
+
     return ModelPair(LanguageModel.load("dragon-draft"), model)

@@ -43,12 +43,11 @@ ABOVE = {
     "dragonrt/cli": "what it composes belongs to a Python API",
     "dragonrt/experiments": "the demonstration belongs to service, the rest to scripts",
     "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
-    "dragonrt/node": "settings are carried through it; the session that serves is a gatekeeper",
+    "dragonrt/node": "settings are carried through it; the session that serves is a admission",
     "dragonrt/service": "three forms of an answer are three programs",
     "dragonrt/traces": "a schema of its own",
     "dragonrt/wire": "a field system of its own",
     "scripts/bench": "sets of questions, and what reads them",
-    "scripts/campaign": "oracles belong to their modes",
     "scripts/train": "controllers, verifiers, and the forms of an adapter's samples",
     "tests": "misbehaving sides are told by several rooms",
 }

@@ -62,12 +62,13 @@ class Request:
 class Batch:
     """One forward: the requests that share it, and a feed of each.
 
-    `size` is its rows times tokens, `used` those of each device.
+    `size` is its rows times tokens, `used` those of each device, if several have `portions`.
     """
 
     requests: list[Request] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
     size: int = 0
+    portions: Portions | None = None
     used: Counter[Device] = field(default_factory=Counter)
 
     def add(self, request: Request, tokens: int) -> None:
@@ -86,7 +87,8 @@ class Batch:
             )
         )
         self.size += rows.count * tokens
-        self.used[request.device] += rows.count * tokens
+        if self.portions is not None:
+            self.used[request.device] += rows.count * tokens
 
     def leaves(self, request: Request, end: int) -> bool:
         """Return whether the forward reads less of a request than its first `end` tokens."""
@@ -127,20 +129,24 @@ class Scheduler:
             if request.preemption.requested:
                 self.requests.remove(request)
                 request.done(Preempted())
-        batch, silent = Batch(), list[Request]()
-        portions = Portions(devices, self._portion)
-        requests = sorted(self.requests, key=lambda each: self._shares.place(each.device))
+        batch, silent, requests = Batch(), list[Request](), self.requests
+        open_, waiting = set(devices), {each.device for each in requests}
+        if len(open_ | waiting) > 1:
+            batch.portions = Portions(open_, self._portion)
+            requests = sorted(requests, key=lambda each: self._shares.place(each.device))
         for request in requests:
             room, rows = self._exact - batch.size, request.rows.count
             if request.read < request.every:
                 silent.append(request)
                 continue
-            room = portions.room(request.device, room)
+            if batch.portions is not None:
+                room = batch.portions.room(request.device, room)
             if room >= rows or not batch.requests:
                 left = len(request.tokens) - request.read
                 tokens = min(left, max(1, room // rows)) if request.in_blocks else 1
                 batch.add(request, tokens)
-                portions.take(request.device, rows * tokens)
+                if batch.portions is not None:
+                    batch.portions.take(request.device, rows * tokens)
         left = piece = max(piece, PER_ROW * batch.size)
         for request in silent:
             room = self._exact - batch.size
@@ -150,14 +156,15 @@ class Scheduler:
                 batch.add(request, tokens)
                 left -= size
         if requests and not _suffices(batch, requests[0]):
-            batch = Batch()
+            batch = Batch(portions=batch.portions)
             batch.add(requests[0], self._piece(requests[0], piece))
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
         """Take the logits of a forward, or its error. Requests that are done leave."""
-        waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
-        self._shares.charge(batch.used, {each.device for each in waiting})
+        if batch.portions is not None:
+            waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
+            self._shares.charge(batch.used, {each.device for each in waiting})
         for request in batch.requests:
             self.requests.remove(request)
         if isinstance(found, Exception):
@@ -191,6 +198,8 @@ def _suffices(batch: Batch, first: Request) -> bool:
     """Return whether a forward reads enough of the first request: if it is cut, its fair part."""
     if first not in batch.requests:
         return False
+    if batch.portions is None:
+        return True
     fair = 2 * batch.used[first.device] >= batch.size
     return fair or not batch.leaves(first, first.every)
 

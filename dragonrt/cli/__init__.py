@@ -19,7 +19,7 @@ from dragonrt.cli.console import log_to_stderr, output, say
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
-from dragonrt.node.ending import exit_on_sigterm
+from dragonrt.node.process.ending import exit_on_sigterm
 from dragonrt.settings import SettingError, flag
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": (
         "experiment:demo",
-        "Ask sample documents in two processes, and compare.\n\nThe processes are 100 ms apart. "
-        "--aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes "
-        "through the ways of answering itself.",
+        "Ask sample documents in two processes, and compare methods.\n\nThey are 100 ms apart. "
+        "--aggregator, --rule, --on-loss and --json need --ask: the comparison sets them itself.",
     ),
     "cloud": ("answering:cloud", "Serve devices with a model and public documents."),
     "device": ("answering:device", "Chat over private documents, together with a cloud."),
@@ -41,8 +40,7 @@ COMMANDS = {
     ),
     "doctor": (
         "answering:doctor",
-        "See whether all is well.\n\nVersions, keys, model, index and, with --host, the way to the "
-        "cloud.",
+        "Check the set-up.\n\nVersions, keys, model, index and, with --host, the way to the cloud.",
     ),
     "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
@@ -59,7 +57,7 @@ COMMANDS = {
         "experiment:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",
     ),
-    "trace": ("trace_tables:trace", "Sum up what --trace wrote, or draw it."),
+    "trace": ("trace_tables:trace", "Summarise a trace, or draw it."),
 }
 """The module and the help of each command: none is imported before it is called."""
 

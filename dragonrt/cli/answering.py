@@ -13,16 +13,16 @@ from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, MODES
-from dragonrt.node.addresses import LinkSettings, NetworkSettings
-from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.admission import CloudLimits
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 from dragonrt.service.setup import CloudSetup, DeviceSetup
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
-    from dragonrt.node.diagnosis import Finding
-    from dragonrt.node.library import Library
+    from dragonrt.node.process.diagnosis import Finding
+    from dragonrt.node.process.library import Library
     from dragonrt.traces.events import Noticed, OnNotice
     from retrieval import Report
 
@@ -95,7 +95,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     setup = CloudSetup.of(given(own))
     _warn(setup.warnings)
 
-    from dragonrt.node import main as programs
+    from dragonrt.node.process import programs
 
     loaded, library = load(setup.side)
     host = setup.address.host
@@ -112,7 +112,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     from dragonrt.service.http.metrics import CloudStatus
 
     skipped = 0 if library is None else library.skipped
-    status = CloudStatus(where, skipped, lambda url: say(f"cloud: tells how it is at {url}"))
+    status = CloudStatus(where, skipped, lambda url: say(f"cloud: status: {url}"))
 
     def report(update: "Report | DragonError") -> None:
         status.report(update)
@@ -168,7 +168,7 @@ def _loaded(
     The other sides are dialled once before the documents are indexed, which may take long. Their
     notices are not printed again.
     """
-    from dragonrt.node import main as programs
+    from dragonrt.node.process import programs
 
     printed: list[Noticed] = []
 
@@ -201,7 +201,7 @@ def device(
     """Chat with a model over private documents, together with a cloud."""
     setup = _setup(mode, own, answers, worker, host)
 
-    from dragonrt.node import main as programs
+    from dragonrt.node.process import programs
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
@@ -236,7 +236,7 @@ def serve(
     setup = _setup(mode, own, answers, worker, host)
     check_libraries()
 
-    from dragonrt.node import main as programs
+    from dragonrt.node.process import programs
     from dragonrt.service.http.application import serve_device
     from dragonrt.service.http.private_documents import with_uploads
 
@@ -254,7 +254,7 @@ def serve(
 
 def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
     """Check everything an answer needs; exit code 1 if something has to be fixed."""
-    from dragonrt.node.diagnosis import diagnose
+    from dragonrt.node.process.diagnosis import diagnose
 
     reached = settings(NetworkSettings, own)
     side = settings(SideSettings, own, side="device").beside(host or [reached.host])

@@ -17,8 +17,8 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.addresses import LinkSettings, NetworkSettings
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
 
 ROUND_TRIP_OF_100_MS = "50ms"
@@ -123,7 +123,7 @@ def latency(
             cloud = stack.enter_context(cloud_process(*options, model=side.model))
 
         from dragonrt.experiments.latency import inject, report
-        from dragonrt.node.main import run
+        from dragonrt.node.process.programs import run
 
         model, library = load(side)
         if library is None:

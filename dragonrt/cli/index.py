@@ -9,7 +9,7 @@ from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import counting, load_model
 from dragonrt.cli.loading import index as index_documents
 from dragonrt.cli.options import DAILY, derived, option, settings
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.side_settings import SideSettings
 
 
 @derived(
@@ -42,8 +42,8 @@ def index(
     if loaded is None:
         return
 
-    from dragonrt.node.library import prefill
-    from dragonrt.node.process import open_library
+    from dragonrt.node.process.composition import open_library
+    from dragonrt.node.process.library import prefill
 
     library = open_library(side, loaded)
     assert library is not None  # it has documents
@@ -61,7 +61,7 @@ def profile(
     """Measure this machine's time per token, which the scheduler of later answers uses."""
     side = settings(SideSettings, model, side="device")
 
-    from dragonrt.node.host_profile import DOCUMENT_TOKENS, measure, save_profile
+    from dragonrt.node.process.host_profile import DOCUMENT_TOKENS, measure, save_profile
 
     loaded = load_model(side)
     with counting("measuring") as progress:

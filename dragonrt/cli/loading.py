@@ -15,8 +15,8 @@ from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
-    from dragonrt.node.library import Library
-    from dragonrt.node.side_settings import SideSettings
+    from dragonrt.node.process.library import Library
+    from dragonrt.node.process.side_settings import SideSettings
     from retrieval import Progress as IndexProgress
     from retrieval import Report
 
@@ -67,7 +67,7 @@ def load(
     if settings.documents:
         before_indexing(model)
 
-    from dragonrt.node.process import open_library
+    from dragonrt.node.process.composition import open_library
 
     report = index(settings, lambda report: False)
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
@@ -101,7 +101,7 @@ def make_file(model: str) -> None:
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
     """Load a side's model, whose file may be made first."""
-    from dragonrt.node import process
+    from dragonrt.node.process import composition as process
 
     settings = replace(settings, model=chosen_model(settings.model))
     if settings.adapter is None:
@@ -123,7 +123,7 @@ def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
     """Update a side's index, if it has documents, and print the result."""
-    from dragonrt.node.process import update_index
+    from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 
     with counting("indexing") as show:

@@ -122,16 +122,12 @@ class Verifier:
         )
 
     @classmethod
-    def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """Return the verifier of this kind for these models, trained locally or else bundled.
-
-        Raises ControlError if there is none.
-        """
+    def for_pair(cls, draft: str, target: str, kind: Kind) -> Self:
+        """Return that of these fingerprints, trained locally or else bundled; or ControlError."""
         names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
         for name in [*names, *bundled.verifiers()]:
             found = cls.load(name)
-            fingerprints = (draft_fingerprint, target_fingerprint)
-            if (found.kind, found.pair.fingerprints) == (kind, fingerprints):
+            if (found.kind, *found.pair.fingerprints) == (kind, draft, target):
                 return found
         raise ControlError(
             f"there is no {kind} verifier for these two models: name a file with --verifier, or "
@@ -140,10 +136,7 @@ class Verifier:
 
 
 def fitting_verifier(kind: Kind, file: str | None, draft: str, target: str) -> Verifier:
-    """Return the file's verifier, or the one that there is for the models of these fingerprints.
-
-    Raises ControlError if it does not fit them, or is of another kind.
-    """
+    """Return the file's verifier, or that of these fingerprints. ControlError if none fits."""
     if file is None:
         return Verifier.for_pair(draft, target, kind)
     given = Verifier.load(Path(file))

@@ -73,14 +73,8 @@ def encode_distribution(codec: Codec, quantized: Quantized) -> bytes:
 
 
 def decode_distribution(codec: Codec, data: bytes, step: Step = PLAIN) -> Distribution:
-    """Return the distribution of a payload without tokens.
-
-    Raises CodecError for bytes that are not such a payload of this codec, or if it sends none.
-    """
-    reader = _opened(codec, data)
-    make = codec.read(reader, step)
-    reader.finish()
-    return make()
+    """Return the distribution of a payload without tokens; see `Codec.decode`."""
+    return codec.decode(data, step)
 
 
 def _opened(codec: Codec, data: bytes) -> BitReader:

@@ -35,10 +35,11 @@ class ByteCodec(Codec):
             raise CodecError(f"{self.name} cannot send what another codec quantized")
         writer.write_bytes(quantized.code)
 
-    def decode(self, data: bytes) -> Distribution:
-        """Return the distribution of a payload without tokens. Raises CodecError."""
-        distribution, length = self._decode(memoryview(data))
-        if length != len(data):
+    def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
+        if not data.startswith(self.header):
+            raise other_codec(self.name)
+        distribution, length = self._decode(memoryview(data)[len(self.header) :])
+        if len(self.header) + length != len(data):
             raise CodecError("payload has bits after its last field; discard it")
         return distribution
 

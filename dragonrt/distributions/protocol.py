@@ -111,6 +111,18 @@ class Codec:
         """
         raise NotImplementedError
 
+    def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
+        """Return the distribution of a payload without tokens.
+
+        Raises CodecError for bytes that are not such a payload of this codec, or if it sends none.
+        """
+        if not data.startswith(self.header):
+            raise other_codec(self.name)
+        reader = BitReader(data, len(self.header))
+        make = self.read(reader, step)
+        reader.finish()
+        return make()
+
 
 def token_bits(codec: Codec, support: Distribution | None) -> int:
     """Return the bits of a token: ⌈log2 V⌉ by id, ⌈log2 n⌉ by rank among the n of `support`."""

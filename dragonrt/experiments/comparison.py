@@ -16,12 +16,12 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
-from dragonrt.node.client_session import Answer
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process import programs
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.reply import Reply

@@ -23,7 +23,7 @@ from dragonrt.modes.question import Question
 from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.node.main import Device
+    from dragonrt.node.process.programs import Device
     from dragonrt.service.http.http_settings import HttpSettings
     from retrieval import Progress
 
@@ -57,8 +57,8 @@ def _pair(
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
             from dragonrt.experiments.comparison import sample_settings
-            from dragonrt.node.endpoints import Address
-            from dragonrt.node.process import complete_library, load_model
+            from dragonrt.node.connections.endpoints import Address
+            from dragonrt.node.process.composition import complete_library, load_model
 
             def show(now: "Progress") -> None:
                 part = now.done / max(now.total, 1)
@@ -96,7 +96,7 @@ def run_demo(
     """
     with _pair(model, messages, emulate) as (cloud, *device_of):
         from dragonrt.experiments.comparison import connected, conversation
-        from dragonrt.node.main import run
+        from dragonrt.node.process.programs import run
         from dragonrt.service.terminal import talk
 
         async def demonstrate() -> None:
@@ -194,8 +194,8 @@ def serve_demo(
     shutil.copytree(bundled.documents("device"), notes, dirs_exist_ok=True)
     http = replace(http, uploads=http.uploads or notes / "dropped")
     with _pair(model, messages, emulate, notes, http.uploads) as pair:
-        from dragonrt.node.addresses import Member
-        from dragonrt.node.main import run
+        from dragonrt.node.connections.addresses import Member
+        from dragonrt.node.process.programs import run
         from dragonrt.service.http.application import serve_device
 
         _, settings, loaded, library, address = pair

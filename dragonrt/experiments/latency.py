@@ -32,9 +32,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ Rule 3: a mode never computes over the vocabulary. What has to be computed it wa
 runs beside the event loop: postprocessing is a pure function of the predictions.
 
 `handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
-`wanted` is called until it returns None. The driver is `dragonrt.node.answer`; the same modes run
-on simulated models in virtual time.
+`wanted` is called until it returns None. The driver is `dragonrt.node.answers.driver`; the same
+modes run on simulated models in virtual time.
 """
 
 from collections.abc import Callable, Sequence

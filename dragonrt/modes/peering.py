@@ -47,7 +47,8 @@ class Peering:
     """The state of the session with one peer.
 
     `peer` is its name while it is here, `session` the newest number. If `alone`, the mode decides
-    without it. `progress_s` is when the answer last went on. `useless` and `alone_as` are words for
+    without it. The mode says when the answer goes on (`progress_s`), and that this session was
+    `useful`, as a decision came of it. `useless` and `alone_as` are words for
     a peer that does nothing and for what answers without it.
     """
 
@@ -62,11 +63,11 @@ class Peering:
         self.session = 0
         self.alone = False
         self.progress_s = 0.0
+        self.useful = False
         self._name = ""
         self._loss = End(Reason.LOST, "")
         self._waits = ""
         self._owed_s = 0.0  # since when its message has been due
-        self._useful = False  # whether this session ever had one
         self._met = False  # whether any session was open
         self._waiting_since_s: float | None = None
         self._missed_since_s: float | None = None  # since when none was of use
@@ -79,14 +80,14 @@ class Peering:
         self.peer, self.session, self._name = peer, session, peer
         self.alone, self._waiting_since_s = False, None
         self.progress_s = self._owed_s = now
-        self._useful, self._met = False, True
+        self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
         """Take the end of a session; if the peer `returns`, it is waited for."""
         self.peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return
-        if self._useful or self._missed_since_s is None:  # who only comes and goes is as if away
+        if self.useful or self._missed_since_s is None:  # who only comes and goes is as if away
             self._missed_since_s = now
         self._waiting_since_s = self._missed_since_s if returns else None
         if self._mode.ready and self._mode.finish is None:
@@ -150,11 +151,6 @@ class Peering:
         """Expect the peer's message from now on."""
         self._owed_s = now
 
-    def went_on(self, now: float, *, useful: bool = False) -> None:
-        """Take progress of the answer, by a `useful` message of the peer or without one."""
-        self.progress_s = now
-        self._useful |= useful
-
     def due(self) -> float | None:
         """Return when waiting for the peer ends, or None."""
         return min(self._limits(), default=(None, 0.0))[0]
@@ -170,7 +166,7 @@ class Peering:
         limits = []
         if self.peer is not None and mode.idle:
             limits.append((self.progress_s + timeouts.answer_s, timeouts.answer_s))
-        if self.peer is not None and mode.owed and not self._useful and self._on_loss == "alone":
+        if self.peer is not None and mode.owed and not self.useful and self._on_loss == "alone":
             limits.append((self._owed_s + timeouts.mute_s, timeouts.mute_s))
         return limits
 

@@ -7,7 +7,7 @@ redacted  those likely for the cloud, too       drafts    the device (see `redac
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from struct import iter_unpack
 from typing import Any, Final
@@ -16,6 +16,7 @@ from dragonrt.errors import DragonError
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.messages import SessionMessage
+from dragonrt.wire.values import Values
 
 
 class Disclosure(StrEnum):
@@ -35,15 +36,19 @@ Crossing = Mapping[str, int]
 NOTHING: Final[Crossing] = {}
 
 
+def _accepted(message: wire.Open) -> list[int]:
+    sent: dict[str, Any] = dict(message.question)
+    return [token for (token,) in iter_unpack("<I", sent.get("accepted", b""))]
+
+
 def _of_open(message: wire.Open, marker: Sequence[int]) -> Crossing:
     sent: dict[str, Any] = dict(message.question)
     texts = sent.get("prompt", ""), sent.get("instructions", "")
     turns = [text for turn in sent.get("history", ()) for text in turn]
-    accepted = iter_unpack("<I", sent.get("accepted", b""))
     return {
         "question": sum(len(text.encode()) for text in texts),
         "history": sum(len(text.encode()) for text in turns),
-        "tokens": sum(token not in marker for (token,) in accepted),
+        "tokens": sum(token not in marker for token in _accepted(message)),
     }
 
 
@@ -62,20 +67,34 @@ RULES: Final[dict[type[SessionMessage], Discloses]] = {
 """The rule of each type of message; modes add those of their own (`modes.messages`)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Door:
     """The only way out of a device's answer (SPEC 1.10).
 
-    If it `keeps_drafts`, no distribution passes, and no document is named.
+    If it `keeps_drafts`, no distribution passes, no document is named, and no token passes but a
+    decided one that is not withheld, at its step of the transcript, which has the `marker` for
+    withheld ones. `asked` is the question as another side may read it: its history passes, and
+    no other; of a device that keeps its drafts its text, too.
     """
 
     keeps_drafts: bool
     marker: Sequence[int] = ()
+    asked: Values = ()
+    _transcript: list[int] = field(default_factory=list)
+    _in_run: bool = False
 
-    def entry(self, message: SessionMessage) -> Disclosed | None:
-        """Return the ledger's entry of a message that may leave, None for one that may not.
+    def decide(self, token: int, *, withheld: bool) -> None:
+        """Take the next decided token of the answer, before any message that has it."""
+        if not withheld:
+            self._transcript.append(token)
+        elif not self._in_run:
+            self._transcript += self.marker
+        self._in_run = withheld
 
-        Raises DragonError for a message without a rule.
+    def foresee(self, message: SessionMessage) -> Disclosed | None:
+        """Return the ledger's entry of a message that may leave once its tokens are decided.
+
+        Of one that may never leave it is None. Raises DragonError for a message without a rule.
         """
         name, rule = type(message).__name__.lower(), RULES.get(type(message))
         if rule is None:
@@ -84,3 +103,21 @@ class Door:
         if self.keeps_drafts and (crossing.get("distributions") or crossing.get("documents")):
             return None
         return Disclosed(name, **crossing)
+
+    def entry(self, message: SessionMessage) -> Disclosed | None:
+        """Return the ledger's entry of a message that may leave now, None for one that may not."""
+        found, step, tokens = self.foresee(message), getattr(message, "step", 0), message.listed()
+        if isinstance(message, wire.Open):
+            sent, texts = dict(message.question), _TEXTS if self.keeps_drafts else _TEXTS[:1]
+            if any(sent.get(name) != value for name, value in self.asked if name in texts):
+                return None
+            tokens = _accepted(message)
+        if found is None or not self.keeps_drafts:
+            return found
+        told = self._transcript[step : step + len(tokens)]
+        named = sum(token not in self.marker for token in tokens)
+        return found if named == found.tokens and told == [*tokens] else None
+
+
+_TEXTS: Final = ("history", "prompt", "instructions")
+"""The texts of a question."""

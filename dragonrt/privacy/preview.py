@@ -53,7 +53,7 @@ def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage] | No
     A mode that does not say it (None) may send any message, with all that the level lets out.
     """
     messages = opening, *(sends or ()), wire.Conclude(0)
-    found = [entry for entry in map(door.entry, messages) if entry is not None]
+    found = [entry for entry in map(door.foresee, messages) if entry is not None]
     if sends is None:
         passes = 0 if door.keeps_drafts else 1
         names = [kind.__name__.lower() for kind in RULES if kind is not wire.Open]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of, traits_of
-from dragonrt.node.answer import OnRecord
-from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.main import Device
-from dragonrt.node.marking import Piece
+from dragonrt.node.answers.client_session import Answer, ClientSession
+from dragonrt.node.answers.driver import OnRecord
+from dragonrt.node.answers.marking import Piece
+from dragonrt.node.process.programs import Device
 from dragonrt.privacy.preview import Preview, of_parts
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.sampling.noise import Noise

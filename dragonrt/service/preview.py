@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.modes.registry import traits_of
-from dragonrt.node.client_session import completed
+from dragonrt.node.answers.client_session import completed
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.preview import Preview
 from dragonrt.service.conversation import Conversation

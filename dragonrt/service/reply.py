@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.registry import entry_of
-from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
-from dragonrt.node.client_session import Answer
-from dragonrt.node.marking import Mark, Piece, marks
+from dragonrt.node.answers.citing import Code, cited, is_refusal, missing, named, texts
+from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.answers.marking import Mark, Piece, marks
 from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
 from dragonrt.side import Side

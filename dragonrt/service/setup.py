@@ -9,9 +9,9 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import Settings
-from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
-from dragonrt.node.endpoints import Address
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.settings import assemble, entries
 
 T = TypeVar("T")

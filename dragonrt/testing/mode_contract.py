@@ -23,7 +23,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, ModeEntry, register
 from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
-from dragonrt.node.client_session import Answer, foreseen
+from dragonrt.node.answers.client_session import Answer, foreseen
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall

@@ -21,13 +21,13 @@ from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answer import OnRecord
-from dragonrt.node.backend_session import BackendSession, PrefillResult
-from dragonrt.node.citing import Passage
-from dragonrt.node.client_session import ClientSession
-from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
-from dragonrt.node.hosts import Connector, Hosts
-from dragonrt.node.peer import ConnectionLostError, Peer
+from dragonrt.node.answers.backend_session import BackendSession, PrefillResult
+from dragonrt.node.answers.citing import Passage
+from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.answers.driver import OnRecord
+from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
+from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.peer import ConnectionLostError, Peer
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import (
     Cut,
@@ -117,7 +117,7 @@ class SimulatedCloud:
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
-        self.gatekeeper = Gatekeeper(side, limits)
+        self.admission = CloudAdmission(side, limits)
         self._connections: dict[asyncio.Task[None], Peer] = {}
 
     @property
@@ -128,7 +128,7 @@ class SimulatedCloud:
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
         recorder = self.side.recorder.of(stream.peer_name)
-        serves, timeouts = self.gatekeeper.answering, self.side.timeouts
+        serves, timeouts = self.admission.answering, self.side.timeouts
         peer = Peer(stream, self.side.connection(), recorder, serves, timeouts)
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
@@ -138,7 +138,7 @@ class SimulatedCloud:
         with suppress(HandshakeError, ConnectionLostError):
             await peer.handshake()
             try:
-                with self.gatekeeper.inside(peer):
+                with self.admission.admit(peer):
                     await peer.run()
             except BusyError as error:
                 await peer.refuse(error)

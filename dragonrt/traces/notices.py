@@ -17,7 +17,7 @@ class NoticeKind(StrEnum):
     BEGINNING = "beginning"  # only the beginning of a document is read
     LOST = "lost"  # a connection is lost
     CONNECTED = "connected"  # a connection is there, or there again
-    REFUSED = "refused"  # another side does not let this side in
+    REFUSED = "refused"  # another side refuses this side
     UNREACHED = "unreached"  # another side cannot be reached yet
     UNLIKE = "unlike"  # a host has another model or other documents than the others
     CUT = "cut"  # a document has pieces that are longer than the model reads

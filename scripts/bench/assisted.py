@@ -8,7 +8,7 @@ import torch
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
-from dragonrt.node.library import Library
+from dragonrt.node.process.library import Library
 from dragonrt.traces.counts import Counts
 from scripts.bench.reference import transformers_model
 

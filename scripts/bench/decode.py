@@ -16,8 +16,8 @@ from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.scheduler import Done, Request, run_alone
 from dragonrt.cli.options import option
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench.llama_cpp import BareLoop, model_path
 from scripts.lab.harness import benchmark, series
 from scripts.lab.intervals import Row

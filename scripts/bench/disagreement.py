@@ -15,7 +15,7 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.options import option
 from dragonrt.modes.question import Question
-from dragonrt.node.citing import is_refusal
+from dragonrt.node.answers.citing import is_refusal
 from dragonrt.sampling.samplers import Sampler
 from retrieval import Hit
 from retrieval.store import Chunk

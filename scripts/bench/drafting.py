@@ -24,9 +24,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings
-from dragonrt.node.endpoints import Address
-from dragonrt.node.process import complete_library, load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from retrieval.files import read_text
 from scripts.bench.assisted import Assisted, Generated

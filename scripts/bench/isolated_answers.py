@@ -19,7 +19,7 @@ from dragonrt.modes.dragon.experts import Experts
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
-from dragonrt.node.local_side import weighing
+from dragonrt.node.process.local_side import weighing
 from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, rule, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side

@@ -22,9 +22,9 @@ from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.local_side import sought
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.local_side import sought
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.side import Side

@@ -18,9 +18,9 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import option, settings
 from dragonrt.modes.question import Question
-from dragonrt.node.local_side import sought
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.local_side import sought
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
 from dragonrt.side import SIDES, Side
 from retrieval import Index, Retriever

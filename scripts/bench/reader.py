@@ -29,8 +29,8 @@ from dragonrt.cli.options import option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.side import Side
 from retrieval import Hit
 from retrieval.index import near

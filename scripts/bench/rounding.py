@@ -15,8 +15,8 @@ from cyclopts import Parameter
 
 from dragonrt import bundled
 from dragonrt.cli.options import option
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench.isolation import LONGEST, share
 from scripts.bench.question_sets import worlds
 from scripts.bench.reference import unrounded_reader

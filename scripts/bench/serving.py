@@ -28,7 +28,7 @@ from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
-from dragonrt.node.client_session import ClientSession
+from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel
 from scripts.lab.arena import RealArena, emulated

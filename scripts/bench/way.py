@@ -38,10 +38,10 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.backend_session import ForwardResult
-from dragonrt.node.model_session import ModelSession
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.answers.backend_session import ForwardResult
+from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing import loop
 from dragonrt.testing.scripted import Script

@@ -10,7 +10,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from dragonrt.modes.federated.machine import FederationError
-from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.answers.client_session import Answer, ClientSession
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import (

@@ -26,7 +26,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
 from dragonrt.traces import events
@@ -136,9 +136,7 @@ class Interleaving:
         question = unpack(Question, pack(mode.disclosed(self._request.question)))
         settings = unpack(self._entry.settings, pack(self._request.settings))
         vocabulary, timeouts = self._scenario.vocabulary, self._scenario.timeouts
-        resources = scripted_resources(
-            self._request.settings, vocabulary, side="cloud", timeouts=timeouts
-        )
+        resources = scripted_resources(settings, vocabulary, side="cloud", timeouts=timeouts)
         taking = Taking(settings, len(question.accepted))
         cloud = self._machine(name, self._entry.cloud(question, settings, resources), taking)
         self._clouds[name] = cloud

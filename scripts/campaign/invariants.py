@@ -13,7 +13,7 @@ from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.testing.oracle import oracle
 from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind

@@ -19,7 +19,7 @@ from math import ceil
 
 from dragonrt.modes.registry import Pace, entry_of, traits_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.gatekeeper import READ_AT_ONCE
+from dragonrt.node.connections.admission import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Schedule, Stall
 from dragonrt.wire.frames import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario

@@ -16,11 +16,11 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.resources import SpeculativeResources
-from dragonrt.node.backend_session import Prefiller
-from dragonrt.node.client_session import ClientSession
-from dragonrt.node.hosts import Hosts
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import Device, Reached
+from dragonrt.node.answers.backend_session import Prefiller
+from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.connections.hosts import Hosts
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.programs import Device, Reached
 from dragonrt.service.conversation import Conversation
 
 

@@ -20,11 +20,11 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node import main as programs
-from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
-from dragonrt.node.job_thread import JobThread
-from dragonrt.node.model_session import ModelSession
-from dragonrt.node.worker import Worker
+from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
+from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.compute.job_thread import JobThread
+from dragonrt.node.compute.worker import Worker
+from dragonrt.node.process import programs
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide

@@ -12,10 +12,10 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import connected
 from dragonrt.experiments.comparison import sample_settings as sample_settings
 from dragonrt.link.stream import Stream
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
-from dragonrt.node.process import complete_library, load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 from scripts.lab.arena import RealArena
 
 

@@ -14,7 +14,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import Settings
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.connections.hosts import Hosts
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device

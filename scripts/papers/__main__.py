@@ -10,7 +10,7 @@ from dragonrt.cli.console import output
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.node.addresses import host_and_port
+from dragonrt.node.connections.addresses import host_and_port
 
 NOTES = """
 Times are those of a full run on two cores; with --quick each takes less than a minute.
@@ -72,7 +72,7 @@ def figure(
 ) -> None:
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
     from dragonrt.link.shared_key import read_key
-    from dragonrt.node.endpoints import Address
+    from dragonrt.node.connections.endpoints import Address
     from scripts.papers import figures, framework
 
     over_a_network = ", ".join(figures.OVER_A_NETWORK)

@@ -23,7 +23,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
-from dragonrt.node.endpoints import Address
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from scripts.lab.arena import Arena, Given, emulated

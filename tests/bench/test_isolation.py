@@ -10,7 +10,7 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench import isolation as bench
 from scripts.bench.isolated_answers import PARTED, WAYS, IsolatedAnswers, in_shared_forwards
 from scripts.bench.question_sets import NOTES, chosen, worlds

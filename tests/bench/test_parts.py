@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dragonrt.modes.question import Question
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
 from scripts.bench.parts import asked, cases
 from scripts.bench.split_qa.score import contains

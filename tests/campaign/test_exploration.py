@@ -21,8 +21,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter.machine import SprinterDrafting
-from dragonrt.node.answer import Driver
-from dragonrt.node.peer import Peer
+from dragonrt.node.answers.driver import Driver
+from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy import guards
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
@@ -112,8 +112,8 @@ def swapped_sides() -> Callable[..., Any]:
     """Each side takes itself for the device."""
     right = Decision._mixed
 
-    def swapped(decision: Decision, *drafts: SideDraft) -> Any:
-        return right(decision, *(drafts if decision._on_device else drafts[::-1]))
+    def swapped(decision: Decision, *drafts: SideDraft, **how: Any) -> Any:
+        return right(decision, *(drafts if decision._on_device else drafts[::-1]), **how)
 
     return swapped
 

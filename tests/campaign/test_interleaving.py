@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.federated.membership import Received, Worker
+from dragonrt.modes.federated.machine import Coordinator
+from dragonrt.modes.federated.membership import Worker
 from dragonrt.modes.mode import Effects
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting
@@ -52,8 +53,8 @@ def test_a_seed_repeats_its_order_and_another_has_another(monkeypatch: pytest.Mo
     assert orders[0] == orders[1] != orders[2]
 
 
-def of_any_round(worker: Worker, number: int) -> Received | None:
-    return worker.received
+def of_any_round(coordinator: Coordinator) -> list[Worker]:
+    return [each for each in coordinator._asked or () if each.received is not None]
 
 
 def nothing(*_: Any) -> Effects:
@@ -67,7 +68,7 @@ def nothing(*_: Any) -> Effects:
         ("dragon", Redacted, "place", lambda read, step: (step, read._text.hashes[step])),
         ("speculative", BlockVerifier, "_take_next", nothing),
         ("speculative", SpeculativeDrafting, "rewind", nothing),
-        ("federated", Worker, "of_round", of_any_round),
+        ("federated", Coordinator, "_uploaded", of_any_round),
         ("sprinter", SprinterDrafting, "rewind", nothing),
     ],
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.testing.faults import Schedule
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.notices import NoticeKind

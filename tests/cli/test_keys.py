@@ -13,7 +13,7 @@ import pytest
 from dragonrt.link.authority import last_day, make_certificates
 from dragonrt.link.shared_key import new_key, read_key, renewal
 from dragonrt.link.tls import client_context, server_context
-from dragonrt.node.addresses import NetworkSettings
+from dragonrt.node.connections.addresses import NetworkSettings
 
 Run = Callable[..., Any]
 

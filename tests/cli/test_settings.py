@@ -12,8 +12,8 @@ from dragonrt.cli.sources import EnvironmentVariables, SettingsError, SettingsFi
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.addresses import NetworkSettings
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import NetworkSettings
+from dragonrt.node.process.side_settings import SideSettings
 
 Run = Callable[..., Any]
 

@@ -14,7 +14,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.loop import run
 from dragonrt.testing.oracle import oracle

@@ -18,7 +18,7 @@ from dragonrt.modes.mode import Finish, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.peer import Peer
+from dragonrt.node.connections.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
@@ -335,7 +335,7 @@ def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
     way: Settings, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Peer, "drain", never)
-    monkeypatch.setattr("dragonrt.node.answer.CONGESTED_BYTES", 64)
+    monkeypatch.setattr("dragonrt.node.answers.driver.CONGESTED_BYTES", 64)
     asked = request(way, end_s=1.0 if stops else 100.0, stops=stops)
 
     (found,) = run(observe(scene(asked), lambda stage: told(stage, USUAL.answer_s)))

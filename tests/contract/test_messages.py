@@ -21,8 +21,8 @@ from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.federated.machine import FederatedJudging
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
@@ -31,7 +31,7 @@ from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.peer import Peer
+from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side

@@ -18,6 +18,7 @@ from dragonrt.distributions import (
     mix,
     total_variation,
 )
+from dragonrt.distributions.byte_codecs import ByteCodec
 
 NAMES = [
     "dense:fp16",
@@ -100,6 +101,15 @@ class TestContract:
         assert q.ids.tolist() == [VOCABULARY - 1]
         assert q.probabilities.tolist() == [1.0]
         assert q.rest == 0
+
+    def test_a_codec_of_bytes_reads_a_payload_by_itself(self, each: Codec) -> None:
+        if isinstance(each, ByteCodec):
+            payload = encoded(each, spread(3))
+            alone, q = each.decode(payload), decode_distribution(each, payload)
+            assert alone.to_dense().tolist() == q.to_dense().tolist()
+            for other in (payload[:-1], payload + b"\0", payload[1:]):
+                with pytest.raises(CodecError):
+                    each.decode(other)
 
     def test_scale_does_not_matter(self, each: Codec) -> None:
         assert encoded(each, spread(4) * 0.5) == encoded(each, spread(4))

@@ -20,14 +20,14 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
-from dragonrt.node.endpoints import Address
-from dragonrt.node.hosts import Hosts
-from dragonrt.node.library import Library
-from dragonrt.node.local_side import fitting_prompt
-from dragonrt.node.process import complete_library
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.hosts import Hosts
+from dragonrt.node.process import programs
+from dragonrt.node.process.composition import complete_library
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import fitting_prompt
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.reply import Reply
 from dragonrt.traces.counts import AnswerCounts

@@ -9,8 +9,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.preview import foresee
 from dragonrt.traces.events import Disclosed, MessageSent

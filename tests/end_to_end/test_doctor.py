@@ -8,9 +8,9 @@ import pytest
 
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.link.shared_key import new_key
-from dragonrt.node.addresses import NetworkSettings
-from dragonrt.node.diagnosis import Finding, diagnose
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import NetworkSettings
+from dragonrt.node.process.diagnosis import Finding, diagnose
+from dragonrt.node.process.side_settings import SideSettings
 
 HERE = SideSettings("device", "dragon-small", on="cpu")
 

@@ -17,10 +17,10 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.node import process
-from dragonrt.node.endpoints import Address
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.peer import Peer
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.peer import Peer
+from dragonrt.node.process import composition as process
+from dragonrt.node.process.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.reply import Reply
 from dragonrt.timeouts import Timeouts

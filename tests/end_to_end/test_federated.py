@@ -15,12 +15,12 @@ from dragonrt.distributions import codec, mix
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
-from dragonrt.node.client_session import Answer
-from dragonrt.node.endpoints import Address
-from dragonrt.node.hosts import NotConnectedError
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.process import programs
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule

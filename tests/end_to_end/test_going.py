@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.node.ending import LONGEST_END_S, TERMINATED
-from dragonrt.node.hosts import NotConnectedError
+from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.process.ending import LONGEST_END_S, TERMINATED
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
@@ -199,7 +199,7 @@ def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
     }
     assert metrics["dragonrt_answers_total"] == 1
     assert metrics["dragonrt_device_connections_total"] == 1
-    assert metrics["dragonrt_strangers_refused_total"] == 1
+    assert metrics["dragonrt_handshakes_failed_total"] == 1
     assert metrics["dragonrt_index_chunks"] > 0
     assert metrics["dragonrt_batch_size_count"] > 0
     assert {"dragonrt_devices", "dragonrt_sessions", "dragonrt_engine_queue"} <= metrics.keys()

@@ -19,11 +19,11 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process import programs
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.reply import Reply
 from dragonrt.traces.events import TokenDecided
 

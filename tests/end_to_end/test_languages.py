@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.node.process import complete_library
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import complete_library
+from dragonrt.node.process.side_settings import SideSettings
 
 NOTES = {
     "de.txt": "Die Fähre fährt um neun Uhr vom Nordkai ab.",

@@ -7,7 +7,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.question import Question
-from dragonrt.node.endpoints import Address
+from dragonrt.node.connections.endpoints import Address
 from tests.tiny_models import saved, tiny, written_file
 
 from .conftest import BOTH, connected_device, counts

@@ -12,7 +12,7 @@ from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.endpoints import Address
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.reply import Reply

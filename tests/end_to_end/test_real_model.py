@@ -18,10 +18,10 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
-from dragonrt.node.process import complete_library, load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 

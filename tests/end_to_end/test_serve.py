@@ -17,7 +17,7 @@ from openai import APIStatusError, OpenAI
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess, listening_process
-from dragonrt.node.library import Library
+from dragonrt.node.process.library import Library
 
 
 @pytest.fixture(scope="module")

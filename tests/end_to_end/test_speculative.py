@@ -13,7 +13,7 @@ from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.endpoints import Address
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler

@@ -19,7 +19,7 @@ from dragonrt.experiments.comparison import (
 )
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.traces.events import Record, TokenDecided
 
 

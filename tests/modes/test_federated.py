@@ -10,9 +10,10 @@ import pytest
 from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.blocks.messages import Block, Upload
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.resources import FederatedResources
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
@@ -26,6 +27,7 @@ from dragonrt.testing.scripted import (
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_UPLOAD
+from dragonrt.wire.reasons import Reason
 
 V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
@@ -155,6 +157,21 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
     assert sum(map(len, fits.payloads)) <= MAX_UPLOAD
     with pytest.raises(ModeError):
         judging.answer(ReadBlock(0, [1] * 6, None), [flat] * 7)
+
+
+def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide(work_off: WorkOff) -> None:
+    one = joined()
+    block = blocks(work_off(one, MODELS["device"]))
+    bad = (b"\xff",) * (block["one"].count + 1)
+    damaged = replace(upload("one", one, block["one"]), payloads=bad)
+    one.handle(Received("one", damaged), 0.1)
+    one.handle(Received("two", upload("two", one, block["two"])), 0.1)
+    effects = work_off(one, MODELS["device"])
+    (leave,) = effects.leave
+    assert (leave.peer, leave.end.reason, leave.again) == ("one", Reason.PROTOCOL, False)
+    (decided,) = of(effects, events.RoundDecided)
+    assert (decided.weights, decided.missing) == ({"two": 1.0}, ("one",))
+    assert blocks(effects).keys() == {"two"}, "it is asked no more"
 
 
 def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> None:

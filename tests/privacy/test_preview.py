@@ -12,7 +12,7 @@ from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.client_session import foreseen
+from dragonrt.node.answers.client_session import foreseen
 from dragonrt.privacy.disclosure import Disclosure, Door
 from dragonrt.privacy.preview import KINDS, of_parts, preview
 from dragonrt.testing.scripted import scripted_resources

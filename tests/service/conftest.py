@@ -15,11 +15,11 @@ from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
-from dragonrt.node.backend_session import PrefillResult
-from dragonrt.node.citing import Passage
-from dragonrt.node.hosts import Connector, Hosts
-from dragonrt.node.main import Device
-from dragonrt.node.reindexing import Following
+from dragonrt.node.answers.backend_session import PrefillResult
+from dragonrt.node.answers.citing import Passage
+from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.process.programs import Device
+from dragonrt.node.process.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
 from dragonrt.timeouts import Timeouts

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.api_answer import AnswerDesk
 from dragonrt.service.http.application import HttpService

@@ -11,9 +11,9 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.citing import Passage
-from dragonrt.node.client_session import Answer
-from dragonrt.node.told import ToldAnswers
+from dragonrt.node.answers.citing import Passage
+from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import HISTORY, SEED_BITS, Conversation
 from dragonrt.service.languages import OtherLanguageError

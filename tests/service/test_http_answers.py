@@ -12,9 +12,9 @@ import pytest
 
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.local_side import LongQuestionError
-from dragonrt.node.main import Device
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.local_side import LongQuestionError
+from dragonrt.node.process.programs import Device
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.http import api_answer, application
 from dragonrt.service.http.http_settings import HttpSettings
@@ -349,7 +349,7 @@ async def test_a_client_that_goes_away_leaves_the_queue() -> None:
         await until(lambda: service.admission.running == 0)
 
 
-async def test_many_are_answered_at_once_and_too_many_are_sent_away() -> None:
+async def test_many_are_answered_at_once_and_too_many_are_refused() -> None:
     async with served(KNOWN, halt_at=0, at_once=2, waiting=1) as service:
         busy = [asyncio.create_task(service.chat("long?")) for _ in range(3)]
         await until(lambda: (service.admission.running, service.admission.waiting) == (2, 1))

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from dragonrt.errors import DragonError
-from dragonrt.node.reindexing import Following
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.reindexing import Following
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http import private_documents
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads

@@ -10,8 +10,8 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.citing import Passage
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.citing import Passage
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.reply import Reply

@@ -22,7 +22,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.client_session import Answer
+from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run

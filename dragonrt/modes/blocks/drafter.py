@@ -230,7 +230,7 @@ class BlockDrafter(Mode):
             self.emit(events.ForwardDone(work.span.first, 1, seconds))
         if self.finish is not None or self._dead:
             return
-        self._cloud.went_on(now)
+        self._cloud.progress_s = now
         if self._cloud.alone:  # as when the work began: it is dead if that has changed
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
@@ -298,8 +298,8 @@ class BlockDrafter(Mode):
     def _hear(self, token: int, now: float) -> None:
         if token >= self._vocabulary:
             raise ModeError(f"token {token} is beyond the vocabulary")
-        self._now = now
-        self._cloud.went_on(now, useful=True)
+        self._now = self._cloud.progress_s = now
+        self._cloud.useful = True
 
     def _take_target(
         self, advance: Advance, under_way: Sequence[Block], waited_s: float, now: float

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from dragonrt.distributions.codec import Ids
 from dragonrt.modes.messages import message
 from dragonrt.privacy.disclosure import Crossing
 from dragonrt.wire import limits
@@ -11,15 +12,12 @@ from dragonrt.wire.fields import TOKEN, integer, octets, tuple_of
 from dragonrt.wire.messages import U32, Finite, Payload, SessionMessage, Step, Time, Token
 from dragonrt.wire.reasons import MessageError, Reason
 
-TOKEN_BYTES = 4
-"""A block with more for each of its tokens carries distributions."""
-
 _PAYLOAD = octets(0, limits.MAX_PAYLOAD)
 _RESOLUTION = integer(1, limits.MAX_RESOLUTION)
 
 
 def _of_block(message: "Block", marker: Sequence[int]) -> Crossing:
-    carries = message.resolutions or len(message.payload) > TOKEN_BYTES * message.count
+    carries = not message.payload.startswith(Ids.header)
     return {
         "tokens": message.count + len(message.decided),
         "distributions": message.count if carries else 0,
@@ -96,7 +94,7 @@ class Upload(SessionMessage):
             )
 
 
-BLOCK: Final = Block(0, 0, 0, 0, 1, (), (), bytes(1))
+BLOCK: Final = Block(0, 0, 0, 0, 1, (), (), Ids.header)
 """A block of tokens without their distributions, for `privacy.preview`."""
-DENSE_BLOCK: Final = Block(0, 0, 0, 0, 1, (1,), (), bytes(8))
+DENSE_BLOCK: Final = Block(0, 0, 0, 0, 1, (1,), (), bytes(1))
 """One with them."""

@@ -165,26 +165,21 @@ class Decision:
         """Return what gives the codec's Step of a draft; pure, for postprocessing."""
         return lambda step, p: Step(step)
 
-    def at_once(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
-        """Mix the drafts of a step; None if that takes long or does not decide it."""
-        if not self.is_light(own, theirs, budget):
+    def at_once(
+        self, own: SideDraft, theirs: SideDraft, budget: Budget, *, next_step: bool = False
+    ) -> Mixed | None:
+        """Mix the drafts of a step; None if that takes long or does not decide it.
+
+        What the `next_step` lacks is requested.
+        """
+        longest = max(len(own.payload), len(theirs.payload))
+        if self._light is None or budget.left <= 0 or longest > LIGHT_BYTES:
             return None
         budget.left -= 1
-        return self._mixed(own, theirs)
+        return self._mixed(own, theirs, next_step=next_step)
 
-    def decide(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
-        """Mix the drafts of the next step: what it lacks is requested."""
-        return self.at_once(own, theirs, budget)
-
-    def is_light(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> bool:
-        """Return whether the drafts of a step are mixed at once."""
-        longest = max(len(own.payload), len(theirs.payload))
-        return self._light is not None and budget.left > 0 and longest <= LIGHT_BYTES
-
-    def work(self, own: SideDraft, theirs: SideDraft, peer: str, budget: Budget) -> Work | None:
-        """Return the mixing of the next step as a Work, if it takes long."""
-        if self.is_light(own, theirs, budget):
-            return None
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
+        """Return the mixing of the next step, which was not done at once, if it is not awaited."""
         return Work(lambda predictions: self._postprocess(own, theirs), peer=peer)
 
     def settle(self, found: Found) -> Mixed | None:
@@ -220,8 +215,8 @@ class Decision:
         theirs = decoded(self._terms.codec, theirs)
         return Found(own, theirs, self._mixed(own, theirs))
 
-    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        """Mix two decoded drafts of a step. Pure: for postprocessing, too."""
+    def _mixed(self, own: SideDraft, theirs: SideDraft, *, next_step: bool = False) -> Mixed | None:
+        """Mix two decoded drafts of a step. Pure, if it is not the next one."""
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
         p, q = device.distribution, cloud.distribution
         if p is None or q is None:

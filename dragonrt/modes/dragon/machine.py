@@ -225,7 +225,7 @@ class Dragon(Mode):
                 theirs = drafts.theirs.get(*drafts.transcript.place(step))
                 if theirs is None or self._peering.peer is None:
                     return
-                mixed = self._decision.decide(own, theirs, self._budget)
+                mixed = self._decision.at_once(own, theirs, self._budget, next_step=True)
                 if mixed is None:
                     return
                 decided = Decided(step, mixed.token, own, theirs, mixed)
@@ -253,7 +253,8 @@ class Dragon(Mode):
         for hook in self._hooks.decision:
             hook(decided)
         waited, self._decision_s = now - self._decision_s, now
-        self._peering.went_on(now, useful=mixed is not None or cause == "target")
+        self._peering.progress_s = now
+        self._peering.useful |= mixed is not None or cause == "target"
         share = 0.5 if not self._peering.alone else float(self.side == "device")
         event = decided.event(self.side, cause, waited, share)
         self._out.events.append(event)
@@ -304,7 +305,7 @@ class Dragon(Mode):
             drafts = self._drafts
             own, theirs = drafts.own_draft(drafts.decided), drafts.their_draft(drafts.decided)
             if own is not None and theirs is not None:
-                self._mixing = self._decision.work(own, theirs, peer, self._budget)
+                self._mixing = self._decision.work(own, theirs, peer)
                 if self._mixing is not None:
                     return self._mixing
         if self._reading is not None:
@@ -343,7 +344,7 @@ class Dragon(Mode):
 
     def _take_drafts(self, span: Span, made: list[SideDraft], seconds: float, now: float) -> None:
         """Queue and send the drafts of a forward that the prefix still leads to."""
-        self._peering.went_on(now)
+        self._peering.progress_s = now
         self.emit(events.ForwardDone(made[0].step, len(made), seconds))
         for draft in self._planner.computed(span, made, seconds):
             for hook in self._hooks.draft:

@@ -87,14 +87,15 @@ class Race(Decision, Plug):
         rule, tau = self._coupled, self.tau
         return lambda step, p: rule.listing(step, p, tau)
 
-    def decide(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
-        if self._awaits(own) or not self.is_light(own, theirs, budget):
+    def at_once(
+        self, own: SideDraft, theirs: SideDraft, budget: Budget, *, next_step: bool = False
+    ) -> Mixed | None:
+        if next_step and self._awaits(own):
             return None
-        budget.left -= 1
-        return self.settle(self._raced(own, theirs))
+        return super().at_once(own, theirs, budget, next_step=next_step)
 
-    def work(self, own: SideDraft, theirs: SideDraft, peer: str, budget: Budget) -> Work | None:
-        return None if self._awaits(own) else super().work(own, theirs, peer, budget)
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
+        return None if self._awaits(own) else super().work(own, theirs, peer)
 
     def settle(self, found: Found) -> Mixed | None:
         """Return the mixture of the next step, or request what is missing of it."""
@@ -108,8 +109,9 @@ class Race(Decision, Plug):
     def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
         return self._raced(own, decoded(self._race, theirs))
 
-    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        return self._raced(own, theirs).mixed
+    def _mixed(self, own: SideDraft, theirs: SideDraft, *, next_step: bool = False) -> Mixed | None:
+        found = self._raced(own, theirs)
+        return self.settle(found) if next_step else found.mixed
 
     def _raced(self, own: SideDraft, theirs: SideDraft) -> Found:
         """Race two decoded drafts. Pure: for postprocessing, too."""

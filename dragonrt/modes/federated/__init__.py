@@ -2,11 +2,12 @@
 
 from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.federated.machine import Coordinator, FederatedJudging
+from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.oracle import oracle
 from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.statistics import figures
+from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
 
 

@@ -7,25 +7,19 @@ mixture, as it is reconstructed, is the target, and it is sampled exactly. A wor
 misses a round's deadline takes no part in that round, and the others' weights are renormalised.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from dragonrt.distributions import (
-    Codec,
     Distribution,
     Step,
     codec,
-    decode_distribution,
     encode_block,
-    encode_distribution,
-    mix,
 )
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload
-from dragonrt.modes.blocks.values import ReadBlock, Uploads, rule_and_codec
-from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.blocks.values import rule_and_codec
 from dragonrt.modes.federated.membership import (
     Received,
     Worker,
@@ -35,6 +29,7 @@ from dragonrt.modes.federated.membership import (
 )
 from dragonrt.modes.federated.resources import FederatedResources
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.uploads import Mixed, UploadError, longest_upload
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -52,7 +47,7 @@ from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+from dragonrt.wire.limits import MAX_BLOCK
 from dragonrt.wire.reasons import End, Reason
 
 
@@ -78,6 +73,7 @@ class Coordinator(Mode):
         self._rule, self._codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
+        self._longest = longest_upload(self._codec)
         self._ids = codec("ids", resources.vocabulary)
         self._prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
@@ -89,9 +85,9 @@ class Coordinator(Mode):
         self._asked: list[Worker] | None = None
         self._since_s: float | None = None
         self._limit_s = self._give_up_s = 0.0
-        self._queue: deque[Work] = deque()
         self._reading: Work | None = None
         self._judging: Work | None = None
+        self._judged = False  # whether that is under way
         self._draft_s = 0.0
 
     # What the driver asks.
@@ -101,9 +97,8 @@ class Coordinator(Mode):
         return self._prefix.tokens[: self._decided]
 
     def deadline(self) -> float | None:
-        if not self.ready or self.finish is not None or not self._complete or self._judging:
-            return None
-        return self._due_s
+        waits = self._since_s is not None and self._judging is None and self.finish is None
+        return self._due_s if waits else None
 
     @property
     def _due_s(self) -> float:
@@ -112,9 +107,12 @@ class Coordinator(Mode):
         return self._give_up_s if patient else self._limit_s
 
     def _uploaded(self) -> list[Worker]:
-        """The workers whose upload of this round is there."""
-        asked = self._asked or []
-        return [worker for worker in asked if worker.of_round(self._round) is not None]
+        """The workers whose upload of this round is there: one of an earlier round is too late."""
+        number, found = self._round, []
+        for worker in self._asked or ():
+            if worker.received is not None and worker.received.round == number:
+                found.append(worker)
+        return found
 
     # Workers come and go.
 
@@ -130,9 +128,7 @@ class Coordinator(Mode):
         self._turn(now)
 
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
-        worker = self._workers[peer]
-        worker.gone()
-        worker.loss, worker.refused = end, not returns
+        self._workers[peer].lost(end, returns=returns)
         self._turn(now)
 
     def _timed_out(self, now: float) -> None:
@@ -147,16 +143,18 @@ class Coordinator(Mode):
     @property
     def _complete(self) -> bool:
         """Whether the block is to be verified as it is: the token that follows it fits, too."""
-        room = self._question.max_tokens - self._decided - 1
-        drafted = self._drafted
-        stopped = bool(drafted) and drafted[-1] in self._question.stop_tokens
-        return stopped or len(drafted) >= min(self._settings.block_tokens, room)
+        tokens, room = self._prefix.tokens, self._question.max_tokens - self._decided - 1
+        drafted = len(tokens) - self._decided
+        if drafted >= min(self._settings.block_tokens, room):
+            return True
+        return drafted > 0 and tokens[-1] in self._question.stop_tokens
 
     def wanted(self) -> Work | None:
         if self.finish is not None:
             return None
-        if self._queue:
-            return self._queue.popleft()
+        if self._judging is not None and not self._judged:
+            self._judged = True
+            return self._judging
         if not self.ready or self._complete or self._reading is not None:
             return None
         step = len(self._prefix)
@@ -177,13 +175,11 @@ class Coordinator(Mode):
             self._prefix.append(token)
         elif work is self._judging:
             self._judging = None
-            if self.finish is None:
+            if isinstance(result, UploadError):
+                self._refuse(result)
+            elif self.finish is None:
                 verdict, weights, verify_s = result
                 self._decide(verdict, weights, verify_s, now)
-        for worker in self._workers.values():
-            if worker.reading is work:
-                worker.reading, worker.asked, worker.received = None, None, result
-                worker.round_trips.append(now - worker.asked_s)
         self._turn(now)
 
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
@@ -195,14 +191,14 @@ class Coordinator(Mode):
 
     def _turn(self, now: float) -> None:
         """Go as far as what is there allows."""
-        while self.ready and self.finish is None and self._complete and self._judging is None:
+        while self.ready and self.finish is None and self._judging is None and self._complete:
             if self._since_s is None:
                 self._since_s, self._give_up_s = now, now + self._timeouts.answer_s
             if self._asked is None and not self._ask(now):
                 return
             received = self._uploaded()
-            waits = any(worker.asked == self._round for worker in self._asked or ())
-            if waits and now < self._due_s:
+            asked = [worker.asked for worker in self._asked or ()]
+            if self._round in asked and now < self._due_s:
                 return
             needed = len(self._workers) if self._settings.require_all else 1
             if len(received) >= needed:
@@ -282,63 +278,70 @@ class Coordinator(Mode):
             case wire.Opened():
                 worker.opened = True
             case Upload():
-                self._receive_upload(worker, message)
+                self._receive_upload(worker, message, now)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         self._turn(now)
 
-    def _receive_upload(self, worker: Worker, message: Upload) -> None:
+    def _receive_upload(self, worker: Worker, message: Upload, now: float) -> None:
         number, payloads = message.round, message.payloads
-        if worker.asked != number or worker.reading is not None:
+        if worker.asked != number:
             raise ModeError(f"an answer to block {number} came, which is not the next one due")
         size = sum(map(len, payloads))
-        if size > longest_upload(self._codec):
+        if size > self._longest:
             raise ModeError(f"an upload of {size} bytes takes too long to read")
-
-        def postprocess(_: Sequence[Prediction]) -> Received:
-            distributions = [decode_distribution(self._codec, payload) for payload in payloads]
-            verify_s = message.verify_us / 1e6
-            return Received(number, distributions, message.relevance, verify_s)
-
-        count, drafted = len(payloads), len(self._drafted)
+        count, drafted = len(payloads), len(self._prefix.tokens) - self._decided
         if number == self._round and count != drafted + 1:
             raise ModeError(f"an upload has {count} distributions for a block of {drafted} tokens")
-        worker.reading = Work(postprocess, peer=worker.name)
-        self._queue.append(worker.reading)
+        verify_s = message.verify_us / 1e6
+        worker.received = Received(number, payloads, message.relevance, verify_s)
+        worker.asked = None
+        worker.round_trips.append(now - worker.asked_s)
 
     def _judge(self, received: Sequence[Worker]) -> None:
         """Have the block verified by the mixture of those uploads."""
-        workers = self._workers.values()
-        uploads = [worker.of_round(self._round) for worker in workers]
-        weights = round_weights(
-            self._settings.weights,
-            [worker.weight for worker in workers],
-            [upload.relevance if upload is not None else None for upload in uploads],
-        )
-        pairs = zip(uploads, weights, strict=True)
-        present = [(upload, weight) for upload, weight in pairs if upload is not None]
-        shares = [weight for _, weight in present]
-        verify_s = max(upload.verify_s for upload, _ in present)
-        by_name = {worker.name: share for worker, share in zip(received, shares, strict=True)}
+        uploads: dict[str, Received] = {}
+        weights, relevances, verify_s = list[float](), list[float | None](), 0.0
+        for worker in self._workers.values():
+            upload = worker.received if worker in received else None
+            weights.append(worker.weight)
+            relevances.append(None if upload is None else upload.relevance)
+            if upload is not None:
+                uploads[worker.name] = upload
+                verify_s = max(verify_s, upload.verify_s)
+        shares = round_weights(self._settings.weights, weights, relevances)
+        pairs = zip(self._workers, shares, strict=True)
+        by_name = {name: share for name, share in pairs if name in uploads}
+        p = Mixed(self._rule, self._codec, uploads, list(by_name.values()))
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
-        def postprocess(_: Sequence[Prediction]) -> tuple[VerifyResult, Mapping[str, float], float]:
-            each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
-            p = [self._rule.shape(mix(each, shares).to_dense()) for each in each_step]
-            return self._rule.verify(decided, drafted, q, p), by_name, verify_s
+        def postprocess(_: Sequence[Prediction]) -> Any:
+            try:
+                return self._rule.verify(decided, drafted, q, p), by_name, verify_s
+            except UploadError as error:
+                return error
 
-        self._judging = Work(postprocess)
-        self._queue.append(self._judging)
+        self._judging, self._judged = Work(postprocess), False
+
+    def _refuse(self, error: UploadError) -> None:
+        """End the session of a worker whose upload cannot be read; the others decide."""
+        worker, end = self._workers[error.worker], End.of(error, Reason.PROTOCOL)
+        self.leave(Leave(worker.name, end))
+        worker.lost(end, returns=False)
+        worker.received = None
 
     def _decide(
         self, verdict: VerifyResult, weights: Mapping[str, float], verify_s: float, now: float
     ) -> None:
         """Append what the mixture decided. Report who was missing, or takes part again."""
-        first, drafted, stop_tokens = self._decided, self._drafted, self._question.stop_tokens
-        tokens = [*drafted[: verdict.accepted], verdict.token]
-        ends = [place for place, token in enumerate(tokens, start=1) if token in stop_tokens]
-        tokens = tokens[: ends[0]] if ends else tokens
+        first, count = self._decided, len(self._prefix.tokens) - self._decided
+        drafted = self._prefix.tokens[first : first + verdict.accepted]
+        tokens: list[int] = []
+        for token in (*drafted, verdict.token):
+            tokens.append(token)
+            if token in self._question.stop_tokens:
+                break
         accepted = min(verdict.accepted, len(tokens))
         self._prefix.replace_from(first, tokens)
         self._decided = len(self._prefix)
@@ -347,55 +350,21 @@ class Coordinator(Mode):
         workers = self._workers.values()
         missing = [worker for worker in workers if worker.name not in weights]
         names = tuple(worker.name for worker in missing)
-        count, last = len(drafted), tokens[-1]
-        self.emit(
-            events.BlockJudged(self._round, count, accepted, last, waited, verify_s),
+        found: list[events.Event] = [
+            events.BlockJudged(self._round, count, accepted, tokens[-1], waited, verify_s),
             events.RoundDecided(self._round, first, len(tokens), weights, names),
-        )
-        self.emit(*attendance(workers, missing, self._absent, first))
+            *attendance(workers, missing, self._absent, first),
+        ]
         self._absent = set(names)
         for position, token in enumerate(tokens):
             stands, step = position < accepted, first + position
             share, evidence = float(stands), 0.0  # it depends on the workers alone
-            self.emit(
+            found.append(
                 events.TokenDecided(
                     step, token, stands, None, "target", waited, share, evidence=evidence
                 )
             )
             waited = 0.0
+        self.emit(*found)
         self._since_s = self._asked = None
         self._end(finish_of(self._question, self._prefix.tokens, self._decided))
-
-
-# A worker.
-
-
-def longest_upload(code: Codec) -> int:
-    """Bytes of an upload that is read in reasonable time and fits into its message."""
-    return min(code.longest, MAX_UPLOAD)
-
-
-class FederatedJudging(Judging):
-    """A worker's answers: its distributions, truncated (SPECFED step 4).
-
-    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
-    """
-
-    def __init__(
-        self, question: Question, settings: FederatedSettings, resources: FederatedResources
-    ) -> None:
-        self.codec = codec("ids", resources.vocabulary)
-        self._uploads = codec(settings.codec, resources.vocabulary)
-
-    def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Uploads:
-        payloads, size, longest = [], 0, longest_upload(self._uploads)
-        for step, each in enumerate(predictions, start=block.step):
-            quantized = self._uploads.quantize(each.p, Step(step))
-            payloads.append(encode_distribution(self._uploads, quantized))
-            size += len(payloads[-1])
-            if size > longest:
-                raise ModeError(
-                    f"an upload by the codec {self._uploads.name} would have more than "
-                    f"{longest} bytes: draft shorter blocks or use a coarser codec"
-                )
-        return Uploads(predictions[0].relevance, tuple(payloads))

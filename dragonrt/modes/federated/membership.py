@@ -5,9 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from dragonrt.distributions import Distribution
 from dragonrt.modes.federated.settings import Weighing
-from dragonrt.modes.mode import Work
 from dragonrt.sampling.aggregation import relevance_weights, renormalise
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.notices import NoticeKind
@@ -45,20 +43,20 @@ def round_weights(
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An upload of round `round`: p̃ after each prefix of the block, and h̃."""
+    """An upload of round `round`: p̃ after each prefix of the block, as it came, and h̃."""
 
     round: int
-    distributions: Sequence[Distribution]
+    payloads: Sequence[bytes]
     relevance: float
     verify_s: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Worker:
     """What the coordinator knows of one worker during one answer.
 
     It has at most one unanswered block, that of round `asked`. It knows the first `known` decided
-    tokens. If `refused`, it will not come back. `reading` decodes its upload.
+    tokens. If `refused`, it will not come back.
     """
 
     name: str
@@ -69,7 +67,6 @@ class Worker:
     known: int = 0
     asked: int | None = None
     asked_s: float = 0.0
-    reading: Work | None = None
     received: Received | None = None
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ROUNDS))
     loss: End = NEVER_CONNECTED
@@ -89,13 +86,14 @@ class Worker:
         """Why there is no upload of it."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
-    def of_round(self, number: int) -> Received | None:
-        """Return its upload of that round; one of an earlier round came too late."""
-        return self.received if self.received and self.received.round == number else None
-
     def gone(self) -> None:
         """Forget its session, which is over."""
-        self.session, self.opened, self.asked, self.reading = None, False, None, None
+        self.session, self.opened, self.asked = None, False, None
+
+    def lost(self, end: End, *, returns: bool) -> None:
+        """Take the end of its session."""
+        self.gone()
+        self.loss, self.refused = end, not returns
 
 
 def attendance(

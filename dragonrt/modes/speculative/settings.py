@@ -45,7 +45,7 @@ class SpeculativeSettings(Settings):
         low=0,
         high=256,
     )
-    budget: int | None = own(None, "Most bits of a block.", low=1)
+    budget: int | None = own(None, "Bit budget of a block.", low=1)
     controller: str | None = own(
         None,
         "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
-from dragonrt.node.marking import Mark
+from dragonrt.node.answers.marking import Mark
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.service.reply import Reply, cited_json, code_json

@@ -10,9 +10,9 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
-from dragonrt.node.hosts import NotConnectedError
-from dragonrt.node.local_side import LongQuestionError
-from dragonrt.node.main import Device, LevelError
+from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.process.local_side import LongQuestionError
+from dragonrt.node.process.programs import Device, LevelError
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent

@@ -23,13 +23,13 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of, traits_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.addresses import Member
-from dragonrt.node.ending import on_signals
-from dragonrt.node.library import Library
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import device
-from dragonrt.node.reindexing import OnReport
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.process.ending import on_signals
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.programs import device
+from dragonrt.node.process.reindexing import OnReport
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, api_error

@@ -26,10 +26,10 @@ from starlette.routing import Route
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.messages import Draft
-from dragonrt.node.library import Library
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import Cloud, Device
-from dragonrt.node.worker import Worker
+from dragonrt.node.compute.worker import Worker
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.programs import Cloud, Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.http_settings import StatusSettings
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
@@ -60,24 +60,23 @@ class Figure(NamedTuple):
     label: str = ""
 
 
-ANSWERS = {"answers": Figure("Answers that are over, by how they ended.", "finish")}
+ANSWERS = {"answers": Figure("Answers that ended, by reason.", "finish")}
 OF_DEVICE = ANSWERS | {
     "refused": Figure("Requests refused, by status.", "status"),
-    "tokens": Figure("Target tokens."),
-    "drafted_tokens": Figure("Tokens that a side drafted.", "side"),
-    "compared_tokens": Figure("Drafted tokens that a decision looked at.", "side"),
-    "accepted_tokens": Figure("Drafted tokens that stand.", "side"),
-    "waited_seconds": Figure(
-        "Before decisions: for the own draft, the other side's, or its decision.", "cause"
-    ),
-    "answer_bytes": Figure("Between the sides during answers.", "direction"),
+    "tokens": Figure("Tokens of answers."),
+    "drafted_tokens": Figure("Draft tokens, by the side that made them.", "side"),
+    "compared_tokens": Figure("Draft tokens that were compared with the token decided.", "side"),
+    "accepted_tokens": Figure("Draft tokens that became tokens of the answer.", "side"),
+    "waited_seconds": Figure("Seconds that the next token waited, by what it waited for.", "cause"),
+    "answer_bytes": Figure("Bytes between the sides during answers.", "direction"),
     "answers_together": Figure(
-        "Answers that are over, by how much of them others took part in.", "others"
+        "Answers that ended, by how much of each the other sides took part in.", "others"
     ),
     "disclosed_bits": Figure(
-        "Evidence in the tokens of answers, and what they revealed where that is bounded.", "kind"
+        "Bits of this side's documents in answers, and those revealed.",
+        "kind",
     ),
-    "disclosed_tokens": Figure("Tokens that left the device, or did not.", "kind"),
+    "disclosed_tokens": Figure("Tokens sent to the other side, or withheld.", "kind"),
 }
 """The counters of a device; a cloud has only `ANSWERS`."""
 
@@ -142,8 +141,12 @@ class Metrics(Collector):
         yield from self._read()
         if (side := self._side) is None:
             return
-        yield gauge("engine_answers", "Answers that are open on the model.", side.worker.answers)
-        yield gauge("engine_queue", "Requests for forwards.", len(side.worker.scheduler.requests))
+        yield gauge("engine_answers", "Answers under way on the model.", side.worker.answers)
+        yield gauge(
+            "engine_queue",
+            "Requests that wait for a forward pass.",
+            len(side.worker.scheduler.requests),
+        )
         yield _batches(side.worker)
         if side.library is not None:
             yield from self._of_index(side.library)
@@ -160,7 +163,7 @@ class Metrics(Collector):
         changed_s = self._changed_s or newest_s
         yield gauge("index_files", "Files in the index.", manifest.files)
         yield gauge("index_chunks", "Chunks in the index.", manifest.chunks)
-        yield gauge("index_bytes", "On disk, of the index and of stored KV.", sizes, "of")
+        yield gauge("index_bytes", "Bytes on disk, of the index and of stored KV.", sizes, "of")
         yield gauge("index_changed_timestamp_seconds", "When the index last changed.", changed_s)
         text = "Whether documents are still to be indexed."
         yield gauge("index_incomplete", text, library.incomplete)
@@ -248,12 +251,14 @@ class DeviceMetrics(Metrics):
                 name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()
             }
             yield gauge("connected", "Whether the other side is connected.", there, "peer")
-            yield counter("reconnections", "Lost connections that were made again.", again, "peer")
+            yield counter("reconnections", "Reconnections after a lost connection.", again, "peer")
             yield gauge("sessions", "Sessions open with the other side.", open_, "peer")
             text = "To the other side, as last probed."
             yield gauge("round_trip_seconds", text, self._rtt_s, "peer")
             yield gauge("answers_running", "Answers under way.", admission.running)
-            yield gauge("answers_waiting", "Requests that wait for their turn.", admission.waiting)
+            yield gauge(
+                "answers_waiting", "Requests that wait for a free place.", admission.waiting
+            )
             yield gauge("http_connections", "HTTP connections that are open.", places.open)
             text = "HTTP connections for which was no place."
             yield counter("http_connections_refused", text, places.refused)
@@ -288,7 +293,7 @@ class CloudStatus(Metrics):
 
         async def ready(request: Request) -> Response:
             try:
-                cloud.gatekeeper.check_room()
+                cloud.admission.check_room()
             except BusyError as error:
                 return JSONResponse({"ready": False, "reason": error.text}, 503)
             return JSONResponse({"ready": True})
@@ -304,15 +309,17 @@ class CloudStatus(Metrics):
 
 
 def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
-    gatekeeper, lobby = cloud.gatekeeper, cloud.gatekeeper.lobby
-    yield gauge("devices", "Devices that are connected.", gatekeeper.devices)
-    yield gauge("sessions", "Sessions that devices have open.", gatekeeper.sessions)
-    yield gauge("strangers", "Unauthenticated connections.", len(lobby))
-    yield counter("strangers_refused", "Those that never did.", lobby.turned_away)
-    text = "Devices that connected, each time anew; more than there are devices connected again."
-    yield counter("device_connections", text, gatekeeper.admitted)
-    text = "Devices and sessions that were to come back later."
-    yield counter("busy", text, gatekeeper.sent_away)
+    admission, handshakes = cloud.admission, cloud.admission.handshakes
+    yield gauge("devices", "Devices that are connected.", admission.devices)
+    yield gauge("sessions", "Sessions that devices have open.", admission.sessions)
+    yield gauge("handshakes", "Connections that have not authenticated yet.", len(handshakes))
+    yield counter(
+        "handshakes_failed", "Connections that ended without authentication.", handshakes.failed
+    )
+    text = "Connections of devices since the start, reconnections included."
+    yield counter("device_connections", text, admission.admitted)
+    text = "Connections and sessions refused as busy."
+    yield counter("busy", text, admission.refused)
 
 
 def _batches(worker: Worker) -> Metric:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from dragonrt.errors import DragonError
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
 from dragonrt.service.suggestions import suggested

@@ -20,8 +20,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.modes.question import Question
-from dragonrt.node.process import load_model
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process.composition import load_model
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.side import Side
 from retrieval import Chunk, Embedder, Hit
 from retrieval.chunking import chunk

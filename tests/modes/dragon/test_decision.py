@@ -32,7 +32,7 @@ def test_a_step_is_mixed_by_a_head_that_decodes_what_it_needs(rule: str, expects
     own = decoded(CODE, draft([0.5, 0.1, 0.4], 0.0))
     theirs = draft([0.1, 0.3, 0.6], float(np.log(3)))
     assert decision.at_once(own, theirs, Budget(9)) is None
-    work = decision.work(own, theirs, "cloud", Budget(9))
+    work = decision.work(own, theirs, "cloud")
     assert work is not None
     found = decision.settle(work.postprocess(()))
     assert isinstance(found, Mixed)

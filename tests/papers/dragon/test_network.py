@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.node.endpoints import Address
+from dragonrt.node.connections.endpoints import Address
 from scripts.papers.dragon import first_token
 from scripts.papers.framework import Settings, read_rows, run_experiment
 

@@ -13,10 +13,10 @@ from safetensors.numpy import save
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.stream import Stream, listen
-from dragonrt.node import main as programs
-from dragonrt.node.local_side import LocalSide
-from dragonrt.node.process import complete_library, load_model, local_side
-from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.process import programs
+from dragonrt.node.process.composition import complete_library, load_model, local_side
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.side_settings import SideSettings
 from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, packed
 

@@ -19,7 +19,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.node.local_side import fitting_prompt
+from dragonrt.node.process.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

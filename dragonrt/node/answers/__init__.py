@@ -1,0 +1,1 @@
+"""The two sides' sessions of an answer, and what its text rests on."""

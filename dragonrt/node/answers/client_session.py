@@ -1,0 +1,256 @@
+"""The device's answer: one question, with one or more other sides."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from operator import sub
+
+from dragonrt.modes.mode import Finish, Joined, Left, Mode
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, Traits, entry_of, traits_of
+from dragonrt.modes.replay import machine
+from dragonrt.modes.settings import Settings
+from dragonrt.node.answers.backend_session import Prefiller
+from dragonrt.node.answers.citing import Passage, disagreements
+from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
+from dragonrt.node.connections.hosts import Hosts, NotConnectedError
+from dragonrt.node.connections.peer import Peer
+from dragonrt.privacy.disclosure import Door
+from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.preview import Preview, preview
+from dragonrt.privacy.redaction import MARKER
+from dragonrt.timeouts import BackOff
+from dragonrt.traces import events
+from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire import messages as wire
+from dragonrt.wire.connection import Traffic
+from dragonrt.wire.reasons import End, Reason
+from dragonrt.wire.values import pack
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """A complete answer on the device. Times are seconds on its loop's clock.
+
+    `records` are its events, without drafts and messages. `passages` are the chunks that this side
+    read, `moved` the evidence of all sides. `attributions` are the other sides', None if not sent.
+    """
+
+    question: Question
+    settings: Settings
+    records: list[Record] = field(default_factory=list)
+    finish: Finish = Finish.CANCELLED
+    passages: tuple[Passage, ...] = ()
+    moved: Moved = field(default_factory=Moved)
+    attributions: tuple[wire.Attribution | None, ...] = ()
+    asked_s: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    rtt_s: float = 0.0
+
+    @property
+    def decisions(self) -> list[tuple[float, TokenDecided]]:
+        """Return every decided token with its time, the stop token included."""
+        found = ((each.t, each.event) for each in self.records)
+        return [(t, event) for t, event in found if isinstance(event, TokenDecided)]
+
+    @property
+    def tokens(self) -> list[int]:
+        """Return the answer's tokens, the stop token included."""
+        return [event.token for _, event in self.decisions]
+
+    @property
+    def notices(self) -> list[Noticed]:
+        """Return the notices for the person, each once."""
+        found = (each.event for each in self.records)
+        return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
+
+
+def door_of(question: Question, traits: Traits, resources: Resources) -> Door:
+    """Return the door of an answer."""
+    asked = question.resumed((), MARKER if traits.keeps_drafts else None)
+    return Door(traits.keeps_drafts, resources.marker if traits.redacts else (), pack(asked))
+
+
+def completed(question: Question, traits: Traits) -> Question:
+    """Return the question with what it leaves to the mode filled in."""
+    if question.relevance_floor is None:
+        return replace(question, relevance_floor=traits.relevance_floor)
+    return question
+
+
+def opening_message(number: int, mode: Mode, question: Question, settings: Settings) -> wire.Open:
+    """Return the message that asks another side, as the mode lets it read the question now."""
+    name, asked = entry_of(settings).name, mode.disclosed(question)
+    return wire.Open(number, name, pack(asked), pack(settings))
+
+
+def foreseen(question: Question, settings: Settings, resources: Resources) -> Preview:
+    """Return what may leave for a question: what its ClientSession would open, by its door."""
+    entry, traits = entry_of(settings), traits_of(settings)
+    asked = completed(question, traits)
+    opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
+    return preview(door_of(asked, traits, resources), opening, entry.sends(settings))
+
+
+class ClientSession:
+    """The device's side of one answer. `connectors` reach the other sides, by their names."""
+
+    def __init__(
+        self,
+        prefiller: Prefiller,
+        connectors: Mapping[str, Hosts],
+        question: Question,
+        settings: Settings,
+        resources: Resources,
+        on_record: OnRecord = lambda record: None,
+    ) -> None:
+        self._entry = entry_of(settings)
+        self._traits = traits = self._entry.traits(settings)
+        question = completed(question, traits)
+        self.answer = Answer(question=question, settings=settings)
+        self._prefiller = prefiller
+        self._connectors = connectors.values()
+        self._on_record = on_record
+        mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
+        recorder = prefiller.recorder.also(self._record)
+        door = door_of(question, traits, resources)
+        self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
+        for name, hosts in connectors.items():
+            driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
+        self._several = len(connectors) > 1  # the events then belong to no session
+
+    def stop(self, reason: Finish = Finish.CANCELLED) -> None:
+        """End the answer with the tokens decided so far."""
+        self._driver.stop(reason)
+
+    async def ask(self) -> Answer:
+        """Answer the question. Raises DragonError if this side cannot, or needs another side."""
+        answer, driver = self.answer, self._driver
+        sessions = driver.sessions.values()
+        answer.asked_s = asyncio.get_running_loop().time()
+        before = self._traffic()
+        await self._reach()
+        own: tuple[str, ...] = ()  # values that this side's documents hold instead
+        joining = [asyncio.create_task(self._keep_joined(each), name="join") for each in sessions]
+        try:
+            if self._several:
+                self._opened(0)
+            for session in sessions:
+                self._join(session)
+            if not self._several and not any(session.number for session in sessions):
+                self._opened(0)
+            traits = self._traits
+            preparing = self._prefiller.prepare(
+                answer.question, verifies=traits.verifies, late=traits.late, bare=traits.bare
+            )
+            read = await driver.prepare(preparing)
+            if read is not None:
+                answer.passages = read.passages
+                driver.begin(read)
+            await driver.wait_over()
+            answer.finish = driver.finish or Finish.CANCELLED
+            if read is not None and answer.finish is not Finish.CANCELLED:
+                own = await read.other_values(driver.mode.decided)
+        finally:
+            for task in joining:
+                task.cancel()
+            await asyncio.gather(*joining, return_exceptions=True)
+            await driver.settle()
+            if answer.finish is not Finish.CANCELLED:
+                await asyncio.gather(*(session.conclude() for session in sessions))
+            for session in sessions:
+                session.close(End(Reason.CANCELLED, ""))
+            await driver.settle()
+            told = {each.name: each.attribution.differing for each in sessions if each.attribution}
+            for line in disagreements(own, told, driver.mode.moved.weight):
+                driver.record(Noticed(NoticeKind.DISAGREEMENT, line))
+            spent = Traffic(*map(sub, self._traffic(), before))
+            rtt_s, held_s = driver.rtt_s, self._held_s()
+            answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]
+            finish = driver.finish.value if driver.finish else "error"
+            driver.record(events.AnswerClosed(finish, *spent[:2], rtt_s, *spent[2:], held_s))
+            answer.attributions = tuple(each.attribution for each in sessions if each.took_part)
+            answer.moved = driver.mode.moved
+        return answer
+
+    def _record(self, record: Record) -> None:
+        if not isinstance(record.event, events.Drafted):
+            self.answer.records.append(record)
+        self._on_record(record)
+
+    def _opened(self, accepted: int) -> None:
+        answer = self.answer
+        self._driver.record(opening(self._entry, answer.question, answer.settings, accepted))
+
+    def _traffic(self) -> Traffic:
+        return Traffic.total(hosts.traffic() for hosts in self._connectors)
+
+    def _held_s(self) -> float | None:
+        """Return how long messages waited for their ticks, on average over a connection."""
+        peers = [hosts.peer for hosts in self._connectors]
+        paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.held]
+        held = sum(each.held for each in paced)
+        return sum(each.held_s for each in paced) / held if held else None
+
+    # Joining and rejoining.
+
+    async def _reach(self) -> None:
+        """Dial if nothing is connected. Raises NotConnectedError if a needed side never was."""
+        links, settings = self._connectors, self.answer.settings
+        if not any(hosts.peer for hosts in links):
+            await asyncio.gather(*(hosts.reach() for hosts in links))
+        enough = all if self._traits.needs_all else any
+        if not settings.goes_alone and not enough(each.met for each in links):
+            away = (each.absence for each in links if not each.met and each.absence)
+            why = next(away, "not dialled yet")
+            raise NotConnectedError(f"a needed side is not connected: {why}")
+
+    def _join(self, session: AnswerSession) -> None:
+        """Open a session that resumes from the decided tokens, if there is a connection now."""
+        peer = session.route.peer if session.route is not None else None
+        if peer is None:
+            who = "it" if self._several else f"the {session.name}"
+            end = End(Reason.LOST, f"{who} is not connected")
+            self._driver.feed(Left(session.name, end, True))
+            session.gone.set()
+            return
+        hello = peer.connection.peer
+        weights = "unknown" if hello is None else hello.weights
+        if session.weights in (None, weights):
+            session.weights = weights
+            self._open(session, peer)
+        else:
+            self._give_up(session, f"another model answers as the {session.name} now")
+
+    def _open(self, session: AnswerSession, peer: Peer) -> None:
+        driver, settings = self._driver, self.answer.settings
+        session.number = number = peer.next_number()
+        if not self._several:
+            self._opened(len(driver.mode.decided))
+        peer.pacing.shape(self._traits)
+        message = opening_message(number, driver.mode, self.answer.question, settings)
+        if session.open(peer, message):
+            driver.feed(Joined(session.name, number))
+        else:
+            self._give_up(session, "the mode asks with more than the level lets out")
+
+    def _give_up(self, session: AnswerSession, why: str) -> None:
+        self._driver.feed(Left(session.name, End(Reason.UNSUPPORTED, why), False))
+        session.gone.clear()
+
+    async def _keep_joined(self, session: AnswerSession) -> None:
+        """Resume the session from the decided tokens whenever its other side is back."""
+        route, timeouts = session.route, self._driver.timeouts
+        clock, back_off = asyncio.get_running_loop().time, BackOff(timeouts)
+        while route is not None and not session.over:
+            since_s = clock()
+            await session.gone.wait()
+            back_off.lasted(clock() - since_s)
+            await asyncio.sleep(max(back_off.take(), route.put_off(session.retry_s)))
+            route.hosts.hurry()
+            while await route.wait_connected(timeouts.answer_s) is None:
+                pass
+            if not session.over:
+                self._join(session)

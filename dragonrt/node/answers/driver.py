@@ -1,0 +1,398 @@
+"""The driver of an answer, for every mode and both sides.
+
+It only does I/O: it sends messages, feeds inputs into a mode, and executes the effects.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from dragonrt.errors import DragonError
+from dragonrt.modes import mode as modes
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import ModeEntry
+from dragonrt.modes.settings import Settings
+from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
+from dragonrt.node.connections.hosts import Route
+from dragonrt.node.connections.peer import Peer
+from dragonrt.privacy.disclosure import Door
+from dragonrt.settings import traced
+from dragonrt.timeouts import Timeouts
+from dragonrt.traces.events import AnswerOpened, Event, Record, SideReady, TokenDecided
+from dragonrt.traces.file import Recorder
+from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import End, Reason
+
+CONGESTED_BYTES = 64 * 1024
+"""With this many sent bytes not received yet, no work is started."""
+
+OnRecord = Callable[[Record], None]
+
+
+def opening(
+    entry: ModeEntry, question: Question, settings: Settings, accepted: int
+) -> AnswerOpened:
+    """Return the event of an answer that begins, or resumes from `accepted` tokens."""
+    shown = {**traced(question), **traced(settings)}
+    return AnswerOpened(entry.name, accepted, shown, entry.exact)
+
+
+class AnswerSession:
+    """One other side of an answer: its session on the current connection. Implements peer.Session.
+
+    `route` replaces a lost connection; a cloud has none. `gone` is set when a new session is
+    needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
+    model's fingerprint, `attribution` its sources. `concluded` waits for this side's.
+    """
+
+    def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
+        self.name = name
+        self.route = route
+        self.number = 0
+        self.attribution: wire.Attribution | None = None
+        self.concluded: Peer | None = None
+        self.gone = asyncio.Event()
+        self.retry_s = 0.0
+        self.over = False
+        self.weights: str | None = None
+        self._opened = False
+        self._closed = asyncio.Event()
+        self._evidence: str | None = None
+        self._driver = driver
+        self._peer: Peer | None = None
+        self._unread = 0
+        self._draining: asyncio.Task[None] | None = None
+
+    # What the peer calls.
+
+    @property
+    def times_bandwidth(self) -> bool:
+        return self._driver.mode.times_bandwidth
+
+    def measured(self) -> None:
+        if self._peer is not None:
+            bandwidth = self._peer.bandwidth.average
+            self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
+
+    def receive(self, message: wire.SessionMessage) -> None:
+        if self._driver.over.is_set() and self.route is not None:
+            return  # the device's answer is complete
+        if isinstance(message, wire.Conclude):
+            if self._peer is not None:
+                self.concluded = self._peer
+            self._left(End(Reason.FINISHED, "the answer is complete"), returns=False)
+            return
+        if isinstance(message, wire.Opened):
+            if self._evidence not in (None, message.evidence):
+                raise DragonError("its documents have changed since the answer began")
+            self._opened, self._evidence = True, message.evidence
+        self._driver.feed(modes.Received(self.name, message))
+
+    def closed(self, close: wire.Close) -> None:
+        self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
+        end = End(close.reason, close.text or close.reason.value)
+        self._left(end, returns=close.reason is Reason.BUSY)
+
+    def lost(self, end: End) -> None:
+        self._left(end, returns=True)
+
+    def _left(self, end: End, *, returns: bool) -> None:
+        if self._detach() is not None:
+            returns = returns and self.route is not None
+            if returns:
+                self.gone.set()
+            self._driver.feed(modes.Left(self.name, end, returns))
+
+    # What the driver calls.
+
+    @property
+    def took_part(self) -> bool:
+        """Whether the other side ever opened the session."""
+        return self._evidence is not None
+
+    @property
+    def congested(self) -> bool:
+        """Whether too many sent bytes are not received yet."""
+        return self._draining is not None
+
+    def attach(self, peer: Peer, number: int) -> None:
+        """Use the session of that number, which is open on the connection."""
+        self._peer, self.number, self._opened = peer, number, False
+        self.gone.clear()
+        self.retry_s = 0.0
+        self._closed.clear()
+        self.measured()
+
+    def _detach(self) -> Peer | None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            self._driver.rtt_s = max(self._driver.rtt_s, peer.round_trip_s)
+            self._closed.set()
+        return peer
+
+    def open(self, peer: Peer, message: wire.Open) -> bool:
+        """Open a session on the connection, and use it; False if the message may not leave."""
+        passes = self._driver.lets_out(message)
+        if passes:
+            peer.open(self, message)
+            self.attach(peer, message.session)
+        return passes
+
+    def send(self, message: wire.SessionMessage) -> None:
+        if self._peer is None or not self._driver.lets_out(message):
+            return
+        self._unread += self._peer.send(message)
+        if self._unread > CONGESTED_BYTES and self._draining is None:
+            self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
+
+    def close(self, end: End) -> None:
+        """End the session on its connection, without an input to the mode."""
+        peer = self._detach()
+        if peer is not None:
+            peer.close(self.number, end)
+
+    def fail(self, end: End) -> None:
+        """End the session, and do not resume it: the other side broke it."""
+        self.close(end)
+        self._driver.feed(modes.Left(self.name, end, False))
+
+    async def conclude(self) -> None:
+        """End the session of a complete answer; wait a while for the other side's attribution."""
+        if self._peer is not None and self._opened:
+            self.send(wire.Conclude(self.number))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._driver.timeouts.rejoin_s):
+                    await self._closed.wait()
+        self.close(End(Reason.FINISHED, ""))
+
+    def attribute(self, found: wire.Attribution | None) -> None:
+        """Close the session of a complete answer, if the other side has asked for that."""
+        if self.concluded is not None:
+            self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
+            self.concluded = None
+
+    async def wait_closed(self) -> None:
+        """Wait until the other side has closed the session. Raises DragonError if it does not."""
+        try:
+            async with asyncio.timeout(self._driver.timeouts.answer_s):
+                await self._closed.wait()
+        except TimeoutError:
+            raise DragonError("the other side did not close the complete answer") from None
+
+    async def settle(self) -> None:
+        """Cancel and await the session's tasks."""
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+
+    async def _drain(self, peer: Peer) -> None:
+        seconds = self._driver.timeouts.answer_s
+        try:
+            async with asyncio.timeout(seconds):
+                await peer.drain()
+        except TimeoutError:
+            if self._peer is peer:
+                text = f"the other side took nothing in for {seconds:g} s"
+                self.fail(End(Reason.IDLE, text))
+        finally:
+            self._unread, self._draining = 0, None
+            self._driver.feed()
+
+
+class Driver:
+    """Runs one mode: feeds inputs in order and executes effects. `recorder` gets every event.
+
+    What leaves a device passes its `door`; a cloud has none.
+    """
+
+    def __init__(
+        self, mode: modes.Mode, recorder: Recorder, timeouts: Timeouts, door: Door | None = None
+    ) -> None:
+        self.mode = mode
+        self._door = door
+        self.recorder = recorder
+        self.timeouts = timeouts
+        self.sessions: dict[str, AnswerSession] = {}
+        self.finish: modes.Finish | None = None
+        self.rtt_s = 0.0
+        """The largest round trip of a session that is over."""
+        self.over = asyncio.Event()
+        """Set when the answer has ended."""
+        self._loop = asyncio.get_running_loop()
+        self._stopped = False
+        self._error: Exception | None = None
+        self._context: BackendSession | None = None
+        self._inputs: deque[modes.Input] = deque()
+        self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Inputs.
+
+    async def prepare(
+        self,
+        preparation: Coroutine[Any, Any, PrefillResult],
+        working: Callable[[], None] | None = None,
+    ) -> PrefillResult | None:
+        """Return the prefill result, None if the answer ends before; call `working` meanwhile."""
+        preparing = asyncio.ensure_future(preparation)
+        tasks = (preparing, asyncio.ensure_future(self.over.wait()))
+        wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
+        try:
+            while not (await asyncio.wait(tasks, timeout=wait_s, return_when=first))[0]:
+                if working is not None:
+                    working()
+            return await preparing if preparing.done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def begin(self, read: PrefillResult) -> None:
+        """Feed the prefill result into the mode, which may then request work."""
+        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
+        self._context = read.context
+        self.feed(read.prepared)
+
+    def feed(self, *inputs: modes.Input) -> None:
+        """Feed inputs into the mode, in order, then start the work that it requests.
+
+        Inputs that arrive meanwhile are queued. After the answer's end only messages are fed and
+        replies sent, for the other side. A message that the mode rejects ends its session.
+        """
+        self._inputs.extend(inputs)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inputs:
+                self._handle(self._inputs.popleft())
+            self._begin_work()
+        except Exception as error:  # of the mode itself: the answer ends, not the process
+            if self.over.is_set():
+                raise
+            self._fail(error)
+        finally:
+            self._busy = False
+        self._set_timer()
+
+    def _handle(self, happened: modes.Input) -> None:
+        if self.over.is_set() and not isinstance(happened, modes.Received):
+            return
+        try:
+            effects = self.mode.handle(happened, self._loop.time())
+        except DragonError as error:
+            if not isinstance(happened, modes.Received):
+                raise
+            self.sessions[happened.peer].fail(End.of(error, Reason.PROTOCOL))
+        else:
+            self._carry_out(effects)
+
+    def stop(self, reason: modes.Finish) -> None:
+        """End the answer with the tokens decided so far; no later one is recorded."""
+        self._stopped = True
+        self.feed(modes.Stopped(reason))
+
+    # Effects.
+
+    def record(self, event: Event) -> None:
+        """Record an event of this answer, under its session's number if it has only one."""
+        if self._door is not None and isinstance(event, TokenDecided):
+            self._door.decide(event.token, withheld=event.withheld)
+        sessions = tuple(self.sessions.values())
+        self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
+
+    def lets_out(self, message: wire.SessionMessage) -> bool:
+        """Return whether a message may leave, and record what it discloses."""
+        if self._door is None:
+            return True
+        entry = self._door.entry(message)
+        if entry is not None:
+            self.record(entry)
+        return entry is not None
+
+    def _carry_out(self, effects: modes.Effects) -> None:
+        late = self.over.is_set()
+        for event in effects.events:
+            if not (late or (self._stopped and isinstance(event, TokenDecided))):
+                self.record(event)
+        for name, message in effects.send:
+            self.sessions[name].send(message)
+        if late:
+            return
+        for leave in effects.leave:
+            self._leave(leave)
+        if effects.preempt and self._context is not None:
+            self._context.preempt()
+        if effects.failed is not None:
+            self._fail(effects.failed)
+        if effects.finished is not None:
+            self.finish = effects.finished
+            self.over.set()
+
+    def _leave(self, leave: modes.Leave) -> None:
+        session = self.sessions[leave.peer]
+        session.close(leave.end)
+        if session.route is None:
+            self.feed(modes.Left(leave.peer, leave.end, False))
+        elif leave.again:
+            session.gone.set()
+        else:
+            session.over = True
+
+    def _fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        self.over.set()
+
+    # Work.
+
+    def _begin_work(self) -> None:
+        while self._context is not None and not self.over.is_set():
+            congested = any(session.congested for session in self.sessions.values())
+            work = None if congested else self.mode.wanted()
+            if work is None:
+                return
+            self._context.start(work, self._worked)
+
+    def _worked(self, outcome: ForwardResult) -> None:
+        work, error = outcome.work, outcome.error
+        session = self.sessions.get(work.peer or "")
+        if outcome.preempted:
+            self.feed(modes.Preempted(work, outcome.seconds))
+        elif error is None:
+            self.feed(modes.Computed(work, outcome.value, outcome.seconds))
+        elif isinstance(error, DragonError) and session is not None:
+            session.fail(End.of(error, Reason.PROTOCOL))  # it sent what cannot be computed with
+            self.feed(modes.Preempted(work, 0.0))
+        else:
+            self._fail(error)
+
+    # Time.
+
+    def _set_timer(self) -> None:
+        due = None if self.over.is_set() else self.mode.deadline()
+        if self._timer is not None:
+            if self._timer.when() == due:
+                return
+            self._timer.cancel()
+        self._timer = None if due is None else self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.feed(modes.TimedOut())
+
+    async def wait_over(self) -> None:
+        """Wait until the answer has ended. Raises the error it failed with."""
+        await self.over.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def settle(self) -> None:
+        """Cancel and await all that belongs to the answer."""
+        self.over.set()
+        self._set_timer()
+        if self._context is not None:
+            self._context.close()
+        for session in self.sessions.values():
+            await session.settle()

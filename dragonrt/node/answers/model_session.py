@@ -1,0 +1,192 @@
+"""One answer's session at a real model: its forwards, and what is computed on their predictions."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.backends.agreement import NONE, Agreement
+from dragonrt.backends.backend import Preempted, Preemption
+from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.mixture import Mixture
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.prefix import extended
+from dragonrt.node.answers.backend_session import CARRIED, ForwardResult, OnResult
+from dragonrt.node.compute.worker import Worker
+
+LONGEST_VALUE = 24
+
+
+@dataclass(eq=False, slots=True)
+class _Forward:
+    """A Work under way; one begun in advance is not `asked` for yet and has no `done`."""
+
+    work: Work
+    asked: Work | None = None
+    done: OnResult | None = None
+    preemption: Preemption = field(default_factory=Preemption)
+    began_s: float = 0.0
+    result: ForwardResult | None = None
+
+    def fits(self, work: Work) -> bool:
+        """Return whether its result is also that of `work`: they read the same prefixes."""
+        mine, other = self.work.span, work.span
+        if mine is None or other is None:
+            return False
+        return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
+
+
+class ModelSession:
+    """Implements BackendSession on a real model.
+
+    Postprocessing runs between two forwards, so that answers that shared one share the next one,
+    too. The forward that follows begins while the loop still handles the result.
+    """
+
+    def __init__(
+        self, worker: Worker, cache: PrefixCache, start: int = 0, device: Device = ()
+    ) -> None:
+        """`start` is the hash of the empty text. The answer is for `device`."""
+        self._start, self._device = start, device
+        self._worker = worker
+        self._cache: PrefixCache | None = cache
+        self._clock = asyncio.get_running_loop().time
+        self._current: _Forward | None = None
+        self._next: _Forward | None = None
+        self._closed = False
+        worker.opened(1, device=device)
+        # Only the model's thread uses this. The first one reads, as a cache has one request.
+        self._queue: deque[_Forward] = deque()
+
+    def start(self, work: Work, done: OnResult) -> None:
+        asked = _Forward(work, work, done)
+        if work.span is None:
+            self._worker.postprocessing.submit(partial(self._conclude, asked, [], 0.0))
+            return
+        begun, self._next = self._next, None
+        if begun is not None and begun.fits(work):
+            begun.asked, begun.done = work, done
+            self._current = begun
+            if begun.result is not None:
+                self._worker.post(self._deliver, begun)
+            return
+        if begun is not None:
+            begun.preemption.request()
+        self._current = asked
+        self._worker.submit(partial(self._add, asked))
+
+    def preempt(self) -> None:
+        for forward in (self._current, self._next):
+            if forward is not None:
+                forward.preemption.request()
+
+    async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
+        """Return each number of a text with which all documents disagree, then theirs (SPEC 5).
+
+        Theirs is the likeliest behind what stands before it, if it has the probability CARRIED.
+        """
+        found: list[str] = []
+        hashes = extended([self._start], text)
+        for first, last in by.numbers(text):
+            if self._cache is None or not self._cache.disagrees(hashes[last]):
+                continue
+            own, names, p = list(text[:first]), hashes[: first + 1], list[float]()
+            while len(p) < LONGEST_VALUE and not (p and by.phase(own[first:]) == NONE):
+                said = await self._after(Span(own.copy(), names.copy(), len(own)))
+                own.append(int(said.argmax()))
+                names, p = extended(names, own[-1:]), [*p, float(said.max())]
+            place = next((end for begin, end in by.numbers(own) if begin == first), first)
+            if place > first and prod(p[: place - first]) >= CARRIED:
+                found += by.text(text[first:last]), by.text(own[first:place])
+        return tuple(found)
+
+    async def _after(self, span: Span) -> NDArray[np.float32]:
+        """Return what the documents say after a prefix."""
+        done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+        self.start(Work(lambda predictions: predictions[0].p, span), done.set_result)
+        result = await done
+        if result.error is not None:
+            raise result.error
+        found: NDArray[np.float32] = result.value
+        return found
+
+    def close(self) -> None:
+        self.preempt()
+        self._worker.opened(-(not self._closed), device=self._device)
+        self._closed = True
+        self._current = self._next = self._cache = None
+
+    # In the threads of the model and of postprocessing.
+
+    def _add(self, forward: _Forward) -> None:
+        self._queue.append(forward)
+        if len(self._queue) == 1:
+            self._read()
+
+    def _read(self) -> None:
+        forward, cache = self._queue[0], self._cache
+        if cache is None:
+            return
+        forward.began_s = self._clock()
+        work, span = forward.work, forward.work.span
+        if span is None:
+            raise ValueError("there is nothing to read")
+        tokens, hashes = span.tokens, span.hashes
+        if work.guess:
+            tokens, hashes = [*tokens, *work.guess], extended(hashes, work.guess)
+        make = partial(cache.request, tokens, hashes, span.first, hidden=span.hidden)
+        done = partial(self._was_read, forward)
+        self._worker.begin(make, done, forward.preemption, self._device)
+
+    def _was_read(self, forward: _Forward, found: list[Mixture] | Exception) -> None:
+        self._queue.popleft()
+        self._conclude(forward, found, self._clock() - forward.began_s)
+        if self._queue:
+            self._read()
+
+    def _conclude(
+        self, forward: _Forward, found: Sequence[Mixture] | Exception, seconds: float
+    ) -> None:
+        """Postprocess the predictions, and begin the forward that follows."""
+        work, following = forward.work, None
+        try:
+            if isinstance(found, Preempted):
+                result = ForwardResult(work, seconds, preempted=True)
+            elif isinstance(found, Exception):
+                result = ForwardResult(work, seconds, error=found)
+            else:
+                result = ForwardResult(work, seconds, work.postprocess(found))
+                if forward.asked is not None and work.following is not None:
+                    then = work.following(result.value)
+                    following = None if then is None else _Forward(then)
+        except Exception as error:  # passed to the caller of `start`
+            result = ForwardResult(work, seconds, error=error)
+        self._worker.post(self._finished, forward, result, following)
+        if following is not None:
+            self._worker.submit(partial(self._add, following))
+
+    # On the loop, in the order in which the work ended.
+
+    def _finished(
+        self, forward: _Forward, result: ForwardResult, following: _Forward | None
+    ) -> None:
+        forward.result = result
+        if following is not None and self._closed:
+            following.preemption.request()
+        elif following is not None:
+            self._next = following
+        self._deliver(forward)
+
+    def _deliver(self, forward: _Forward) -> None:
+        result, asked, done = forward.result, forward.asked, forward.done
+        if self._closed or result is None or asked is None or done is None:
+            return
+        if self._current is forward:
+            self._current = None
+        done(result if asked is forward.work else replace(result, work=asked))

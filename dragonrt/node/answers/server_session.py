@@ -1,0 +1,72 @@
+"""The cloud's part of an answer: it prepares, reports it, and takes part until the end."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from dragonrt.modes.mode import Joined
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import mode_entry
+from dragonrt.modes.replay import machine
+from dragonrt.node.answers.backend_session import Prefiller, PrefillResult
+from dragonrt.node.answers.citing import attribution, storable
+from dragonrt.node.answers.driver import AnswerSession, Driver, opening
+from dragonrt.node.connections.handshakes import source_of
+from dragonrt.node.connections.peer import Peer
+from dragonrt.traces.events import AnswerClosed
+from dragonrt.wire import messages as wire
+from dragonrt.wire.values import unpack
+
+
+def server_session(
+    prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore
+) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
+    """Return the session that a device opens, and its work. Raises DragonError to refuse it."""
+    entry = mode_entry(message.mode)
+    question = unpack(Question, message.question)
+    settings = unpack(entry.settings, message.settings)
+    question.check_vocabulary(prefiller.vocabulary)
+    traits = entry.traits(settings)
+    resources = entry.prepare(prefiller, {}, settings)
+    mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
+    driver = Driver(mode, peer.recorder, prefiller.timeouts)
+    session = driver.sessions["device"] = AnswerSession(driver, "device", None)
+    peer.pacing.shape(traits)
+    session.attach(peer, message.session)
+    driver.feed(Joined("device", message.session))
+    # All devices may have the same key and certificate, and behind a balancer the same address.
+    device = source_of(peer.name.rpartition(":")[0]), peer.name
+
+    async def prepare() -> PrefillResult:
+        async with turns:
+            return await prefiller.prepare(
+                question, verifies=traits.verifies, bare=traits.bare, device=device
+            )
+
+    async def work() -> None:
+        """Prepare, report it, and take part until the device concludes or closes the session."""
+        driver.record(opening(entry, question, settings, len(question.accepted)))
+        working = wire.Working(message.session)
+        try:
+            read = await driver.prepare(prepare(), lambda: session.send(working))
+            if read is None:
+                return  # the session is closed: free the model for other answers
+            load_us, prefill_us = int(read.load_s * 1e6), int(read.prefill_s * 1e6)
+            session.send(
+                wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
+            )
+            driver.begin(read)
+            await driver.wait_over()
+            await session.wait_closed()
+            if session.concluded is not None and prefiller.share_sources:
+                text = read.decode(mode.decided), question.prompt
+                found = attribution(read.passages, mode.moved, *text)
+                differing = storable(await read.other_values(mode.decided))
+                session.attribute(replace(found, differing=differing))
+        finally:
+            session.attribute(None)
+            await driver.settle()
+            driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
+
+    return session, work()

@@ -1,0 +1,1 @@
+"""The threads of a process and the batches of its model."""

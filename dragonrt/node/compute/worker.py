@@ -1,0 +1,129 @@
+"""The thread of a model: it runs the forwards of all answers, next to the event loop."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
+from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.scheduler import ALONE, PIECE, Batch, Done, Request, Scheduler
+from dragonrt.node.compute.job_thread import JobThread, settle
+
+T = TypeVar("T")
+
+Make = Callable[[Done[T], Preemption], Request]
+"""Makes a request in the model's thread. May raise."""
+
+
+class Worker(JobThread):
+    """Runs the forwards that a scheduler plans, between the jobs that add requests.
+
+    `postprocessing` runs what computes on no forward. `answers` counts the open answers, `batches`
+    the forwards by the number of requests that shared them.
+    """
+
+    def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
+        super().__init__("model")
+        self.postprocessing = postprocessing
+        self.scheduler = Scheduler(backend.info)
+        self.answers = 0
+        self.batches: Counter[int] = Counter()
+        self._backend = backend
+        self._questions = 0  # that are being prepared
+        self._devices: Counter[Device] = Counter()  # their open answers and questions
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._spare: set[Preemption] = set()
+
+    # On the loop.
+
+    def opened(self, answers: int, questions: int = 0, device: Device = ()) -> None:
+        """Count open answers and questions; if there are any, preempt spare requests."""
+        self.answers += answers
+        self._questions += questions
+        # A new one each time: the model's thread may be reading the last.
+        self._devices = self._devices + Counter({device: answers + questions})
+        if not (self.answers or self._questions):
+            self._quiet.set()
+            return
+        self._quiet.clear()
+        for preemption in self._spare:
+            preemption.request()
+
+    @contextmanager
+    def wanted(self, device: Device = ()) -> Iterator[None]:
+        """Preempt spare requests, and run none, until the context ends."""
+        self.opened(0, 1, device)
+        try:
+            yield
+        finally:
+            self.opened(0, -1, device)
+
+    async def read(self, make: Make[T], device: Device = ()) -> T:
+        """Return the result of a request, or raise its exception. A cancellation preempts it."""
+        with self.wanted(device):
+            return await self._read(make, Preemption(), device)
+
+    async def read_spare(self, make: Make[T]) -> T:
+        """Read while no answer is open and none is `wanted`; begin anew after each."""
+        while True:
+            while self.answers or self._questions:
+                await self._quiet.wait()
+            self._spare.add(preemption := Preemption())
+            try:
+                return await self._read(make, preemption)
+            except Preempted:
+                continue
+            finally:
+                self._spare.remove(preemption)
+
+    async def _read(self, make: Make[T], preemption: Preemption, device: Device = ()) -> T:
+        done: asyncio.Future[T] = self._loop.create_future()
+        self.submit(partial(self.begin, make, partial(self.post, settle, done), preemption, device))
+        try:
+            return await done
+        finally:
+            preemption.request()
+            del done  # as in `call`
+
+    # In the model's thread.
+
+    def begin(
+        self, make: Make[T], done: Done[T], preemption: Preemption, device: Device = ()
+    ) -> None:
+        """Add a request of a device; `done` gets what making it raises, too."""
+        try:
+            self.scheduler.add(make(done, preemption), device)
+        except Exception as error:  # raised to the caller that waits; its frames would keep the KV
+            done(error.with_traceback(None))
+
+    def run(self, batch: Batch) -> Sequence[Sequence[RowLogits] | None]:
+        """Return the logits of one forward."""
+        self.batches[len(batch.requests)] += 1
+        return self._backend.forward(batch.feeds)
+
+    def _work(self) -> None:
+        while True:
+            # Only the jobs already queued: later ones must not delay the forward.
+            for _ in range(max(self._jobs.qsize(), not self.scheduler.requests)):
+                job = self._jobs.get()
+                if job is None:
+                    return
+                job()
+                del job  # free what it holds before the next job
+            others = self.answers + bool(self._questions) > 1
+            batch = self.scheduler.schedule(PIECE if others else ALONE, self._devices)
+            if batch.requests:
+                self._step(batch)
+            del batch
+
+    def _step(self, batch: Batch) -> None:
+        try:
+            found = self.run(batch)
+        except Exception as error:  # raised to all that share the forward
+            self.scheduler.update(batch, error.with_traceback(None))
+        else:
+            self.scheduler.update(batch, found)

@@ -1,0 +1,1 @@
+"""Peers, hosts and addresses: who is connected, and who may be."""

@@ -1,0 +1,217 @@
+"""Where the other sides are and what protects the link, as the user configures it."""
+
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+
+from dragonrt.errors import DragonError
+from dragonrt.link.authority import last_day
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import JitterKind
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.shared_key import read_key, renewal
+from dragonrt.link.stream import Stream
+from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.modes.registry import entry_of
+from dragonrt.modes.settings import Settings
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.settings import setting
+from dragonrt.side import Side
+
+SOON = timedelta(days=30)  # how long before its end a key or certificate is warned of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """An emulated link, slower than the real one, in both directions, as this side sees it."""
+
+    link: str | None = setting(None, "Emulated link: a name or a TOML file.", limit=4096)
+    latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
+    jitter: str | None = setting(None, "Variation of the delay, such as 30ms.")
+    jitter_kind: JitterKind | None = setting(None, "uniform, normal or sinusoidal.")
+    bandwidth: str | None = setting(None, "Bit rate in each direction, such as 1mbit.")
+    link_seed: int = setting(0, "Seed of the jitter.", low=0)
+
+    @property
+    def _asked(self) -> bool:
+        asked = (self.link, self.latency, self.jitter, self.bandwidth)
+        return any(value is not None for value in asked)
+
+    def or_latency(self, latency: str) -> "LinkSettings":
+        """Return this link, or one with that latency if no emulation is configured."""
+        return self if self._asked else replace(self, latency=latency)
+
+    def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
+        """Return what puts the link around a stream, or None; options replace those of `link`."""
+        if not self._asked:
+            return None
+        profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()
+        if self.latency is not None:
+            profile = replace(profile, latency_s=parse_duration(self.latency))
+        if self.jitter is not None:
+            profile = replace(profile, jitter_s=parse_duration(self.jitter))
+        profile = replace(profile, jitter_kind=self.jitter_kind or profile.jitter_kind)
+        if self.bandwidth is not None:
+            bits = parse_bandwidth(self.bandwidth)
+            profile = replace(profile, up=bits, down=bits, up_rates=None, down_rates=None)
+        return lambda stream: EmulatedStream(stream, *profile.models(side, self.link_seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """Where the cloud is, and what protects the connection."""
+
+    host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
+    port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
+    key_file: Path | None = setting(
+        None, "File with the shared key. Encrypts the connection.", daily=True
+    )
+    tls: bool = setting(False, "Connect with TLS; trusts the system's authorities.")
+    tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
+    tls_key: Path | None = setting(None, "The certificate's private key.")
+    tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
+    insecure: bool = setting(
+        False, "Dial another machine without key or TLS: all can be read and changed on the way."
+    )
+
+    def cloud_address(self, link: LinkSettings) -> Address:
+        """Return where to listen. Raises DragonError for half a certificate or a bad file."""
+        context = None
+        if self.tls_cert is not None or self.tls_key is not None:
+            context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
+        elif self.tls_ca is not None:
+            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
+        return self._address("cloud", link, context)
+
+    def device_address(self, link: LinkSettings) -> Address:
+        """Return where to find the cloud; a certificate or an authority turns TLS on."""
+        files = (self.tls_cert, self.tls_key, self.tls_ca)
+        context = None
+        if self.tls or any(path is not None for path in files):
+            context = client_context(self.tls_ca, self.tls_cert, self.tls_key)
+        return self._address("device", link, context)
+
+    def expiring(self, today: date) -> list[str]:
+        """Return a line for each key and certificate that ends soon. Raises DragonError."""
+        lines = []
+        renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
+        if renew is not None and renew - today <= SOON:
+            lines.append(f"{self.key_file}: renew this key before {renew}: `dragonrt keys new`")
+        for path in (self.tls_cert, self.tls_ca):
+            if path is not None and (last := last_day(path)) - today <= SOON:
+                lines.append(f"{path}: this certificate ends on {last}: `dragonrt keys new --tls`")
+        return lines
+
+    def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
+        _no_url(self.host)
+        key = read_key(self.key_file) if self.key_file is not None else None
+        return Address(self.host, self.port, key, context, link.emulate(side), self.insecure)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another side: its address, and its weight among several, above 0.
+
+    Weights need not sum to 1. Any of `hosts` may answer; `address` is the first host's.
+    """
+
+    name: str
+    address: Address
+    weight: float = 1.0
+    hosts: tuple["Member", ...] = ()
+
+
+def members(
+    how: Settings,
+    network: NetworkSettings,
+    link: LinkSettings,
+    workers: Sequence[str],
+    hosts: Sequence[str] = (),
+) -> tuple[Member, ...]:
+    """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
+
+    Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
+    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
+    has to be protected.
+    """
+    entry, address = entry_of(how), network.device_address(link)
+    if not entry.several:
+        if workers:
+            raise DragonError(f"--worker is not for --mode {entry.name}: leave it out")
+        return (cloud(network, link, hosts),)
+    usual = NetworkSettings()
+    if hosts or (network.host, network.port) != (usual.host, usual.port):
+        raise DragonError("--host and --port name one cloud: name each worker with --worker")
+    if not workers:
+        raise DragonError(f"--mode {entry.name} needs workers: name each one with --worker")
+    named = [_worker(address, text) for text in workers]
+    weighted = ["=" in text for text in workers]
+    if any(weighted) and (weighs := entry.traits(how).weighs):
+        raise DragonError(f"{weighs} finds the weights: give the workers none")
+    if any(weighted) and not all(weighted):
+        raise DragonError("give every worker a weight, or none of them")
+    return _distinct(named, "worker")
+
+
+def cloud(network: NetworkSettings, link: LinkSettings, hosts: Sequence[str] = ()) -> Member:
+    """Return the cloud of a device, which may be at several `hosts`; errors as for `members`."""
+    address = network.device_address(link)
+    found = _distinct([_host(address, text) for text in hosts], "host")
+    first = found[0].address if found else address
+    first.check()
+    return Member("cloud", first, hosts=found if len(found) > 1 else ())
+
+
+def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
+    if len({each.name for each in found}) < len(found):
+        raise DragonError(f"each {what} may be named once: give them different ports")
+    for each in found:
+        each.address.check()
+    return tuple(found)
+
+
+def _no_url(text: str) -> None:
+    """Raise DragonError for a URL, with the host that it names."""
+    _, is_url, rest = text.partition("://")
+    if is_url:
+        place = rest.partition("/")[0].rpartition("@")[2] or "host"
+        raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT, such as {place}")
+
+
+def _host(address: Address, text: str) -> Member:
+    """Parse HOST or HOST:PORT; an IPv6 address without brackets is all host."""
+    _no_url(text)
+    host, port = host_and_port(text) or (text.strip("[]"), address.port)
+    if not host:
+        raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
+    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Member(name, replace(address, host=host, port=port))
+
+
+def _worker(address: Address, text: str) -> Member:
+    """Parse HOST:PORT or HOST:PORT=WEIGHT."""
+    _no_url(text)
+    place, equals, share = text.partition("=")
+    found = host_and_port(place)
+    try:
+        weight = float(share) if equals else 1.0
+    except ValueError:
+        found = None
+    if found is None:
+        raise DragonError(f"{text!r} is no worker: write HOST:PORT or HOST:PORT=WEIGHT")
+    if not 0 < weight < float("inf"):
+        raise DragonError(f"the weight of {place} must be above 0")
+    host, port = found
+    return Member(f"{host}:{port}", replace(address, host=host, port=port), weight)
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Parse HOST:PORT, an IPv6 host in brackets; return None for anything else."""
+    found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]{1,5})", text)
+    if found is None or not 1 <= int(found[3]) <= 65535:
+        return None
+    return found[1] or found[2], int(found[3])

@@ -1,0 +1,1 @@
+"""One process: its settings, model, documents, index, and how it ends."""

@@ -1,0 +1,220 @@
+"""Composes one process: model, documents, threads, trace."""
+
+import asyncio
+import functools
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import platformdirs
+
+from dragonrt import bundled
+from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from dragonrt.backends.llama_cpp.model_file import base_file
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import READER, PromptTemplate
+from dragonrt.errors import DragonError
+from dragonrt.link.units import parse_size
+from dragonrt.modes.question import Question
+from dragonrt.node.compute.job_thread import JobThread
+from dragonrt.node.compute.worker import Worker
+from dragonrt.node.process.host_profile import load_profile
+from dragonrt.node.process.library import Library, prefill, prefilling
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.reindexing import Following, OnReport, reindexing
+from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.file import Recorder, Sink, TraceFile, start
+from retrieval import Embedder, Index, KvStore, Progress, Report, RetrievalError, Retriever
+from retrieval.following import Order, UpdateOptions
+from retrieval.store import FORMAT
+
+WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
+"""Run before the first question, so that no user waits for lazy loading."""
+LOCKED_S = 5.0  # how long a start waits for another process that indexes
+
+
+def default_index(documents: tuple[Path, ...]) -> Path:
+    """Return the default directory of the index of documents; samples have one per format."""
+    data = Path(platformdirs.user_data_dir("dragonrt"))
+    samples = (bundled.documents("device").parent, data)
+    ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
+    places = "+".join(str(path.resolve()) for path in documents).strip("/")
+    name = places.replace("/", "_").replace("\\", "_").replace(":", "")
+    return data / "indexes" / (f"format-{FORMAT}_" * ours + name)
+
+
+def index_directory(settings: SideSettings) -> Path | None:
+    """Return the directory of a side's index, or of its KV alone if a database has the rest."""
+    if settings.index is not None:
+        return settings.index
+    if settings.store is not None:
+        # The store's URL may hold a password, so it is in no file name.
+        return default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
+    return default_index(settings.documents) if settings.documents else None
+
+
+def load_model(settings: SideSettings) -> LanguageModel:
+    """Load the model of a side. Raises DragonError."""
+    name, prompt = bundled.default_model(settings.model), settings.prompt
+    adapter = None if settings.adapter in (None, "none") else Path(settings.adapter)
+    template = None if prompt is None else PromptTemplate.read(prompt)
+    if name == bundled.SMOLLM2 and settings.adapter is not None:
+        name = str(base_file())  # what is bundled has the bundled adapter merged into it
+        template = template or (READER if adapter else None)  # scripts/train has that prompt
+    return LanguageModel.load(
+        name,
+        settings.on,
+        settings.dtype,
+        settings.threads,
+        template,
+        adapter,
+        settings.llama_library,
+    )
+
+
+def update_index(
+    settings: SideSettings,
+    on_progress: Callable[[Progress], None] = lambda now: None,
+    on_portion: Callable[[Report], bool] | None = None,
+) -> Report | None:
+    """Index the documents of a side, if it has any; see `Index.update`. Raises DragonError."""
+    directory = index_directory(settings)
+    if directory is None or not settings.documents:
+        return None
+    try:
+        return Index.update(
+            directory,
+            settings.documents,
+            _embedder(settings),
+            progress=on_progress,
+            on_portion=on_portion,
+            rebuild=settings.rebuild,
+            wait_s=LOCKED_S,
+            **_options(settings),
+        )
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
+def open_library(
+    settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
+) -> Library | None:
+    """Open a side's library, if it has one, from the current index. Raises DragonError."""
+    directory = index_directory(settings)
+    if directory is None:
+        return None
+    name = model.document_fingerprint.replace(":", "-")
+    kv = KvStore(directory, name, parse_size(settings.kv_cache))
+    try:
+        embedder = _embedder(settings)
+
+        def newest() -> Retriever:
+            index = Index.open(directory, settings.store)
+            return Retriever(index, embedder, settings.search)
+
+        found = newest()
+        return Library(model, found, embedder, kv, newest, incomplete)
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
+def complete_library(
+    settings: SideSettings,
+    model: LanguageModel,
+    on_progress: Callable[[Progress], None] = lambda now: None,
+    *,
+    kv: bool = True,
+) -> Library | None:
+    """Index all documents and, if `kv`, store their KV; return the library. Raises DragonError."""
+    update_index(settings, on_progress)
+    library = open_library(settings, model)
+    if library is not None and kv:
+        prefill(library)
+    return library
+
+
+def _embedder(settings: SideSettings) -> Embedder:
+    return _loaded(settings.embedder, settings.threads, settings.llama_library)
+
+
+_loaded = functools.cache(load_embedder)
+"""Loaded once, for indexing and for questions."""
+
+
+@asynccontextmanager
+async def local_side(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    on_report: OnReport = lambda report: None,
+    *listeners: Sink,
+) -> AsyncIterator[LocalSide]:
+    """Run the side of this process until the context ends; `listeners` get every event."""
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        postprocessing = await stack.enter_async_context(JobThread("postprocessing"))
+        worker = await stack.enter_async_context(Worker(model.backend, postprocessing))
+        librarian = await stack.enter_async_context(JobThread("librarian"))
+        if traced := settings.trace is not None:
+            trace = TraceFile(settings.trace)
+            stack.callback(trace.close)
+            listeners += (trace.write,)
+        recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)
+        recorder.event(0, start(model.name))
+        memory = settings.kv_memory
+        usual = usual_limit(model.backend.info.device_memory)
+        followed = library is not None and (settings.watch or library.incomplete)
+        side = LocalSide(
+            side=settings.side,
+            model=model,
+            worker=worker,
+            librarian=librarian,
+            library=library,
+            recorder=recorder,
+            profile=load_profile(model.name),
+            share_sources=settings.share_sources,
+            pool=KvPool(usual if memory is None else parse_size(memory)),
+            following=Following() if followed else None,
+        )
+        prepared = await side.prepare(WARM_UP, verifies=False)
+        prepared.context.close()
+        if library is not None:
+
+            def notice(found: Noticed) -> None:
+                loop.call_soon_threadsafe(on_report, DragonError(found.text))
+
+            stack.callback(setattr, library, "on_notice", library.on_notice)
+            library.on_notice = notice
+            await librarian.call(lambda: library.find(WARM_UP.prompt, 1))
+            changed = await stack.enter_async_context(prefilling(library, worker))
+
+            def reported(report: Report | DragonError) -> None:
+                changed()
+                on_report(report)
+
+            if side.following is not None:
+                order = Order(
+                    [str(path) for path in settings.documents],
+                    str(index_directory(settings)),
+                    settings.embedder,
+                    settings.watch,
+                    _options(settings),
+                )
+                watching = reindexing(
+                    order, library, reported, side.following, settings.llama_library
+                )
+                await stack.enter_async_context(watching)
+        yield side
+
+
+def _options(settings: SideSettings) -> UpdateOptions:
+    return UpdateOptions(
+        words=settings.chunk_words,
+        url=settings.store,
+        exclude=settings.exclude,
+        largest=parse_size(settings.largest_file),
+        follow_links=settings.follow_links,
+    )

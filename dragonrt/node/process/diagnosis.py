@@ -1,0 +1,249 @@
+"""The checks of `dragonrt doctor`, the cheap ones first."""
+
+import asyncio
+import os
+import platform
+import shutil
+import stat
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+from dragonrt import __version__
+from dragonrt.backends.backend import ModelInfo
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.threads import usual_threads
+from dragonrt.errors import DragonError
+from dragonrt.link.probe import BandwidthEstimator
+from dragonrt.link.stream import Stream
+from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, cloud
+from dragonrt.node.connections.endpoints import Identity
+from dragonrt.node.connections.peer import ConnectionLostError
+from dragonrt.node.process.composition import index_directory, load_model
+from dragonrt.node.process.host_profile import load_profile
+from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.timeouts import USUAL
+from dragonrt.wire.connection import Connection, Event, State
+from dragonrt.wire.messages import Goodbye, Ping, Pong
+from dragonrt.wire.reasons import Reason
+from retrieval import Index, RetrievalError
+
+Level = Literal["ok", "warn", "fail"]
+
+LEAST_FREE_BYTES = 2 * 10**9
+MOST_CLOCK_S = 2.0
+"""How far two clocks may differ beyond the round trip that they are compared over."""
+LONGEST_ROUND_TRIP_S = 1.0
+ROUND_TRIPS = 11
+PADDINGS = (2**12, 2**16, 2**20)
+"""Bytes of the probes that time the bandwidth, larger ones only if smaller are done soon."""
+SOON_S = 0.5
+MEND = "mend that, then look again"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check and its result; `remedy` is what to do, empty if all is well."""
+
+    level: Level
+    what: str
+    seen: str
+    remedy: str = ""
+
+
+async def diagnose(
+    side: SideSettings, network: NetworkSettings, hosts: Sequence[str] | None, today: date
+) -> AsyncIterator[Finding]:
+    """Yield all findings about this side, and about each host of the cloud and the link to it.
+
+    `hosts` are as in `cloud`: empty means the network's cloud; None dials no host.
+    """
+    yield _programs()
+    for finding in _keys(network, today):
+        yield finding
+    try:
+        model = load_model(side)
+    except DragonError as error:
+        yield Finding("fail", "model", str(error), "choose another --model")
+        return
+    for finding in (*_model(side, model), *_index(side)):
+        yield finding
+    if hosts is None:
+        yield Finding("ok", "link", "not looked at: name the cloud with --host")
+        return
+    try:
+        place = cloud(network, LinkSettings(), hosts)
+    except DragonError as error:
+        yield Finding("fail", "link", str(error), MEND)
+        return
+    for host in place.hosts or (place,):
+        try:
+            found = await _link(host, model)
+        except DragonError as error:
+            found = [Finding("fail", "link", str(error), MEND)]
+        for finding in found:
+            yield finding
+
+
+def _programs() -> Finding:
+    here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    return Finding("ok", "versions", f"dragonrt {__version__}, numpy {version('numpy')}, {here}")
+
+
+def _keys(network: NetworkSettings, today: date) -> Iterator[Finding]:
+    try:
+        soon = network.expiring(today)
+    except DragonError as error:
+        yield Finding("fail", "keys", str(error), "make keys with `dragonrt keys new`")
+        return
+    for line in soon:
+        yield Finding("warn", "keys", line, "renew it on both sides")
+    for path in filter(None, (network.key_file, network.tls_key)):
+        if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            yield Finding("warn", "keys", f"others can read {path}", f"chmod 600 {path}")
+        else:
+            yield Finding("ok", "keys", f"{path} is its owner's alone")
+
+
+def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
+    seen = (
+        f"{model.name}, {model.parameters / 1e6:,.1f} million parameters, context of "
+        f"{model.context_length} tokens, tokenizer {_short(model.tokenizer_fingerprint)}, "
+        f"weights {_short(model.fingerprint)}"
+    )
+    yield Finding("ok", "model", seen)
+    yield _engine(model.backend.info)
+    threads = usual_threads() if side.threads is None else side.threads
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    where, wrong, remedy = f"{model.device} in {model.dtype}, {threads} of {cores} cores", False, ""
+    if model.device == "cpu" and Path("/proc/driver/nvidia/version").exists():
+        where, wrong = f"{where}; there is a GPU, which is not used", True
+        remedy = "install a build for CUDA of the engine above, or ignore this"
+    elif cores is not None and threads > cores:
+        wrong, remedy = True, "give --threads no more than there are cores"
+    yield Finding(_warns(wrong), "device", where, remedy)
+    if load_profile(model.name) is None:
+        yield Finding("ok", "profile", "none; `dragonrt profile` measures one")
+
+
+def _engine(info: ModelInfo) -> Finding:
+    exact = "equal bits are not promised"
+    if info.exact_blocks:
+        most = "any number of" if info.exact_tokens is None else f"up to {info.exact_tokens}"
+        exact = f"equal bits in forwards of {most} tokens"
+    faster = ""
+    if "xllamacpp" in info.engine:
+        faster = "; `pip install llama-cpp-python` compiles one for this processor"
+    return Finding("ok", "engine", f"{info.engine}; {exact}{faster}")
+
+
+def _index(side: SideSettings) -> Iterator[Finding]:
+    directory = index_directory(side)
+    if directory is None:
+        yield Finding("ok", "index", "no documents: this side answers without")
+        return
+    for path in side.documents:
+        if not path.exists():
+            yield Finding("fail", "documents", f"there is no {path}", "name what there is")
+    try:
+        chunks = len(Index.open(directory, side.store))
+    except RetrievalError as error:
+        yield Finding("warn", "index", str(error), "or the next start does")
+    else:
+        where = "PostgreSQL" if side.store else directory  # its URL may hold a password
+        yield Finding("ok", "index", f"{chunks} chunks in {where}")
+    place = next(each for each in (directory, *directory.parents) if each.exists())
+    free = shutil.disk_usage(place).free
+    level = _warns(free < LEAST_FREE_BYTES)
+    yield Finding(level, "disk", f"{free / 1e9:.1f} GB free at {place}", "make room, or --kv-cache")
+
+
+async def _link(host: Member, model: LanguageModel) -> list[Finding]:
+    """Connect to a host, shake hands, probe, and leave. Raises DragonError if that fails."""
+    clock = asyncio.get_running_loop().time
+    address, started_s, heard_ms = host.address, clock(), 0.0
+    stream, connection = await address.dial(Identity("device", model))
+    try:
+        async with asyncio.timeout(USUAL.handshake_s + USUAL.answer_s):
+            while connection.state is not State.OPEN:
+                await _receive(stream, connection)
+                if connection.peer is not None:
+                    # The date, which is to be compared with the peer's: no loop's clock has it.
+                    heard_ms = heard_ms or time.time() * 1e3
+            connect_s = clock() - started_s
+            trips_s = [await _echo(stream, connection, 0) for _ in range(ROUND_TRIPS)]
+            bandwidth = BandwidthEstimator()
+            for padding in PADDINGS:
+                took_s = await _echo(stream, connection, padding)
+                bandwidth.add(padding, took_s - min(trips_s))
+                if took_s > SOON_S:
+                    break
+    except TimeoutError:
+        raise ConnectionLostError(f"{stream.peer_name} takes too long to answer") from None
+    finally:
+        if connection.state is State.OPEN:
+            stream.write(connection.send(Goodbye(Reason.FINISHED, "it only looked")))
+        stream.close()
+        await stream.wait_closed()
+    peer, median_s = connection.peer, statistics.median(trips_s)
+    assert peer is not None  # the connection was open
+    ways = {"encrypted with the shared key": address.key, "TLS": address.tls}
+    protection = " and ".join(each for each, used in ways.items() if used) or "not encrypted"
+    same = "as" if peer.weights == model.fingerprint else "not those"
+    seen = (
+        f"{peer.software} with {peer.model}, tokenizer {_short(peer.tokenizer)} as here, weights "
+        f"{_short(peer.weights)} ({same} here); {protection}"
+    )
+    trips = (
+        f"{1e3 * median_s:.2f} ms ({1e3 * min(trips_s):.2f} to {1e3 * max(trips_s):.2f}); "
+        f"connecting took {1e3 * connect_s:.0f} ms"
+    )
+    slow = _warns(median_s > LONGEST_ROUND_TRIP_S)
+    bits = bandwidth.latest
+    up = f"{bits / 1e6:.3g} Mbit/s up" if bits else "too fast to tell"
+    found = [
+        Finding(_warns(address.exposed), host.name, seen, "give both sides the same --key-file"),
+        Finding(slow, "round trip", trips, "answers come late over such a link"),
+        Finding("ok", "bandwidth", up),
+    ]
+    if peer.clock_ms:
+        ahead_s = (peer.clock_ms - heard_ms) / 1e3  # to about half a round trip
+        way = "ahead of" if ahead_s > 0 else "behind"
+        seen = f"the cloud's is {abs(ahead_s):.3f} s {way} this one"
+        remedy = "set both by NTP: certificates and traces go by them"
+        found.append(Finding(_warns(abs(ahead_s) > MOST_CLOCK_S + median_s), "clock", seen, remedy))
+    return found
+
+
+async def _receive(stream: Stream, connection: Connection) -> list[Event]:
+    stream.write(connection.data_to_send())
+    data = await stream.receive()
+    events = connection.receive_data(data) if data else connection.eof()
+    stream.write(connection.data_to_send())
+    if connection.closed:
+        raise ConnectionLostError(f"{stream.peer_name} ended the connection")
+    return events
+
+
+async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
+    """Return the seconds until a probe with `padding` bytes is echoed without them."""
+    clock = asyncio.get_running_loop().time
+    sent_s = clock()
+    stream.write(connection.send(Ping(padding, int(sent_s * 1e6), bytes(padding))))
+    while True:
+        for event in await _receive(stream, connection):
+            if isinstance(event, Pong) and event.sequence == padding:
+                return clock() - sent_s
+
+
+def _warns(wrong: bool) -> Level:
+    return "warn" if wrong else "ok"
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint[:12]

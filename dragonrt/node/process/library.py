@@ -1,0 +1,205 @@
+"""The documents of one side: their index, and the KV that the model computes of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dragonrt.backends.backend import Document
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.node.compute.worker import Worker
+from dragonrt.traces.events import Noticed, OnNotice
+from dragonrt.traces.notices import NoticeKind
+from retrieval import (
+    Chunk,
+    Embedder,
+    Hit,
+    KvStore,
+    RetrievalError,
+    Retriever,
+)
+
+POOL = 100
+"""Chunks among which those of one document are found."""
+PROMPT, BYTES = 64, 4
+"""The most tokens that a prompt puts around a text, and the most bytes of a character."""
+
+
+@dataclass(slots=True)
+class Library:
+    """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
+
+    `newest` opens the current index; assign it to `retriever` to use it. `incomplete`: some
+    documents are not indexed yet. `skipped` counts unreadable files. `on_notice` gets each notice
+    once, in any thread.
+    """
+
+    model: LanguageModel
+    retriever: Retriever
+    embedder: Embedder
+    kv: KvStore
+    newest: Callable[[], Retriever]
+    incomplete: bool = False
+    skipped: int = 0
+    on_notice: OnNotice = lambda notice: None
+    _noticed: set[Noticed] = field(default_factory=set)
+
+    def find(
+        self, question: str, k: int, floor: float | None = None, within: str = ""
+    ) -> list[Hit]:
+        """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`.
+
+        `within` is the only document to search, as far as its chunks are among the best POOL.
+        """
+        if not within:
+            return self.retriever.retrieve(question, k, floor)
+        self.chunks_of(within)
+        hits = self.retriever.retrieve(question, POOL, floor)
+        return [hit for hit in hits if hit.chunk.source == within][:k]
+
+    def chunks_of(self, document: str) -> list[Chunk]:
+        """Return the chunks of a document in order. Raises RetrievalError if there is none."""
+        chunks = self.retriever.index.store.chunks_of(document)
+        if not chunks:
+            raise RetrievalError(f"there is no document {document!r} in the index")
+        return chunks
+
+    def tokens(self, chunk: Chunk) -> list[int]:
+        """Return the tokens of a chunk, cut at half of the model's context with a notice."""
+        tokens = self.model.encode(self.model.prompt.document_text(chunk.title, chunk.text))
+        most = self.model.context_length // 2
+        if len(tokens) > most:
+            self.notice(
+                NoticeKind.CUT,
+                f"{chunk.source} has pieces of more than {most} tokens, of which {self.model.name} "
+                "does not read the rest: index it with fewer --chunk-words",
+            )
+        return tokens[:most]
+
+    def check(self) -> None:
+        """Give notice of files with chunks longer than the model reads."""
+        least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
+        for chunk in self.retriever.index.longer(least):
+            self.tokens(chunk)
+
+    def document_kv(self, chunk: Chunk) -> Document:
+        """Return the KV of a chunk: stored or, if it is not, computed and stored if possible."""
+        stored = self.stored_kv(chunk)
+        if stored is not None:
+            return stored
+        return self.store_kv(chunk, self.model.document_kv(self.tokens(chunk)))
+
+    def stored_kv(self, chunk: Chunk) -> Document | None:
+        """Return the KV of a chunk, if it is stored."""
+        arrays = self.kv.read(chunk.digest)
+        return None if arrays is None else self.model.backend.load(arrays)
+
+    def store_kv(self, chunk: Chunk, made: Document) -> Document:
+        """Store the KV of a chunk if possible; return it."""
+        self.write(chunk, made.dump())
+        return made
+
+    def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
+        """Store arrays of KV; return their bytes, or 0 with a notice if that is not possible."""
+        try:
+            return self.kv.write(chunk.digest, arrays)
+        except RetrievalError as error:
+            self.notice(NoticeKind.STORE, f"{error}: KV is computed when a question needs it")
+            return 0
+
+    def notice(self, kind: NoticeKind, text: str) -> None:
+        """Pass a notice on, unless it is a repetition."""
+        notice = Noticed(kind, text)
+        if notice not in self._noticed:
+            self._noticed.add(notice)
+            self.on_notice(notice)
+
+
+class _MissingKv:
+    """The chunks of a library's snapshot whose KV is not stored; none if there is no room."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._index = library.retriever.index
+        self._room, self._last = library.kv.room(), 0
+        stored = library.kv.stored()
+        numbers = (
+            number for digest, number in self._index.store.ids().items() if digest not in stored
+        )
+        self._numbers = list(numbers)[::-1]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def next(self) -> Chunk | None:
+        """Return the next chunk that lacks its KV."""
+        if self._numbers and self._room <= self._last:
+            self._library.notice(
+                NoticeKind.STORE,
+                "stored KV has reached --kv-cache: the rest is computed when a question needs it",
+            )
+            self._numbers = []
+        while self._numbers:
+            chunk = self._index.chunk(self._numbers.pop())
+            if not self._library.kv.has(chunk.digest):  # a question needed it in the meantime
+                return chunk
+        return None
+
+    def store(self, chunk: Chunk, made: Document) -> None:
+        """Store the KV that was computed of a chunk."""
+        self._last = self._library.write(chunk, made.dump())
+        self._room -= self._last
+        if not self._last:
+            self._numbers = []
+
+
+def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Compute the KV that chunks lack, while there is room."""
+    missing = _MissingKv(library)
+    total = len(missing)
+    while (chunk := missing.next()) is not None:
+        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
+        progress(total - len(missing), total)
+
+
+@asynccontextmanager
+async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable[[], None]]:
+    """Compute the KV that chunks lack whenever no answer is open, until the context ends.
+
+    A question stops the current chunk between two layers; it restarts later. Yields a function to
+    call after a new snapshot of the library. A notice names files too long to be read whole.
+    """
+    changed = asyncio.Event()
+    changed.set()
+
+    async def compute() -> None:
+        await asyncio.to_thread(library.check)
+        missing = await asyncio.to_thread(_MissingKv, library)
+        while (chunk := await asyncio.to_thread(missing.next)) is not None:
+            if changed.is_set():
+                return
+            tokens = library.tokens(chunk)
+            made = await worker.read_spare(partial(library.model.prefill, tokens))
+            await asyncio.to_thread(missing.store, chunk, made)
+
+    async def run() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            try:
+                await compute()
+            except (DragonError, RetrievalError) as error:
+                text = f"KV is computed when a question needs it: {error}"
+                library.notice(NoticeKind.STORE, text)
+
+    task = asyncio.create_task(run(), name="prefilling")
+    try:
+        yield changed.set
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,251 @@
+"""The model, threads and documents that one process answers with (SPEC section 1)."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from dragonrt.backends.backend import Document
+from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.mixture import Relevances, Weighing
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Controller
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.verifier import Kind, Verifier, fitting_verifier
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Prepared
+from dragonrt.modes.prefix import start_hash
+from dragonrt.modes.question import Question, Turn
+from dragonrt.node.answers.backend_session import PrefillResult
+from dragonrt.node.answers.citing import Passage, is_refusal
+from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.compute.job_thread import JobThread
+from dragonrt.node.compute.worker import Worker
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.reindexing import Following
+from dragonrt.privacy.redaction import MARKER
+from dragonrt.side import Side
+from dragonrt.timeouts import USUAL, Timeouts
+from dragonrt.traces.file import Recorder
+from retrieval import Embedder, Hit, RetrievalError
+from retrieval.questions import in_context
+
+PINNED = 64
+"""Answers whose chunks are kept, to resume them after the documents have changed."""
+
+
+class LongQuestionError(DragonError):
+    """A question has `tokens`, and the model has `room` for fewer."""
+
+    def __init__(self, tokens: int, room: int, model: str) -> None:
+        super().__init__(
+            f"the question takes {tokens} tokens, but {model} has room for {room} beside its "
+            "documents and the answer: ask a shorter question or lower --max-tokens"
+        )
+        self.tokens, self.room = tokens, room
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSide:
+    """Implements Prefiller on a real model and a real index.
+
+    `worker` runs the model, `librarian` the retrieval. A side without a `library` answers without
+    documents. `pool` limits the KV of answers. `following` is the state of the indexing process, if
+    any.
+    """
+
+    side: Side
+    model: LanguageModel
+    worker: Worker
+    librarian: JobThread
+    library: Library | None
+    recorder: Recorder
+    profile: DecodeProfile | None = None
+    share_sources: bool = True
+    timeouts: Timeouts = USUAL
+    pinned: dict[Question, list[Hit]] = field(default_factory=dict)
+    pool: KvPool = field(default_factory=KvPool)
+    following: Following | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.vocabulary
+
+    @property
+    def marker(self) -> tuple[int, ...]:
+        return tuple(self.model.encode(MARKER))
+
+    def controller(self, name: str) -> Controller:
+        return controller(name, self.model.name)
+
+    def verifier(self, kind: Kind, file: str | None, target: str) -> Verifier:
+        return fitting_verifier(kind, file, self.model.fingerprint, target)
+
+    @property
+    def corpus(self) -> str:
+        """Return a hash that is equal on hosts that can resume each other's answers."""
+        known = self.model.document_fingerprint
+        if self.library is not None:
+            known += f" {self.library.retriever.fingerprint}"
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
+
+    async def prepare(
+        self,
+        question: Question,
+        *,
+        verifies: bool,
+        late: bool = False,
+        bare: bool = False,
+        device: Device = (),
+    ) -> PrefillResult:
+        clock = asyncio.get_running_loop().time
+        start_s, exact = clock(), self.model.exact_blocks
+        with self.worker.wanted(device):
+            hits = await self.librarian.call(lambda: self._find(question))
+            documents = await self._documents(hits, device)
+            if bare:
+                documents = [*documents, self.model.document_kv(())]
+            longest = max(document.length for document in documents)
+            prompt = await self.librarian.call(lambda: self._prompt(question, longest))
+            loaded_s = clock()
+            capacity = len(prompt) + question.max_tokens
+            embedder = None if self.library is None else self.library.embedder
+            cache = PrefixCache(
+                partial(self.model.rows, documents, capacity, self.pool),
+                prompt,
+                start_hash(question.seed),
+                weighing(self.model, question, hits, embedder, bare=bare),
+                self.model.agreement if hits else None,
+                # Verifying pays only in one forward, even if a block's last bits differ.
+                in_blocks=verifies or exact,
+            )
+            if not late:
+                await self.worker.read(cache.prefill, device)
+            chunks = [hit.chunk for hit in hits]
+            names = list(dict.fromkeys(chunk.source for chunk in chunks))
+            files = [names.index(chunk.source) for chunk in chunks]
+            texts = [self.model.encode(chunk.text) for chunk in chunks]
+            passages = (
+                Passage(
+                    hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text, hit.chunk.start
+                )
+                for hit in hits
+            )
+            context = ModelSession(self.worker, cache, start_hash(question.seed), device)
+            return PrefillResult(
+                context=context,
+                prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
+                passages=tuple(passages),
+                prompt_tokens=len(prompt),
+                load_s=loaded_s - start_s,
+                prefill_s=clock() - loaded_s,
+                evidence=_evidence(hits),
+                decode=self.model.decode,
+                other_values=partial(context.other_values, by=self.model.agreement),
+            )
+
+    async def files_for(self, question: Question) -> list[str]:
+        """Return the names of the documents to answer from, the most relevant first."""
+        hits = await self.librarian.call(lambda: self._search(question))
+        return list(dict.fromkeys(hit.chunk.source for hit in hits))
+
+    def _find(self, question: Question) -> list[Hit]:
+        """Return the chunks to answer from; a resumed answer keeps its first ones."""
+        asked = replace(question, accepted=())
+        if question.accepted and asked in self.pinned:
+            return self.pinned[asked]
+        hits = self._search(question)
+        while len(self.pinned) >= PINNED:
+            del self.pinned[next(iter(self.pinned))]
+        self.pinned[asked] = hits
+        return hits
+
+    def _search(self, question: Question) -> list[Hit]:
+        """Return the most relevant chunks, or the one that is asked for."""
+        if self.library is None:
+            return []
+        words = sought(question, self.model.prompt.template.refusal)
+        try:
+            if question.chunk is None:
+                limits = question.documents, question.relevance_floor, question.document
+                return self.library.find(words, *limits)
+            chunks = self.library.chunks_of(question.document)
+            return [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
+        except RetrievalError as error:
+            raise DragonError(str(error)) from error
+
+    async def _documents(self, hits: Sequence[Hit], device: Device) -> Sequence[Document]:
+        """Return the KV of the chunks; compute those not stored."""
+        library, model = self.library, self.model
+        if library is None or not hits:
+            return [model.document_kv(())]
+        documents = []
+        for chunk in [hit.chunk for hit in hits]:
+            kv = await self.librarian.call(partial(library.stored_kv, chunk))
+            if kv is None:
+                make = partial(model.prefill, library.tokens(chunk))
+                made = await self.worker.read(make, device)
+                kv = await self.librarian.call(partial(library.store_kv, chunk, made))
+            documents.append(kv)
+        return documents
+
+    def _prompt(self, asked: Question, longest: int) -> list[int]:
+        """Return the tokens of the question that fit behind the longest document."""
+        room = self.model.context_length - longest - asked.max_tokens
+        return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
+
+
+def sought(question: Question, refusal: str) -> str:
+    """Return the words to search for: the question's, after the turns that it continues."""
+    turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
+    return in_context(question.prompt, turns)
+
+
+def weighing(
+    model: LanguageModel,
+    question: Question,
+    hits: Sequence[Hit],
+    embedder: Embedder | None,
+    *,
+    bare: bool = False,
+) -> Weighing:
+    """Return row weights by the scores; a side without documents has one row of score 0.
+
+    If `bare`, the last row has the weight 0.
+    """
+    texts, last = [hit.chunk.text for hit in hits], [-np.inf] * bare
+    scores = [hit.score for hit in hits] or [0.0]
+    initial = np.array([*scores, *last]) / question.relevance_temperature
+    if embedder is None or not hits:
+        return Weighing(initial, refusal=model.refusal, doubt=question.doubt)
+
+    def again(tokens: list[int]) -> Relevances:
+        text = f"{question.prompt} {model.decode(tokens)}"
+        cosines = [*embedder.cosines(text, texts), *last]
+        return np.array(cosines) / question.relevance_temperature
+
+    return Weighing(initial, question.reweight_every, again, model.refusal, question.doubt)
+
+
+def _evidence(hits: Sequence[Hit]) -> str:
+    digest = hashlib.sha256()
+    for hit in hits:
+        digest.update(f"{hit.chunk.digest} {hit.score:.4f}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def fitting_prompt(
+    model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
+) -> list[int]:
+    """Return the tokens of instructions, the latest turns that fit into `room`, and question."""
+    for first in range(len(history) + 1):
+        text = model.prompt.question_text(history[first:], question, instructions)
+        if len(tokens := model.encode(text)) <= room:
+            return tokens
+    raise LongQuestionError(len(tokens), max(room, 0), model.name)

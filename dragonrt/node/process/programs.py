@@ -1,0 +1,318 @@
+"""The event loop of a process, and the two programs that run in it: cloud and device."""
+
+import asyncio
+import ctypes
+import gc
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.link.stream import Server
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, entry_of, traits_of
+from dragonrt.modes.settings import Settings
+from dragonrt.node.answers.client_session import ClientSession, foreseen
+from dragonrt.node.answers.driver import OnRecord
+from dragonrt.node.answers.told import ToldAnswers, told_path
+from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
+from dragonrt.node.connections.endpoints import Address, Identity, serve
+from dragonrt.node.connections.hosts import Connector, Hosts, NotConnectedError, mistaken
+from dragonrt.node.connections.peer import Peer
+from dragonrt.node.process.composition import local_side
+from dragonrt.node.process.ending import on_signals, terminable
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.reindexing import OnReport
+from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.privacy.preview import Preview
+from dragonrt.timeouts import USUAL, Timeouts
+from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
+from dragonrt.traces.file import Recorder, Sink
+from dragonrt.traces.notices import NoticeKind
+
+T = TypeVar("T")
+
+SESSIONS_APART = 2**20
+"""Session numbers of each host of several, so that a trace can tell them apart."""
+M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
+SWITCH_S = 0.0005
+"""How long one thread may hold the interpreter while another wants it: 5 ms by default."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a process's coroutine, on uvloop where there is one; SIGTERM ends it by SystemExit."""
+    # Threads share few arenas: memory freed in a thread's own arena would stay unused.
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+        library.mallopt(M_ARENA_MAX, ARENAS)
+    # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_S)  # the model's thread must not keep the loop waiting
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with asyncio.Runner(loop_factory=_loop) as runner:
+            return runner.run(terminable(main))
+    finally:  # a loop that ends restores no handler
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    class Loop(uvloop.Loop):
+        """uvloop with the monotonic clock: its own counts whole milliseconds."""
+
+        def time(self) -> float:
+            return time.monotonic()
+
+    loop: asyncio.AbstractEventLoop = Loop()
+    return loop
+
+
+class LevelError(DragonError):
+    """A level of disclosure that the device does not allow; `allowed` are those that it does."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"the level of disclosure must be {allowed}")
+        self.allowed = allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """A running cloud that listens on `port`."""
+
+    side: LocalSide
+    admission: CloudAdmission
+    server: Server
+
+    @property
+    def port(self) -> int:
+        """Return where devices reach it."""
+        return self.server.port
+
+    async def drain(self) -> None:
+        """Stop listening; answers may finish within this side's timeouts."""
+        self.server.stop_listening()
+        await self.admission.drain(self.side.timeouts.answer_s)
+
+
+@asynccontextmanager
+async def cloud(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    address: Address,
+    on_change: Callable[[str], None],
+    limits: CloudLimits = USUAL_LIMITS,
+    on_report: OnReport = lambda report: None,
+    *listeners: Sink,
+) -> AsyncIterator[Cloud]:
+    """Run a cloud until the context ends; then answers may finish within this side's timeouts.
+
+    `on_change` gets a line when a device joins, leaves or is refused, `on_report` the updates of a
+    watched index, `listeners` every event.
+    """
+    async with local_side(settings, model, library, on_report, *listeners) as side:
+        admission = CloudAdmission(side, limits)
+        identity = Identity("cloud", model, lambda: side.corpus)
+        listening = await serve(address, identity, admission, on_change)
+        async with listening as server:
+            yield (running := Cloud(side, admission, server))
+            await running.drain()
+
+
+async def run_cloud(
+    cloud: AbstractAsyncContextManager[Cloud],
+    on_ready: Callable[[int], None],
+    beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
+) -> None:
+    """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
+
+    Answers under way may finish, unless a second signal comes. `beside` runs meanwhile.
+    """
+    stopping = asyncio.Event()
+    async with cloud as running, beside(running):
+        on_signals((signal.SIGINT, signal.SIGTERM), stopping.set, running.admission.hasten)
+        on_ready(running.port)
+        await stopping.wait()
+        await running.drain()
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Implements Counterpart."""
+
+    weight: float
+    hosts: Hosts
+
+    @property
+    def fingerprint(self) -> str:
+        peer = self.hosts.peer
+        hello = peer.connection.peer if peer is not None else None
+        if hello is None:
+            why = "what was trained is chosen by the cloud's model, and the cloud is not there"
+            raise NotConnectedError(f"{why}: {self.hosts.absence}")
+        return hello.weights
+
+
+@dataclass(slots=True)
+class Device:
+    """A device that dials its other sides, and asks one question after another.
+
+    `told` is what other sides were told of earlier answers. `resources` may depend on the models
+    of the `members`; None while those are not known.
+    """
+
+    side: LocalSide
+    connectors: Mapping[str, Hosts]
+    settings: Settings
+    resources: Resources | None = None
+    members: Sequence[Member] = ()
+    told: ToldAnswers = field(default_factory=ToldAnswers)
+
+    def asking(
+        self, question: Question, on_record: OnRecord = lambda record: None
+    ) -> ClientSession:
+        """Return the session of a question, not started. Raises DragonError as `complete` does."""
+        resources, carry = self.complete(), entry_of(self.settings).carry
+
+        def take(record: Record) -> None:
+            on_record(record)
+            if carry is not None and isinstance(record.event, AnswerClosed):
+                self.resources = carry(resources, session.answer.records)
+
+        session = ClientSession(
+            self.side, self.connectors, question, self.settings, resources, take
+        )
+        return session
+
+    @property
+    def levels(self) -> Sequence[Settings]:
+        """The settings, then those of the levels that disclose less and that the model can keep."""
+        own = self.settings
+        marker = (self.resources or self.side).marker
+        return [each for each in own.levels if each is own or marker or not traits_of(each).redacts]
+
+    def at(self, level: str) -> "Device":
+        """Return this device with answers of that level. Raises LevelError for one not allowed.
+
+        Allowed are those of `levels`.
+        """
+        levels = {each.level: each for each in self.levels if each.level is not None}
+        for name, how in levels.items():
+            if name == level:
+                return replace(self, settings=how)
+        named = f"one of {', '.join(levels)}" if levels else "left out: this mode has no levels"
+        raise LevelError(named)
+
+    def foreseen(self, question: Question) -> Preview:
+        """Return what may leave for a question. Raises DragonError as `complete` does."""
+        return foreseen(question, self.settings, self.complete())
+
+    def complete(self) -> Resources:
+        """Return the resources, prepared once. Raises DragonError if they cannot be yet."""
+        if self.resources is None:
+            for hosts in self.connectors.values():
+                hosts.hurry()  # for the next question
+            found = {
+                each.name: Reached(each.weight, self.connectors[each.name]) for each in self.members
+            }
+            self.resources = entry_of(self.settings).prepare(self.side, found, self.settings)
+        return self.resources
+
+
+@asynccontextmanager
+async def device(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    members: Sequence[Member],
+    how: Settings,
+    on_notice: OnNotice = lambda notice: None,
+    on_report: OnReport = lambda report: None,
+    *listeners: Sink,
+) -> AsyncIterator[Device]:
+    """Run a device that keeps its other sides connected until the context ends.
+
+    `on_notice` gets a line when one is absent, lost or back, `on_report` the updates of a watched
+    index, `listeners` every event. Raises DragonError if one permanently refuses this side.
+    """
+    async with (
+        local_side(settings, model, library, on_report, *listeners) as side,
+        _dialling(model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
+    ):
+        found = Device(side, connectors, how, None, members, ToldAnswers(told_path()))
+        with suppress(NotConnectedError):
+            found.complete()
+        yield found
+
+
+async def look(
+    model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
+) -> None:
+    """Dial each other side once, then disconnect. `on_notice` and errors are those of `device`."""
+    recorder = Recorder(asyncio.get_running_loop().time, "device", ())
+    async with _dialling(model, members, how, recorder, on_notice):
+        pass
+
+
+@asynccontextmanager
+async def _dialling(
+    model: LanguageModel,
+    members: Sequence[Member],
+    how: Settings,
+    recorder: Recorder,
+    on_notice: OnNotice,
+    timeouts: Timeouts = USUAL,
+) -> AsyncIterator[Mapping[str, Hosts]]:
+    """Dial each member once, and keep it connected until the context ends; see `device`."""
+    several, identity = len(members) > 1, Identity("device", model)
+
+    async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
+        stream, connection = await address.dial(identity)
+        return Peer(stream, connection, to, None, timeouts, first_session)
+
+    def hosts_of(member: Member, who: str) -> Hosts:
+        # The events of a connection name its worker: sessions are numbered alike on each.
+        to = recorder.of(member.name) if several else recorder
+        connectors = {}
+        for number, host in enumerate(member.hosts or (member,)):
+            whom = f"the host {host.name}" if member.hosts else who
+            dialled = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
+            connectors[host.name] = Connector(dialled, timeouts, on_notice, whom)
+        return Hosts(connectors, on_notice)
+
+    names = [f"the worker {member.name}" if several else "the cloud" for member in members]
+    links = list(map(hosts_of, members, names))
+    keepers: list[asyncio.Task[None]] = []
+    try:
+        errors = await asyncio.gather(*(link.connect() for link in links), return_exceptions=True)
+        keepers += (asyncio.create_task(link.run(), name="connector") for link in links)
+        for who, error in zip(names, errors, strict=True):
+            if error is not None and not isinstance(error, DragonError):
+                raise error
+            if error is not None and mistaken(error):
+                raise DragonError(f"{who}: {error}") if several else error
+            if error is not None:
+                until = "going on without" if how.goes_alone else "answering nothing without"
+                text = f"{until} {who} until it can be reached: {error}"
+                on_notice(Noticed(NoticeKind.UNREACHED, text))
+        yield {member.name: link for member, link in zip(members, links, strict=True)}
+    finally:
+        # Ending a constant rate early would reveal the end of the answer.
+        await asyncio.gather(*(link.settled() for link in links))
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)

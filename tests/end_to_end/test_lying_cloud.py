@@ -1,0 +1,271 @@
+"""Clouds that lie to a real `dragonrt serve`: no canary of its documents reaches them.
+
+Each note has a fact that is asked for, and a canary that is not. The clouds force the words before
+the canary and then predict nothing, so the device goes on with its document. They leave in the
+middle of answers; the service is restarted; and every conversation is sent back by another client.
+"""
+
+import asyncio
+import importlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dragonrt.backends.llama_cpp.cache import models_directory
+from dragonrt.backends.model import LanguageModel
+from dragonrt.distributions import codec
+from dragonrt.experiments.cloud_process import listening_process
+from dragonrt.modes import settings as shared
+from dragonrt.modes.dragon import settings, terms
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES
+from dragonrt.privacy.disclosure import Disclosure
+from scripts.campaign.liar import Leading, LyingCloud, lying_cloud
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
+THINGS = {
+    "printer": "plum otter",
+    "bicycle": "silver anchor",
+    "ferry": "cedar button",
+    "piano": "amber kettle",
+    "tent": "copper willow",
+    "ladder": "velvet pigeon",
+    "stove": "crimson ladle",
+    "camera": "ivory thistle",
+    "violin": "golden badger",
+    "lamp": "marble falcon",
+}
+CANARY = " The canary word of this note is"
+MODEL, TOKENS = "dragon-small", 20
+LIMIT_S = 60.0
+"""Of one request: only stops one that hangs."""
+
+# Programs with more than dragonrt has.
+
+CARELESS = '''
+"""dragonrt with a mode that sends every token that it decides, and asks with all of them."""
+
+from dataclasses import dataclass, replace
+
+from dragonrt import cli
+from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.messages import Target
+from dragonrt.modes.mode import Effects, Joined, Received
+from dragonrt.modes.registry import mode_entry, register
+from dragonrt.traces.events import TokenDecided
+from dragonrt.wire.messages import Opened
+
+
+class Careless(Dragon):
+    opened = False
+
+    def disclosed(self, question):
+        return replace(question, accepted=tuple(self.decided), shown=())
+
+    def handle(self, happened, now):
+        match happened:
+            case Received(message=Target(prefix_hash=0)):
+                return Effects()
+            case Joined():
+                self.opened = False
+            case Received(message=Opened()):
+                self.opened = self.side == "device"
+        effects = super().handle(happened, now)
+        for event in effects.events:
+            if isinstance(event, TokenDecided) and self.opened:
+                sent = Target(self.session, event.step, 0, event.token, "device")
+                effects.send.append(("cloud", sent))
+        return effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarelessSettings(DragonSettings):
+    """Those of dragon."""
+
+
+def of(side):
+    return lambda *given: Careless(Terms(side, *given))
+
+
+how = {"settings": CarelessSettings, "device": of("device"), "cloud": of("cloud")}
+register(replace(mode_entry("dragon"), name="careless", **how))
+if __name__ == "__main__":
+    cli.main()
+'''
+POWERS = '''
+"""dragonrt with the codec of docs/adding.md."""
+
+from page_codec import PowersOfTwo
+
+from dragonrt import cli
+from dragonrt.distributions import codec as usual
+from dragonrt.modes import settings as shared
+from dragonrt.modes.dragon import settings, terms
+
+
+def codec(name, vocabulary):
+    if name.startswith("pow2:"):
+        return PowersOfTwo(name, vocabulary, int(name.partition(":")[2]))
+    return usual(name, vocabulary)
+
+
+shared.codec = settings.codec = terms.codec = codec
+if __name__ == "__main__":
+    cli.main()
+'''
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run in place of `dragonrt`, with its options, on so many hosts."""
+
+    module: str = "dragonrt"
+    options: Sequence[str] = ("--codec", "topk:64:residual")
+    hosts: int = 1
+
+
+PROGRAMS = {
+    "as it is": Program(),
+    "two hosts": Program(hosts=2),
+    "a mode from outside": Program("careless", ("--mode", "careless", "--codec", "dense:fp16")),
+    "a codec from outside": Program("powers", ("--codec", "pow2:65536")),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with notes and programs, and a data directory without what was told before."""
+    (tmp_path / "notes").mkdir()
+    for thing, words in THINGS.items():
+        text = f"Note about the {thing}. The {thing} must be paid in May.{CANARY} {words}."
+        (tmp_path / "notes" / f"{thing}.txt").write_text(text)
+    (tmp_path / "careless.py").write_text(CARELESS)
+    (tmp_path / "powers.py").write_text(POWERS)
+    (code,) = re.findall(r"^```python codec\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    (tmp_path / "page_codec.py").write_text(code)
+    made = models_directory()  # the files of bundled models, which take half a minute
+    made.mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    models_directory().parent.mkdir(parents=True)
+    models_directory().symlink_to(made)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in (terms, settings, shared):
+        monkeypatch.setattr(module, "codec", codec)  # is put back
+    before = dict(MODES)
+    yield tmp_path
+    MODES.clear()
+    MODES.update(before)
+    for name in ("careless", "powers", "page_codec"):
+        sys.modules.pop(name, None)
+
+
+Json = dict[str, Any]
+Turn = tuple[str, str]
+Client = Callable[[Sequence[Turn], str], tuple[str, Json]]
+
+
+def chat(turns: Sequence[Turn], question: str) -> tuple[str, Json]:
+    """The older API, as programs send a conversation back: with the sources as they were shown."""
+    messages = [
+        {"role": role, "content": text}
+        for turn in turns
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+    return "/v1/chat/completions", {"messages": [*messages, {"role": "user", "content": question}]}
+
+
+def responses(turns: Sequence[Turn], question: str) -> tuple[str, Json]:
+    """The newer one, with parts of a type."""
+    path, body = page(turns, question)
+    for message in body["input"][1::2]:
+        message["content"] = [{"type": "output_text", "text": message["content"]}]
+    return path, {**body, "sources_in_text": True, "include": []}
+
+
+def page(turns: Sequence[Turn], question: str) -> tuple[str, Json]:
+    """The page, from the chats that it stored."""
+    _, body = chat(turns, question)
+    how = {"sources_in_text": False, "include": ["dragonrt.trace"]}
+    return "/v1/responses", {"input": body["messages"], **how}
+
+
+CLIENTS = (chat, responses, page)
+
+
+def text_of(answer: Json) -> str:
+    """What a client shows of an answer."""
+    if "choices" in answer:
+        return str(answer["choices"][0]["message"]["content"])
+    return "".join(part["text"] for part in answer["output"][0]["content"])
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, clouds: Sequence[LyingCloud], level: Disclosure, program: Program
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of `dragonrt serve`, a process of its own."""
+    command = [program.module, "--config", os.devnull, "serve", "--model", MODEL]
+    command += ["--documents", str(folder / "notes"), "--index", str(folder / "index")]
+    command += ["--http-port", "0", "--disclose", level, "--documents-per-side", "1"]
+    command += ["--seed", "3", "--max-tokens", str(TOKENS), *program.options]
+    for cloud in clouds:
+        command += ["--host", f"127.0.0.1:{cloud.port}"]
+    with listening_process(*command) as process:
+        url = f"http://127.0.0.1:{await asyncio.to_thread(process.wait_ready)}"
+        async with httpx2.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
+            yield client
+
+
+async def ask(client: httpx2.AsyncClient, how: Client, turns: Sequence[Turn], question: str) -> str:
+    path, body = how(turns, question)
+    answer = await client.post(path, json={"model": MODEL, **body})
+    assert answer.status_code == 200, answer.text
+    return text_of(answer.json())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("level", Disclosure)
+async def test_no_canary_is_told(
+    folder: Path, model: LanguageModel, level: Disclosure, name: str
+) -> None:
+    program = PROGRAMS[name]
+    if program.module != "dragonrt":
+        importlib.import_module(program.module)  # the clouds have it, too
+    begins = model.encode(CANARY)
+    heavy = 1 / Question().relevance_temperature  # the largest valid relevance
+    says = Leading(begins, 1.0, heavy, heavy)
+    talks: list[list[Turn]] = []
+    async with AsyncExitStack() as stack:
+        clouds = [
+            await stack.enter_async_context(lying_cloud(model, says)) for _ in range(program.hosts)
+        ]
+        async with serving(folder, clouds, level, program) as client:
+            for number, thing in enumerate(THINGS):
+                for cloud in clouds:
+                    cloud.leaves_after = len(begins) if number % 2 else None
+                question = f"When must the {thing} be paid?"
+                text = await ask(client, CLIENTS[number % 3], (), question)
+                talks.append([(question, text)])
+        said = [words in talk[0][1] for words, talk in zip(THINGS.values(), talks, strict=True)]
+        async with serving(folder, clouds, level, program) as client:  # started again
+            for number, talk in enumerate(talks):
+                await ask(client, CLIENTS[(number + 1) % 3], talk, "Is anything else paid in May?")
+    texts = [text for cloud in clouds for text in cloud.heard.texts]
+    tokens = [token for cloud in clouds for token in cloud.heard.tokens]
+    heard = "\n".join([*texts, model.decode(tokens)])
+    told = [words for words in THINGS.values() if words in heard]
+    assert sum(said) >= 7, "else nothing was to be had"
+    assert all(talk[0][0] in texts for talk in talks)
+    assert (len(told) >= 7) if level is Disclosure.DRAFTS else told == []

@@ -1,0 +1,234 @@
+"""Which files are sources, with which sentence; and which numbers and codes are copied whole."""
+
+import math
+import string
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.node.answers.citing import (
+    CLOSE_BITS,
+    FEWEST_BITS,
+    LEAST_SHARE,
+    LONGEST_SENTENCE,
+    Passage,
+    attribution,
+    cited,
+    codes,
+    is_refusal,
+    missing,
+    named,
+    sentence_of,
+)
+from dragonrt.privacy.evidence import Moved
+from dragonrt.wire.limits import MAX_MISSING
+from dragonrt.wire.messages import Source
+
+BITS = st.floats(0, 200)
+
+
+def sources(*bits: float) -> list[Source]:
+    return [Source("", f"{place}.md", 0.5, each) for place, each in enumerate(bits)]
+
+
+def moved(*files: float, other: float | None = None) -> Moved:
+    found = Moved()
+    found.decide(0, files, other)
+    return found
+
+
+@given(st.lists(BITS, max_size=4), st.lists(BITS, max_size=4), st.none() | BITS)
+def test_files_with_clear_evidence_are_named_or_else_the_one_with_the_most(
+    own: list[float], others: list[float], most: float | None
+) -> None:
+    bound = math.inf if most is None else most
+    weights = [*own, *(min(each, bound) for each in others)]
+    largest = max(weights, default=0.0)
+    found = named(sources(*own), sources(*others), most)
+    sides = [*(["device"] * len(own)), *(["cloud"] * len(others))]
+    every = list(zip(sides, [*sources(*own), *sources(*others)], weights, strict=True))
+    if largest >= FEWEST_BITS:
+        wanted = [
+            (side, source)
+            for side, source, bits in every
+            if bits >= FEWEST_BITS and bits >= LEAST_SHARE * largest
+        ]
+    else:
+        wanted = [
+            (side, source)
+            for side, source, bits in every
+            if bits == largest and largest >= CLOSE_BITS
+        ]
+    assert found == wanted
+
+
+def test_the_chunks_of_a_file_are_one_source_in_the_order_in_which_they_were_read() -> None:
+    read = [
+        Passage("Boat", "boat.md", 0.4, "The boat is red."),
+        Passage("Car", "car.md", 0.9, "The car is blue."),
+        Passage("Boat", "boat.md", 0.6, "It lies in Tarnby."),
+    ]
+    boat, car = cited(read, [7.0, 0.0], "in Tarnby", "Where is the boat?")
+    assert boat == Source("Boat", "boat.md", 0.6, 7.0, "It lies in Tarnby.")
+    assert (car.name, car.bits) == ("car.md", 0.0)
+
+
+def test_without_evidence_the_words_of_the_answer_decide() -> None:
+    read = [Passage("", "boat.md", 0.4, "It lies in Tarnby."), Passage("", "car.md", 0.9, "Blue.")]
+    found = cited(read, [], "Tarnby", "Where?")
+    assert [source.name for _, source in named(found, [], None)] == ["boat.md"]
+
+
+def test_a_cloud_says_what_may_be_named_and_which_codes_it_does_not_have() -> None:
+    read = [Passage("7 boats", "boat.md", 0.4, "Number 41."), Passage("", "car.md", 0.9, "Blue.")]
+    told = attribution(read, moved(3.0, 0.1), "41 of 7, 43 and 43 and 9", "Which of the 9?")
+    assert [(source.name, source.sentence) for source in told.sources] == [
+        ("boat.md", "Number 41.")
+    ]
+    assert told.missing == ("43",)
+    many = " ".join(map(str, range(100, 300)))
+    assert len(attribution(read, moved(), f"{'9' * 300} {many}", "").missing) == MAX_MISSING
+
+
+def test_tokens_that_became_likelier_count_and_a_step_counts_once() -> None:
+    found = Moved()
+    assert (found.files, found.other) == ([], None)
+    found.decide(0, (3.0, -2.0), 1.0)
+    found.decide(1, (9.0,), -5.0)
+    found.decide(1, (-1.0, 2.0, 0.5), 0.5)
+    assert (found.files, found.other) == ([3.0, 2.0, 0.5], 1.5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "question", "sentence"),
+    [
+        ("Thursday at 15:30", "When is it?", "The dentist, Dr. Malik, sees Emil on Thursday."),
+        ("the card", "What do I bring?", "Bring the card!"),
+        ("tel. 555-0163", "Whom?", "Ask for Mrs. Novak, tel. 555-0163."),
+        ("yes", "Is the box red?", "- a red box"),
+        ("in the red box", "Where?", "- a red box"),
+    ],
+)
+def test_the_sentence_shares_most_with_the_answer_then_with_the_question(
+    answer: str, question: str, sentence: str
+) -> None:
+    text = (
+        "# Notes\nThe dentist, Dr. Malik, sees Emil on Thursday. Bring the card! Ask for "
+        "Mrs. Novak, tel. 555-0163.\n\n- a blue bag\n- a red box\n"
+    )
+    assert sentence_of([text], answer, question)[0] == sentence
+
+
+@given(st.text(max_size=200), st.text(max_size=30), st.text(max_size=30))
+def test_a_sentence_is_of_the_text(text: str, answer: str, question: str) -> None:
+    sentence, covered = sentence_of([text], answer, question)
+    assert "".join(sentence.split()) in "".join(text.split())
+    assert bool(sentence) == bool(text.strip())
+    assert 0 <= covered <= 1
+
+
+def test_of_a_long_sentence_what_lies_around_the_answer_is_shown() -> None:
+    text = f"{'so ' * 300}plum-otter-39 {'and ' * 300}"
+    sentence, _ = sentence_of([text], "plum-otter-39", "")
+    assert "plum-otter-39" in sentence
+    assert sentence[0] == sentence[-1] == "…"
+    assert len(sentence) <= LONGEST_SENTENCE + 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [
+        ("I don’t know.", True),
+        ("i  don't know", True),
+        ("I do not know where it is.", True),
+        ("That is not known.", True),
+        ("It is unknown.", True),
+        ("Das weiß ich nicht.", True),
+        ("", True),
+        ("Friday", False),
+        ("I know: Friday", False),
+        ("Don't knock.", False),
+    ],
+)
+def test_refusals(answer: str, refused: bool) -> None:
+    assert is_refusal(answer, " Das weiß ich nicht.") is refused
+
+
+# Numbers and codes.
+
+PART = st.text(string.ascii_letters + string.digits, min_size=1, max_size=6)
+CONNECTOR = st.sampled_from("-/_")
+CODE = st.builds(
+    lambda head, digit, parts: f"{head}{digit}" + "".join(a + b for a, b in parts),
+    PART,
+    st.integers(0, 9),
+    st.lists(st.tuples(CONNECTOR, PART), max_size=3),
+).filter(lambda code: not code[0].isdigit())
+SPACE = st.sampled_from([" ", "\n", ", ", ". ", " (", ") ", ": ", "; ", "“", "” "])
+
+
+def unknown_in(text: str, *known: str) -> list[str]:
+    return [code.text for code in missing(text, known)]
+
+
+@given(CODE, SPACE, SPACE)
+def test_a_code_stands_in_every_text_that_has_it_as_a_token(
+    code: str, before: str, behind: str
+) -> None:
+    assert unknown_in(f"It is {code}.", f"the code{before}{code}{behind}is old") == []
+
+
+@given(CODE, CONNECTOR, PART)
+def test_a_part_of_a_longer_code_is_none(code: str, connector: str, part: str) -> None:
+    for longer in (f"{code}{connector}{part}", f"x{connector}{code}", f"{code}x", f"x{code}"):
+        assert unknown_in(code, f"See {longer} there.") == [code]
+        assert code not in unknown_in(longer, f"{longer}?")
+
+
+@given(st.text(max_size=60))
+def test_what_a_text_has_itself_is_never_missing_and_places_are_true(text: str) -> None:
+    assert missing(text, [text]) == []
+    found = codes(text)
+    assert all(text[code.start : code.end] == code.text for code in found)
+    assert all(a.end <= b.start for a, b in pairwise(found))
+
+
+@given(st.integers(1000, 10**9), st.sampled_from(",'’"))
+def test_numbers_are_compared_without_their_grouping(number: int, mark: str) -> None:
+    grouped = f"{number:,}".replace(",", mark)
+    assert unknown_in(str(number), f"It costs {grouped} euros.") == []
+    assert unknown_in(f"It costs {grouped}.", f"{number} euros") == []
+    assert unknown_in(grouped, str(number + 1)) == [grouped]
+
+
+@pytest.mark.parametrize(
+    ("answer", "document", "unknown"),
+    [
+        ("plum-39", "The code is plum-otter-39.", ["plum-39"]),
+        ("PM-48213", "serial number PM-48213-K", ["PM-48213"]),
+        ("PM-48213-K.", "(PM-48213-K)", []),
+        ("pm-48213-k", "PM-48213-K", ["pm-48213-k"]),
+        ("at 15:00", "at 15:00, room 4", []),
+        ("at 15", "at 15:00", ["15"]),
+        ("at 3 pm", "at 15:00", ["3"]),
+        ("at 3 pm", "at 3pm", []),
+        ("75mg", "75 mg a day", []),
+        ("on the 3rd of May", "on 3 May", []),
+        ("on 14 May 2023", "on 14 May", ["2023"]),
+        ("10.4.0.2", "10.4.0.23", ["10.4.0.2"]),
+        ("claims@north.example", "claims@northwall.example", ["claims@north.example"]),
+        ("claims@northwall.example", "Write to claims@northwall.example.", []),
+        ("555-0187", "tel. 555-0187", []),
+        ("ABC-DE", "ABC-DEF", ["ABC-DE"]),
+        ("3/4", "3/40", ["3/4"]),
+        ("2,5 kg", "2,5 kg", []),
+        ("no code, a well-known plum-otter", "", []),
+        ("1. Wait\n2. Go on", "wait, go on", []),
+        ("1. Wait 5 s\n2. Go on", "wait, go on", ["5"]),
+        ("39.", "", ["39"]),
+    ],
+)
+def test_cases(answer: str, document: str, unknown: list[str]) -> None:
+    assert unknown_in(answer, document) == unknown

@@ -1,0 +1,59 @@
+"""What documents hold in place of a number of the answer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.prefix import extended
+from dragonrt.node.answers.citing import disagreements, storable
+from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.compute.job_thread import JobThread
+from dragonrt.node.compute.worker import Worker
+from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
+from tests.copying_model import AGREEMENT, START, Copying, cache, numbered
+
+
+@pytest.mark.parametrize(
+    ("text", "documents", "expected"),
+    [
+        ("9|,|9|9|0| pounds", ["1|,|2|4|0| pounds"], ("9,990", "1,240")),
+        ("1|4| March| |2|0|2|1", ["2|7| May| |2|0|1|9"], ("14 March 2021", "27 May 2019")),
+        ("3| hours| |2|0", ["4| hours| |5|0", "4| hours| |5|0"], ("3 hours 20", "4 hours 50")),
+        ("1|,|2|4|0| pounds", ["1|,|2|4|0| pounds"], ()),
+        ("1|,|2|4|0", ["1|,|2|4|0", "9|,|9|9|0"], ()),  # one of its documents agrees
+        (" Ire|ne| Kim", [" Iv|an| Kow|al"], ()),  # a number alone is compared
+        ("2|0", [" Ire|ne| Kim"], ()),
+    ],
+)
+async def test_each_number_that_no_document_agrees_with_has_theirs(
+    text: str, documents: list[str], expected: tuple[str, ...]
+) -> None:
+    tokens, backend = [*numbered(text), 0], Copying()
+    model: Any = backend
+    async with JobThread("beside") as beside, Worker(model, beside) as worker:
+        read = cache(*documents, backend=backend)
+        await worker.read(read.prefill)
+        session = ModelSession(worker, read, START)
+        span = Span(tokens[:-1], extended([START], tokens[:-1]), 0)
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        session.start(Work(len, span), done.set_result)
+        await done
+        assert await session.other_values(tokens, AGREEMENT) == expected
+        session.close()
+        assert await session.other_values(tokens, AGREEMENT) == ()
+
+
+def test_what_no_message_can_hold_is_left_out() -> None:
+    assert storable(("1", "2", "3", "4\n", "5", "6" * (MAX_CODE + 1))) == ("1", "2")
+    assert len(storable(("1", "2") * MAX_MISSING)) == MAX_MISSING
+
+
+@pytest.mark.parametrize(
+    ("weight", "whose"),
+    [(None, {"own", "other"}), (0.5, {"own", "other"}), (0.04, {"other"}), (0.96, {"own"})],
+)
+def test_documents_about_other_things_are_not_heard(weight: float | None, whose: set[str]) -> None:
+    lines = disagreements(("1", "own"), {"cloud": ("1", "other")}, weight)
+    assert {line.rsplit(" ", 1)[1] for line in lines} == whose

@@ -1,0 +1,61 @@
+"""What was told of earlier answers, over restarts."""
+
+import json
+from pathlib import Path
+
+from dragonrt.node.answers.told import REMEMBERED, ToldAnswers
+
+TURN = ("who?", "Tom")
+
+
+def test_what_was_told_survives_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "told"
+    ToldAnswers(path).remember(TURN, "…")
+    ToldAnswers(path).remember(("b?", "yes"), "yes")
+    again = ToldAnswers(path)
+    assert (again.get(TURN), again.get(("b?", "yes")), again.get(("b?", "no"))) == (
+        "…",
+        "yes",
+        None,
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "Tom" not in path.read_text("utf-8")
+
+
+def test_the_last_word_counts_and_damage_costs_only_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    told = ToldAnswers(path)
+    told.remember(TURN, "Tom")
+    told.remember(TURN, "…")
+    with path.open("ab") as file:
+        file.write(b'[1]\n\xc3(\n["a", "b"]\n'.replace(b"\xc3(", b"{"))
+    assert ToldAnswers(path).get(TURN) == "…"
+    path.write_bytes(b"\xff")
+    assert ToldAnswers(path).get(TURN) is None
+
+
+def test_the_file_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    told = ToldAnswers(path)
+    for number in range(2 * REMEMBERED + 1):
+        told.remember((str(number), ""), "x")
+    kept = ToldAnswers(path)
+    assert kept.get(("0", "")) is None
+    assert kept.get((str(2 * REMEMBERED), "")) == "x"
+    assert len([json.loads(line) for line in path.read_text("utf-8").splitlines()]) == REMEMBERED
+
+
+def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
+    told = ToldAnswers()
+    told.remember(TURN, "Tom")
+    for number in range(REMEMBERED - 1):
+        told.remember((str(number), ""), "x")
+    told.remember(TURN, "…")
+    told.remember(("one", "more"), "x")
+    assert (told.get(TURN), told.get(("0", "")), told.get(("1", ""))) == ("…", None, "x")
+
+
+def test_without_a_file_it_is_kept_in_memory() -> None:
+    told = ToldAnswers()
+    told.remember(TURN, "…")
+    assert told.get(TURN) == "…"

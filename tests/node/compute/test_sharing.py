@@ -1,0 +1,364 @@
+"""Many answers on one worker: nobody waits for others' length, and nothing is left behind."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.llama_cpp.embedder import load_embedder
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.backends.scheduler import ALONE, PER_ROW, PIECE, Batch
+from dragonrt.backends.transformers_.backend import TransformersBackend
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.modes.mode import Prediction, Span, Work
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
+from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.compute.job_thread import JobThread
+from dragonrt.node.compute.worker import Worker
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.traces.file import Recorder
+from dragonrt.wire.reasons import BusyError
+from retrieval import Chunk, Hit
+from tests.tiny_models import tiny, tokenizer
+
+LONG = 3500
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    made = tiny("llama", num_hidden_layers=1, max_position_embeddings=4096)
+    backend = TransformersBackend(made, TransformersTokenizer(tokenizer()), "tiny")
+    backend.info = replace(backend.info, prompt_piece=1)  # its bits do not matter here
+    return LanguageModel("tiny", backend)
+
+
+class CountedWorker(Worker):
+    """Counts what each forward computes, and how many begin while a job or a request waits."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.forwards: list[list[int]] = []  # rows times tokens of each request
+        self.before: list[int] = []
+        self.within: list[int] = []
+        self.devices: set[Device] = set()
+        self.held = threading.Event()
+        self.held.set()
+        self.began = threading.Event()
+        super().__init__(*parts)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        since: list[int] = []
+
+        def counted() -> None:
+            self.before.append(len(self.forwards) - since[0] if since else 0)
+            job()
+
+        super().submit(counted)
+        since.append(len(self.forwards))
+
+    def begin(
+        self, make: Any, done: Callable[[Any], None], preemption: Preemption, device: Device = ()
+    ) -> None:
+        began = len(self.forwards)
+        self.devices.add(device)
+
+        def end(result: object) -> None:
+            self.within.append(len(self.forwards) - began)
+            done(result)
+
+        super().begin(make, end, preemption, device)
+
+    def run(self, batch: Batch) -> Any:
+        self.began.set()
+        assert self.held.wait(60)
+        pairs = zip(batch.requests, batch.feeds, strict=True)
+        self.forwards.append([request.rows.count * len(feed.tokens) for request, feed in pairs])
+        return super().run(batch)
+
+    @property
+    def largest(self) -> int:
+        """The largest part of a forward."""
+        return max(map(max, self.forwards))
+
+
+@asynccontextmanager
+async def running(model: LanguageModel) -> AsyncIterator[CountedWorker]:
+    async with JobThread("beside") as beside, CountedWorker(model.backend, beside) as worker:
+        yield worker
+
+
+def nothing(said: Sequence[Prediction]) -> None:
+    """Postprocessing that computes nothing."""
+
+
+async def asked(session: Any, tokens: Sequence[int], first: int) -> ForwardResult:
+    """The result of reading what follows the prefixes of these tokens from that length on."""
+    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+    line = TokenPrefix(start_hash(1), tokens)
+    session.start(Work(nothing, Span.of(line, first, len(tokens))), done.set_result)
+    result = await done
+    assert result.error is None
+    return result
+
+
+async def prepared(worker: Worker, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
+    documents = [model.document_kv(())] * 2
+    cache = PrefixCache(partial(model.rows, documents, len(tokens) + 64), tokens, start_hash(1))
+    await worker.read(cache.prefill)
+    return ModelSession(worker, cache)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [40, LONG])
+async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards(
+    model: LanguageModel, length: int
+) -> None:
+    """A token waits for the forward under way at most; the next one is its own."""
+    async with running(model) as worker:
+        answers = [await prepared(worker, model, [5, 6, number]) for number in range(7, 11)]
+        for counts in (worker.forwards, worker.before, worker.within):
+            counts.clear()
+        question = asyncio.ensure_future(prepared(worker, model, [9] * length))
+        waiting: list[tuple[int, int]] = []
+
+        async def answer(session: ModelSession) -> None:
+            tokens: list[int] = []
+            while not question.done() or len(tokens) < 3:
+                await asked(session, tokens, len(tokens))
+                waiting.append((len(worker.scheduler.requests), worker.answers))
+                tokens.append(7 + len(tokens))
+                del tokens[1 if len(tokens) > 50 else 50 :]
+
+        await asyncio.gather(*map(answer, answers))
+        for session in (*answers, await question):
+            session.close()
+    *tokens, of_the_question = sorted(worker.within)
+    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // PIECE)
+    assert len(tokens) > 10
+    assert max(tokens) == 1
+    assert max(worker.before) <= 1
+    for each in worker.forwards:
+        assert max(each) <= max(PIECE, PER_ROW * (sum(each) - max(each)))
+    assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
+
+
+async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
+    model: LanguageModel,
+) -> None:
+    async with running(model) as worker:
+        first = await prepared(worker, model, [9] * 300)
+        assert list(map(max, worker.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
+        worker.forwards.clear()
+        second = await prepared(worker, model, [9] * 30)  # the first may want a token any time
+        assert worker.largest == PIECE
+        first.close()
+        first.close()
+        assert worker.answers == 1
+        worker.forwards.clear()
+        await asked(second, [5] * 60, 0)
+        assert worker.largest > PIECE  # its own block, and nobody else's
+        second.close()
+        assert worker.answers == 0
+
+
+async def test_spare_requests_make_way_and_are_read_when_no_answer_is_open(
+    model: LanguageModel,
+) -> None:
+    """A question stops one within its forward, and none begins while the answer is open."""
+    tokens = [9] * 300
+    prefill = partial(model.prefill, tokens)
+    async with running(model) as worker:
+        worker.held.clear()
+        idle = asyncio.ensure_future(worker.read_spare(prefill))
+        await asyncio.to_thread(worker.began.wait, 60)
+        question = asyncio.ensure_future(prepared(worker, model, [5, 6, 7]))
+        await asyncio.sleep(0)  # it has been asked for
+        worker.held.set()
+        session = await question
+        assert worker.forwards == [[ALONE], [6]], "what was under way stopped; the question is next"
+        for length in range(1, 4):
+            await asked(session, [7] * length, length)
+        await settled(worker)
+        assert max(map(max, worker.forwards[1:])) < PIECE
+        assert not idle.done()
+        worker.forwards.clear()
+        session.close()
+        made = await idle
+        assert worker.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
+        with worker.wanted():
+            ended = asyncio.ensure_future(worker.read_spare(prefill))
+            await settled(worker)
+            ended.cancel()
+            await settled(worker)
+        assert len(worker.forwards) == 2, "nothing begins where a question is about to come"
+    expected = model.document_kv(tokens).dump()
+    assert all(np.array_equal(array, expected[name]) for name, array in made.dump().items())
+
+
+class Shelf:
+    """A Library of two chunks whose KV is not stored yet."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+        self.chunks = [
+            Chunk(f"{number:064x}", "The spare ink is in the drawer. " * 20, "Notes", "a.md", 0, 9)
+            for number in range(2)
+        ]
+        self.stored: dict[str, Document] = {}
+        self.embedder = load_embedder()
+        self.loads = 0
+
+    def find(
+        self, question: str, k: int, floor: float | None = None, within: str = ""
+    ) -> list[Hit]:
+        return [Hit(chunk, 1.0) for chunk in self.chunks]
+
+    def tokens(self, chunk: Chunk) -> list[int]:
+        return self.model.encode(chunk.text)
+
+    def stored_kv(self, chunk: Chunk) -> Document | None:
+        self.loads += 1
+        return self.stored.get(chunk.digest)
+
+    def store_kv(self, chunk: Chunk, made: Document) -> Document:
+        self.stored[chunk.digest] = made
+        return made
+
+
+@asynccontextmanager
+async def side_of(model: LanguageModel) -> AsyncIterator[LocalSide]:
+    async with running(model) as worker, JobThread("librarian") as librarian:
+        recorder = Recorder(asyncio.get_running_loop().time, "cloud")
+        shelf = cast(Library, Shelf(model))
+        yield LocalSide("cloud", model, worker, librarian, shelf, recorder)
+
+
+@pytest.fixture
+def _by_references() -> Iterator[None]:
+    """Memory is given back at once: nothing waits for the collector of cycles."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def end(answer: PrefillResult) -> None:
+    answer.context.close()
+
+
+async def settled(worker: Worker) -> None:
+    """What the threads have been given is done."""
+    for _ in range(3):
+        await worker.call(lambda: None)
+        await worker.postprocessing.call(lambda: None)
+
+
+@pytest.mark.usefixtures("_by_references")
+async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
+    question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
+    async with side_of(model) as side:
+        first = await side.prepare(question, verifies=False, device=("address", "connection"))
+        shelf, worker = cast(Any, side.library), cast(CountedWorker, side.worker)
+        await asked(first.context, [5, 6], 2)
+        assert worker.devices == {("address", "connection")}
+        assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
+        assert worker.largest <= ALONE
+        one = side.pool.used
+        assert one > 0
+        forwards = len(worker.forwards)
+        second = await side.prepare(question, verifies=False)
+        assert max(map(max, worker.forwards[forwards:])) <= PIECE
+        assert (shelf.loads, side.pool.used) == (4, 2 * one)
+        end(first)
+        assert side.pool.used == one
+        end(second)
+        await settled(side.worker)
+        assert side.pool.used == 0
+
+
+@pytest.mark.usefixtures("_by_references")
+async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushed_out(
+    model: LanguageModel,
+) -> None:
+    question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
+    async with side_of(model) as side:
+        first = await side.prepare(question, verifies=False)
+        taken = side.pool.used
+        side.pool.limit = taken + 10
+        for _ in range(3):
+            with pytest.raises(BusyError):
+                await side.prepare(question, verifies=False)
+        assert side.pool.used == taken
+        await asked(first.context, [5, 6], 2)
+        late = await side.prepare(question, verifies=False, late=True)
+        done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+        late.context.start(Work(nothing, Span([], [start_hash(1)], 0)), done.set_result)
+        assert isinstance((await done).error, BusyError), "it opens its rows with the first forward"
+        del done
+        end(late)
+        end(first)
+        await settled(side.worker)
+        end(await side.prepare(question, verifies=False))
+
+
+async def test_of_a_question_that_is_cancelled_no_more_is_read(model: LanguageModel) -> None:
+    async with running(model) as worker:
+        worker.held.clear()
+        preparing = asyncio.ensure_future(prepared(worker, model, [9] * 2000))
+        await asyncio.to_thread(worker.began.wait, 60)
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+        worker.held.set()
+        await settled(worker)
+        assert len(worker.forwards) == 1, "the one that was under way"
+
+
+@pytest.mark.usefixtures("_by_references")
+async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
+    model: LanguageModel,
+) -> None:
+    question = Question(prompt="Where is the ink? " * 150, max_tokens=50)
+    async with side_of(model) as side:
+        for turns in (1, 5, 30):
+            preparing = asyncio.ensure_future(side.prepare(question, verifies=False))
+            for _ in range(turns):
+                await side.librarian.call(lambda: None)
+            preparing.cancel()
+            await asyncio.gather(preparing, return_exceptions=True)
+            del preparing
+            for _ in range(100):  # what was cancelled ends where its thread is
+                await side.librarian.call(lambda: None)
+                await settled(side.worker)
+            assert (side.pool.used, side.worker.scheduler.requests) == (0, [])
+
+
+async def test_chunks_are_kept_for_answers_that_resume_and_for_the_newest_alone(
+    model: LanguageModel,
+) -> None:
+    """Else a side that runs for months keeps the chunks of all its answers."""
+    asked = [Question(prompt="Where is the ink?", seed=seed) for seed in range(65)]
+    async with side_of(model) as side:
+
+        async def read(question: Question) -> str:
+            answer = await side.prepare(question, verifies=False, late=True)
+            end(answer)
+            return answer.evidence
+
+        before, *_ = [await read(question) for question in asked]
+        assert len(side.pinned) == 64
+        cast(Any, side.library).chunks.pop()
+        first, *_, newest = [replace(question, accepted=(5,)) for question in asked]
+        assert await read(newest) == before
+        assert await read(first) != before, "the oldest is read anew"

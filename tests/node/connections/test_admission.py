@@ -1,0 +1,256 @@
+"""A cloud that has enough to do says so, and when to come back; nobody crowds the others out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from dragonrt.backends.fair_shares import Device
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.question import Question
+from dragonrt.node.answers.backend_session import PrefillResult
+from dragonrt.node.answers.client_session import Answer, ClientSession
+from dragonrt.node.connections.admission import (
+    LINES_A_SECOND,
+    LONGEST_RETRY_S,
+    READ_AT_ONCE,
+    REMEMBERED_HOSTS,
+    USUAL_LIMITS,
+    BoundedLines,
+    Bucket,
+    CloudAdmission,
+    CloudLimits,
+)
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Record, TokenDecided
+from dragonrt.wire.reasons import BusyError, Reason
+from tests.node.virtual import virtual
+
+SCRIPT = Script(4, stop=0.0)
+QUESTION = Question(prompt="who?", max_tokens=8)
+WAITING = DragonSettings(codec="topp:0.95", run_ahead=4, on_loss="wait")
+
+
+def asked_at_once(
+    answers: list[int], limits: CloudLimits, how: DragonSettings = WAITING, read_s: float = 0.0
+) -> list[list[Answer]]:
+    """Each device asks so many questions at the same time of one cloud with these limits."""
+
+    async def ask() -> list[list[Answer]]:
+        cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT, prepare_s=read_s), limits)
+        async with AsyncExitStack() as stack:
+            devices = []
+            for _ in answers:
+                side = SimulatedSide("device", lambda _: SCRIPT)
+                link = linked_device(cloud, side, lambda stream: stream)
+                devices.append(await stack.enter_async_context(link))
+            found = list(
+                await asyncio.gather(
+                    *(several(*each) for each in zip(devices, answers, strict=True))
+                )
+            )
+        await cloud.wait_idle()
+        return found
+
+    async def several(device: SimulatedDevice, count: int) -> list[Answer]:
+        each = (device.asking(replace(QUESTION, seed=n), how).ask() for n in range(count))
+        return list(await asyncio.gather(*each))
+
+    return run(ask())
+
+
+def seconds(answer: Answer) -> float:
+    return answer.decisions[-1][0] - answer.asked_s
+
+
+def alone(answer: Answer) -> bool:
+    return AnswerCounts.of(answer.records).alone_from is not None
+
+
+def test_who_asks_too_often_is_told_when_to_come_back_and_gets_the_same_answers() -> None:
+    usual = asked_at_once([12], USUAL_LIMITS)[0]
+    slowed = asked_at_once([12], CloudLimits(device_rate=2.0))[0]
+    assert [each.tokens for each in slowed] == [each.tokens for each in usual]
+    late = sorted(map(seconds, slowed))
+    assert late[5] < 1.0, "so many at once are welcome"
+    assert late[-1] > 1.0
+    assert not any(map(alone, slowed))
+
+
+def test_answers_under_way_are_bounded_for_each_device_and_for_all() -> None:
+    limits = CloudLimits(device_answers=2, most_answers=3)
+    first, second = asked_at_once([6, 1], limits)
+    whole = asked_at_once([6], USUAL_LIMITS)[0]
+    assert [each.tokens for each in first] == [each.tokens for each in whole]
+    assert seconds(second[0]) == min(map(seconds, second + first)), "it finds a place at once"
+    assert Reason.BUSY in {notice.reason for each in first for notice in each.notices}
+    crowd = asked_at_once([2, 2, 2], limits)
+    told = [notice for device in crowd for each in device for notice in each.notices]
+    assert Reason.BUSY in {notice.reason for notice in told}
+    assert not any(alone(each) for device in crowd for each in device)
+
+
+@pytest.mark.parametrize(
+    ("count", "limits"),
+    [(2, CloudLimits(device_answers=2, most_answers=2)), (1, CloudLimits(device_rate=0.1))],
+    ids=["as many at once", "however slow the rate"],
+)
+def test_what_the_limits_allow_is_never_refused(count: int, limits: CloudLimits) -> None:
+    (found,) = asked_at_once([count], limits)
+    assert [notice for each in found for notice in each.notices] == []
+
+
+def test_one_device_s_many_questions_do_not_hold_up_another_s() -> None:
+    """Each takes a second to read: the first device's are read two at a time."""
+    many, one = asked_at_once([8, 1], USUAL_LIMITS, read_s=1.0)
+    assert seconds(one[0]) < 3.0
+    assert max(map(seconds, many)) > 8 / READ_AT_ONCE * 0.5
+
+
+class CountedSide(SimulatedSide):
+    """Counts the questions that it prepares, by device."""
+
+    asked: ClassVar[Counter[object]] = Counter()
+
+    async def prepare(self, question: Question, **how: object) -> PrefillResult:
+        self.asked[how["device"]] += 1
+        return await super().prepare(question, **how)
+
+
+@virtual
+async def test_what_is_computed_counts_for_the_address_and_connection_that_asked() -> None:
+    CountedSide.asked.clear()
+    cloud = SimulatedCloud(CountedSide("cloud", lambda _: SCRIPT))
+    link = linked_device(cloud, SimulatedSide("device", lambda _: SCRIPT), lambda stream: stream)
+    async with link as device:
+        for number in range(2):
+            await device.asking(replace(QUESTION, seed=number), WAITING).ask()
+    await cloud.wait_idle()
+    ((asked, count),) = CountedSide.asked.items()
+    address, connection = cast(Device, asked)
+    assert count == 2
+    assert connection.startswith(address)
+    assert connection
+
+
+def test_a_bucket_gives_its_drops_and_then_as_many_as_it_takes_in() -> None:
+    bucket = Bucket(2.0, 3.0, 10.0)
+    assert [bucket.take(10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+    assert bucket.take(10.5) == 0.0
+    assert bucket.take(10.75) == 0.25
+    assert [bucket.take(1000.0) for _ in range(4)][2:] == [0.0, 0.5]
+
+
+def test_lines_of_one_host_are_bounded_and_others_are_heard() -> None:
+    said: list[str] = []
+    now = 0.0
+    lines = BoundedLines(said.append, lambda: now)
+    for _ in range(1000):
+        lines.say("10.0.0.1", "refused")
+    assert len(said) == 4 * LINES_A_SECOND
+    lines.say("10.0.0.2", "connected")
+    assert said[-1] == "connected"
+    now = 1.0
+    lines.say("10.0.0.1", "refused")
+    assert said[-1] == f"refused ({1000 - 4 * LINES_A_SECOND} lines of 10.0.0.1 left out)"
+    lines.say("10.0.0.1", "connected")
+    assert said[-1] == "connected", "those left out are counted once"
+    for number in range(10 * REMEMBERED_HOSTS):
+        lines.say(str(number), "hello")
+    assert len(lines) == REMEMBERED_HOSTS
+
+
+class Crowded:
+    """A peer with many sessions."""
+
+    connection = SimpleNamespace(sessions=range(9))
+
+
+def test_who_is_refused_later_is_to_come_back_later() -> None:
+    async def refused() -> list[float]:
+        limits = CloudLimits(device_answers=4, device_rate=1e6)
+        admission = CloudAdmission(SimulatedSide("cloud", lambda _: SCRIPT), limits)
+        crowded: Any = Crowded()
+        waits = []
+        with admission.admit(crowded):
+            for _ in range(200):
+                with pytest.raises(BusyError) as error:
+                    admission.answering(crowded, crowded)
+                waits.append(error.value.retry_s)
+        return waits
+
+    waits = run(refused())
+    assert waits[:3] == [0.5, 1.0, 1.5]
+    assert waits[-1] == LONGEST_RETRY_S
+
+
+@asynccontextmanager
+async def one_cloud(devices: int) -> AsyncIterator[tuple[SimulatedCloud, list[SimulatedDevice]]]:
+    """A cloud with connected devices."""
+    cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT))
+    async with AsyncExitStack() as stack:
+        found = []
+        for _ in range(devices):
+            side = SimulatedSide("device", lambda _: SCRIPT)
+            link = linked_device(cloud, side, lambda stream: stream)
+            found.append(await stack.enter_async_context(link))
+        yield cloud, found
+    await cloud.kill()
+
+
+async def begun(device: SimulatedDevice, tokens: int) -> tuple[ClientSession, asyncio.Task[Answer]]:
+    """An answer of so many tokens, of which there are some."""
+    decided = asyncio.Event()
+
+    def hear(record: Record) -> None:
+        if isinstance(record.event, TokenDecided):
+            decided.set()
+
+    asking = device.asking(replace(QUESTION, max_tokens=tokens), WAITING, on_record=hear)
+    task = asyncio.create_task(asking.ask())
+    await decided.wait()
+    return asking, task
+
+
+@virtual
+async def test_a_cloud_that_ends_finishes_answers_begins_none_and_sends_the_idle_away() -> None:
+    async with one_cloud(2) as (cloud, (busy, idle)):
+        _, answering = await begun(busy, 200)
+        of_busy, of_idle = (each.connector.peer for each in (busy, idle))
+        assert of_busy is not None
+        assert of_idle is not None
+        draining = asyncio.create_task(cloud.admission.drain(60.0))
+        await asyncio.sleep(0.05)
+        refused = await busy.asking(QUESTION, replace(WAITING, on_loss="alone")).ask()
+        assert alone(refused)
+        assert of_idle.connection.closed
+        assert not of_busy.connection.closed
+        whole = await answering
+        assert not alone(whole)
+        assert len(whole.tokens) == 200
+        began_s = asyncio.get_running_loop().time()
+        await draining
+        assert asyncio.get_running_loop().time() - began_s < 1.0
+        assert of_busy.connection.closed
+
+
+def test_a_cloud_that_ends_does_not_wait_for_ever() -> None:
+    async def end() -> float:
+        async with one_cloud(1) as (cloud, (device,)):
+            asking, answering = await begun(device, 60_000)
+            began_s = asyncio.get_running_loop().time()
+            await cloud.admission.drain(3.0)
+            took_s = asyncio.get_running_loop().time() - began_s
+            asking.stop()
+            await answering
+            return took_s
+
+    assert run(end()) == pytest.approx(3.0)

@@ -1,0 +1,163 @@
+"""A device and a cloud that is mute, speaks nonsense, is too busy or falls over, in virtual time.
+
+The device has its answer in seconds, says why it went alone, and does not knock without end.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from dragonrt.link.memory import memory_streams
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.node.answers.client_session import Answer, ClientSession
+from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.peer import Answerer, Peer, Session
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedSide, kept
+from dragonrt.testing.scripted import Script, scripted_resources
+from dragonrt.timeouts import USUAL
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.notices import NoticeKind
+from dragonrt.wire.messages import Close, Message, Open, Opened, SessionMessage
+from dragonrt.wire.reasons import BusyError, End, Reason
+
+QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
+DRAGON = DragonSettings(codec="topp:0.95", run_ahead=4)
+BLOCKS = SpeculativeSettings()
+V = 32
+
+
+def side(name: str, prepare_s: float = 0.0) -> SimulatedSide:
+    script = Script(4, V, stop=0.0)
+    return SimulatedSide(
+        "cloud" if name == "cloud" else "device", lambda _: script, prepare_s=prepare_s
+    )
+
+
+class Ignoring:
+    """A session of a cloud that does not listen."""
+
+    times_bandwidth = False
+
+    def measured(self) -> None: ...
+
+    def receive(self, message: SessionMessage) -> None: ...
+
+    def closed(self, close: Close) -> None: ...
+
+    def lost(self, end: End) -> None: ...
+
+
+Say = Callable[[Callable[[Message], object], Open], Coroutine[Any, Any, None]]
+
+
+def saying(say: Say) -> Answerer:
+    """A cloud that says in each session what `say` sends, whatever the device does."""
+
+    def answer(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
+        return Ignoring(), say(peer.send, opened)
+
+    return answer
+
+
+@dataclass
+class Found:
+    """An answer, the seconds it took, and how often its device dialled and opened a session."""
+
+    answer: Answer
+    seconds: float
+    dials: int
+    opens: int
+
+    @property
+    def counted(self) -> AnswerCounts:
+        return AnswerCounts.of(self.answer.records)
+
+
+def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
+    """The answer together with a cloud that answers so."""
+
+    async def ask() -> Found:
+        dials = opens = 0
+        tasks: list[asyncio.Task[None]] = []
+
+        def counting(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
+            nonlocal opens
+            opens += 1
+            return answerer(peer, opened)
+
+        async def serve(peer: Peer) -> None:
+            await peer.handshake()
+            await peer.run()
+
+        async def dial() -> Peer:
+            nonlocal dials
+            dials += 1
+            ours, theirs = memory_streams()
+            cloud = side("cloud")
+            peer = Peer(theirs, cloud.connection(), cloud.recorder, counting)
+            tasks.append(asyncio.create_task(serve(peer)))
+            return Peer(ours, device.connection(), device.recorder)
+
+        device, clock = side("device"), asyncio.get_running_loop().time
+        links = {"cloud": Hosts({"cloud": Connector(dial)})}
+        await links["cloud"].connect()
+        async with kept(*links.values()):
+            resources = scripted_resources(settings, V)
+            answer = await ClientSession(device, links, QUESTION, settings, resources).ask()
+            found = Found(answer, clock() - answer.asked_s, dials, opens)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    return run(ask())
+
+
+async def nothing(send: Callable[[Message], object], opened: Open) -> None:
+    await asyncio.Event().wait()
+
+
+async def only_a_greeting(send: Callable[[Message], object], opened: Open) -> None:
+    send(Opened(opened.session, 4, 0, 0))
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
+@pytest.mark.parametrize("say", [nothing, only_a_greeting])
+def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings) -> None:
+    found = asked(saying(say), settings)
+    assert len(found.answer.tokens) == QUESTION.max_tokens
+    assert found.seconds < USUAL.mute_s + 1.0
+    assert found.counted.alone_from == 0
+    notice = found.answer.notices[0]
+    assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.MUTE)
+    assert found.opens == 1
+
+
+def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
+    async def later(send: Callable[[Message], object], opened: Open) -> None:
+        raise BusyError("the cloud has no place", 60.0)
+
+    found = asked(saying(later))
+    assert found.seconds < USUAL.rejoin_s + 1.0
+    assert found.answer.notices[0].reason is Reason.BUSY
+    assert found.opens == 1
+
+
+@pytest.mark.parametrize("settings", [DRAGON, replace(DRAGON, on_loss="wait")])
+def test_a_cloud_that_falls_over_again_and_again_is_dialled_ever_more_rarely(
+    settings: Settings,
+) -> None:
+    async def fall_over(peer: Peer) -> None:
+        peer.leave()
+
+    found = asked(lambda peer, opened: (Ignoring(), fall_over(peer)), settings)
+    assert len(found.answer.tokens) == QUESTION.max_tokens
+    assert found.dials < (20 if found.seconds > USUAL.rejoin_s + 1.0 else 8)

@@ -1,0 +1,210 @@
+"""KV in its store: ahead of time, at first use, in idle time; and where it cannot be stored."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.prefix import start_hash
+from dragonrt.modes.question import Question
+from dragonrt.node.answers.backend_session import ForwardResult
+from dragonrt.node.process.composition import complete_library, local_side
+from dragonrt.node.process.library import Library, prefill
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.side_settings import SideSettings
+from retrieval import KvStore, Report, RetrievalError
+
+NOTES = {
+    "ferry.txt": "The ferry to Lund leaves at nine from the north quay.",
+    "museum.txt": "The museum of glass is closed on Mondays.",
+    "bus.txt": "The last bus is at eleven.",
+}
+QUESTION = Question(prompt="When does the ferry leave?", documents=3, max_tokens=4)
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-draft", "cpu")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SideSettings:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    for name, text in NOTES.items():
+        (documents / name).write_text(text)
+    return SideSettings(
+        "device", model="dragon-draft", on="cpu", documents=(documents,), index=tmp_path / "index"
+    )
+
+
+def library_of(settings: SideSettings, model: LanguageModel) -> Library:
+    library = complete_library(settings, model, kv=False)
+    assert library is not None
+    return library
+
+
+def bits(library: Library) -> dict[str, dict[str, bytes]]:
+    """What is stored."""
+    return {
+        digest: {name: array.tobytes() for name, array in (library.kv.read(digest) or {}).items()}
+        for digest in library.kv.stored()
+    }
+
+
+def test_of_one_document_as_many_chunks_are_found_as_are_wanted(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    ways = "\n\n".join(f"The ferry to island {n} leaves at {n}. " * 6 for n in range(9))
+    (settings.documents[0] / "ferry.txt").write_text(ways)
+    library = library_of(settings, model)
+    assert len(library.chunks_of("ferry.txt")) > 3
+    for document in ("ferry.txt", "bus.txt"):
+        hits = library.find("When does the ferry leave?", 3, within=document)
+        assert len(hits) == (3 if document == "ferry.txt" else 1)
+        assert {hit.chunk.source for hit in hits} == {document}
+    with pytest.raises(RetrievalError):
+        library.find("When does the ferry leave?", 3, within="tram.txt")
+
+
+class Heard:
+    """What a side says while it runs."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, report: Report | DragonError) -> None:
+        self.lines.append(str(report))
+        self._more.set()
+
+    async def line(self) -> None:
+        """Wait for another line."""
+        async with asyncio.timeout(60):
+            await self._more.wait()
+        self._more.clear()
+
+
+def written(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], Awaitable[None]]:
+    """What waits until so many chunks' KV was written."""
+    loop, done, write = asyncio.get_running_loop(), asyncio.Semaphore(0), KvStore.write
+
+    def counted(self: KvStore, digest: str, arrays: dict[str, np.ndarray]) -> int:
+        size = write(self, digest, arrays)
+        loop.call_soon_threadsafe(done.release)
+        return size
+
+    monkeypatch.setattr(KvStore, "write", counted)
+
+    async def wait() -> None:
+        async with asyncio.timeout(60):
+            for _ in range(count):
+                await done.acquire()
+
+    return wait
+
+
+async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]:
+    """What a question rests on: the chunks with their scores, and what the model predicts first."""
+    prepared = await side.prepare(QUESTION, verifies=True, late=late)
+    work = Work(lambda found: found[0].p.tobytes(), Span([], [start_hash(QUESTION.seed)], 0))
+    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
+    prepared.context.start(work, done.set_result)
+    found = (await done).value
+    prepared.context.close()
+    texts = [side.model.decode(each) for each in prepared.prepared.texts]
+    assert sorted(texts) == sorted(NOTES.values())
+    assert QUESTION.prompt in side.model.decode(prepared.prepared.question)
+    return prepared.evidence, found
+
+
+async def test_kv_has_the_same_bits_however_it_came_about(
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = library_of(settings, model)
+    assert library.kv.stored() == set(), "nothing is computed before it is needed"
+    ways = {
+        way: replace(library, kv=KvStore(settings.index / way, "kv"))  # type: ignore[operator]
+        for way in ("ahead", "idle", "first use")
+    }
+    prefill(ways["ahead"])
+    wait = written(monkeypatch, len(NOTES))
+    async with local_side(settings, model, ways["idle"], Heard()) as side:
+        await wait()
+        idle = await answer_of(side)
+    never = KvStore(settings.index / "never", "kv", limit=0)  # type: ignore[operator]
+    async with local_side(settings, model, replace(library, kv=never), Heard()) as side:
+        fresh = await answer_of(side)
+    async with local_side(settings, model, ways["ahead"], Heard()) as side:
+        stored = await answer_of(side)
+    assert never.stored() == set()
+    assert idle == fresh == stored
+    assert bits(ways["idle"]) == bits(ways["ahead"])
+    assert len(bits(ways["idle"])) == len(NOTES)
+
+
+async def test_a_store_that_cannot_be_written_is_a_notice(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    """As on a full disk: the system refuses every write."""
+    library, heard = library_of(settings, model), Heard()
+    assert settings.index is not None
+    (settings.index / "kv").write_text("not a directory")
+    async with local_side(settings, model, library, heard) as side:
+        await heard.line()
+        await answer_of(side)
+        await answer_of(side)
+    assert len(heard.lines) == 1
+
+
+async def test_a_store_that_is_full_is_a_notice(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    library, heard = library_of(settings, model), Heard()
+    prefill(library)
+    size = max(path.stat().st_size for path in library.kv.directory.iterdir())
+    assert settings.index is not None
+    library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
+    async with local_side(settings, model, library, heard) as side:
+        await heard.line()
+        assert len(library.kv.stored()) == 1
+        await answer_of(side)
+    assert len(heard.lines) == 1
+    assert "--kv-cache" in heard.lines[0]
+    assert 0 <= library.kv.room() < size
+
+
+async def test_idle_time_goes_to_new_documents_too(
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("watchfiles")
+    library, heard = library_of(settings, model), Heard()
+    prefill(library)
+    wait = written(monkeypatch, 1)
+    async with local_side(replace(settings, watch=True), model, library, heard):
+        (settings.documents[0] / "tram.txt").write_text("The tram is green.")
+        await wait()
+    assert len(library.kv.stored()) == len(NOTES) + 1
+
+
+async def test_a_late_side_reads_the_question_with_its_first_forward(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    library = library_of(settings, model)
+    prefill(library)
+    async with local_side(settings, model, library, Heard()) as side:
+        batches = side.worker.batches
+        before = batches.total()
+        prompt_first = await answer_of(side)
+        assert batches.total() == before + 1
+        prepared = await side.prepare(QUESTION, verifies=True, late=True)
+        assert batches.total() == before + 1
+        prepared.context.close()
+        assert await answer_of(side, late=True) == prompt_first
+        assert batches.total() == before + 2

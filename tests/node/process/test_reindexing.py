@@ -1,0 +1,112 @@
+"""The process that indexes beside a side: it dies, and is started again."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.types import Message
+
+from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.node.process.composition import complete_library, local_side
+from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.process.reindexing import reindexing
+from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
+from retrieval import Report
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("watchfiles")
+BOUND_S = 300.0  # the process is nice, and this machine may be busy
+
+
+def children() -> list[int]:
+    """The processes that this one has started."""
+    tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
+    return [int(number) for task in tasks for number in (task / "children").read_text().split()]
+
+
+def posted(data: bytes) -> Request:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return Request({"type": "http", "method": "POST", "headers": []}, receive)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells the children")
+async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reindexing, "FIRST_WAIT_S", 1.0)
+    reports: asyncio.Queue[Report | DragonError] = asyncio.Queue()
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "ferry.txt").write_text("The ferry leaves at nine.")
+    settings = with_uploads(
+        SideSettings(
+            "device", model="dragon-draft", on="cpu", documents=(documents,), index=tmp_path / "i"
+        ),
+        documents / "dropped",
+    )
+    private = PrivateDocuments(settings, documents / "dropped")
+
+    def updated(report: Report | DragonError) -> None:
+        private.report(report)
+        reports.put_nowait(report)
+
+    model = LanguageModel.load("dragon-draft", "cpu")
+    library = complete_library(settings, model, kv=False)
+    before = set(children())
+    async with local_side(settings, model, library, updated) as side, asyncio.timeout(BOUND_S):
+        following = side.following
+        assert following is not None
+        assert await private.add(side, "a.txt", posted(b"The bus is yellow.")) == {
+            "name": "a.txt",
+            "indexed": True,
+        }
+        while not reports.empty():
+            reports.get_nowait()
+        (watcher,) = set(children()) - before
+        os.kill(watcher, signal.SIGKILL)
+        assert isinstance(await reports.get(), DragonError)
+        assert following.stopped
+        said = await private.add(side, "b.txt", posted(b"The tram is red."))
+        assert said == {"name": "b.txt", "indexed": False, "reason": following.stopped}
+        report = await reports.get()
+        assert isinstance(report, Report), "it is started again, and takes up what it missed"
+        assert report.added == 1
+        assert (following.stopped, following.restarts) == ("", 1)
+        name = os.fsdecode(b"t\xffm.txt")
+        (documents / "dropped" / name).write_text("Tom is away.")
+        while "dropped/t\\xffm.txt" not in (files := await _files(side)):
+            assert following.restarts == 1, "no name of a file ends it"
+            await reports.get()
+        listing = await private.listing(side)
+        assert {"name": "dropped/t\\xffm.txt", "upload": "t\\xffm.txt"} in listing["files"]
+        assert await private.delete(side, "t\\xffm.txt") == {"name": "t\\xffm.txt", "deleted": True}
+        assert "dropped/t\\xffm.txt" in files
+        assert "dropped/t\\xffm.txt" not in await _files(side)
+    assert set(children()) == before
+
+
+async def _files(side: LocalSide) -> dict[str, str]:
+    library = side.library
+    assert library is not None
+    return await side.librarian.call(lambda: library.retriever.index.files())
+
+
+async def test_what_cannot_be_watched_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("The ferry leaves at nine.")
+    settings = SideSettings(
+        "device", model="dragon-draft", on="cpu", documents=(tmp_path,), index=tmp_path / ".i"
+    )
+    model = LanguageModel.load("dragon-draft", "cpu")
+    library = complete_library(settings, model, kv=False)
+    gone = replace(settings, documents=(tmp_path / "gone" / "a.txt",), watch=True)
+    with pytest.raises(DragonError):
+        async with local_side(gone, model, library):
+            pass
