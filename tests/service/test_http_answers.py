@@ -423,6 +423,7 @@ async def test_what_happened_is_counted() -> None:
         page = (await service.http.get("/metrics")).text
         for line in (
             'dragonrt_answers_total{finish="stop"} 1.0',
+            'dragonrt_answers_together_total{others="none"} 1.0',
             'dragonrt_refused_total{status="400"} 1.0',
             "dragonrt_tokens_total 14.0",
             "dragonrt_time_to_first_token_seconds_count 1.0",
