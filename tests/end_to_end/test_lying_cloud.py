@@ -253,8 +253,10 @@ async def test_no_canary_is_told(
         ]
         async with serving(folder, clouds, level, program) as client:
             for number, thing in enumerate(THINGS):
-                for cloud in clouds:
-                    cloud.leaves_after = len(begins) if number % 2 else None
+                async with asyncio.timeout(LIMIT_S):
+                    for cloud in clouds:  # those that left are dialled again
+                        await cloud.present.wait()
+                clouds[0].leaves_after = len(begins) if number % 2 else None
                 question = f"When must the {thing} be paid?"
                 text = await ask(client, CLIENTS[number % 3], (), question)
                 talks.append([(question, text)])
@@ -266,6 +268,6 @@ async def test_no_canary_is_told(
     tokens = [token for cloud in clouds for token in cloud.heard.tokens]
     heard = "\n".join([*texts, model.decode(tokens)])
     told = [words for words in THINGS.values() if words in heard]
-    assert sum(said) >= 7, "else nothing was to be had"
-    assert all(talk[0][0] in texts for talk in talks)
     assert (len(told) >= 7) if level is Disclosure.DRAFTS else told == []
+    assert sum(said) >= 7, "else nothing was to be had"
+    assert {talk[0][0] for talk in talks} <= {*texts}
