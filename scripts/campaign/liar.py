@@ -93,14 +93,16 @@ def speaking(side: Side, says: Says, size: int, seconds: float, *sinks: Sink) ->
 
 @dataclass(slots=True)
 class LyingCloud:
-    """A lying cloud that listens on `port`; `heard` is what it was told since it was last cleared.
+    """A lying cloud that listens on `port`; `heard` is all that it was told.
 
-    It ends the next connection that tells it `leaves_after` tokens of one session.
+    It ends the next connection that tells it `leaves_after` tokens of one session. `present` is set
+    while a device is connected.
     """
 
     port: int
     heard: Read = field(default_factory=Read)
     leaves_after: int | None = None
+    present: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class _Hearing(RecordingStream):
@@ -119,8 +121,11 @@ class _Hearing(RecordingStream):
             self._cloud.heard.take(message)
             self._told = 0 if isinstance(message, wire.Open) else self._told
             self._told += isinstance(message, Target)
+            if isinstance(message, wire.Ping):  # the first one follows the handshake
+                self._cloud.present.set()
             if self._told == self._cloud.leaves_after:
                 self._cloud.leaves_after = None
+                self._cloud.present.clear()
                 self.abort()
         return data
 

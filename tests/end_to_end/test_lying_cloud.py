@@ -10,9 +10,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +21,23 @@ import pytest
 from dragonrt.backends.llama_cpp.cache import models_directory
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec
-from dragonrt.experiments.cloud_process import listening_process
 from dragonrt.modes import settings as shared
 from dragonrt.modes.dragon import settings, terms
-from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.privacy.disclosure import Disclosure
-from scripts.campaign.liar import Leading, LyingCloud, lying_cloud
+from scripts.campaign.liar import lying_cloud
+from scripts.campaign.soak import (
+    LIMIT_S,
+    MODEL,
+    THINGS,
+    asked_of,
+    liar,
+    serving,
+    told,
+    write_notes,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
-THINGS = {
-    "printer": "plum otter",
-    "bicycle": "silver anchor",
-    "ferry": "cedar button",
-    "piano": "amber kettle",
-    "tent": "copper willow",
-    "ladder": "velvet pigeon",
-    "stove": "crimson ladle",
-    "camera": "ivory thistle",
-    "violin": "golden badger",
-    "lamp": "marble falcon",
-}
-CANARY = " The canary word of this note is"
-MODEL, TOKENS = "dragon-small", 20
-LIMIT_S = 60.0
-"""Of one request: only stops one that hangs."""
-
 # Programs with more than dragonrt has.
 
 CARELESS = '''
@@ -125,30 +115,19 @@ if __name__ == "__main__":
 '''
 
 
-@dataclass(frozen=True)
-class Program:
-    """What is run in place of `dragonrt`, with its options, on so many hosts."""
-
-    module: str = "dragonrt"
-    options: Sequence[str] = ("--codec", "topk:64:residual")
-    hosts: int = 1
-
-
 PROGRAMS = {
-    "as it is": Program(),
-    "two hosts": Program(hosts=2),
-    "a mode from outside": Program("careless", ("--mode", "careless", "--codec", "dense:fp16")),
-    "a codec from outside": Program("powers", ("--codec", "pow2:65536")),
+    "as it is": ("dragonrt", ("--codec", "topk:64:residual"), 1),
+    "two hosts": ("dragonrt", ("--codec", "topk:64:residual"), 2),
+    "a mode from outside": ("careless", ("--mode", "careless", "--codec", "dense:fp16"), 1),
+    "a codec from outside": ("powers", ("--codec", "pow2:65536"), 1),
 }
+"""What is run in place of `dragonrt`, with its options, and the number of clouds."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with notes and programs, and a data directory without what was told before."""
-    (tmp_path / "notes").mkdir()
-    for thing, words in THINGS.items():
-        text = f"Note about the {thing}. The {thing} must be paid in May.{CANARY} {words}."
-        (tmp_path / "notes" / f"{thing}.txt").write_text(text)
+    write_notes(tmp_path / "notes")
     (tmp_path / "careless.py").write_text(CARELESS)
     (tmp_path / "powers.py").write_text(POWERS)
     (code,) = re.findall(r"^```python codec\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
@@ -210,23 +189,6 @@ def text_of(answer: Json) -> str:
     return "".join(part["text"] for part in answer["output"][0]["content"])
 
 
-@asynccontextmanager
-async def serving(
-    folder: Path, clouds: Sequence[LyingCloud], level: Disclosure, program: Program
-) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of `dragonrt serve`, a process of its own."""
-    command = [program.module, "--config", os.devnull, "serve", "--model", MODEL]
-    command += ["--documents", str(folder / "notes"), "--index", str(folder / "index")]
-    command += ["--http-port", "0", "--disclose", level, "--documents-per-side", "1"]
-    command += ["--seed", "3", "--max-tokens", str(TOKENS), *program.options]
-    for cloud in clouds:
-        command += ["--host", f"127.0.0.1:{cloud.port}"]
-    with listening_process(*command) as process:
-        url = f"http://127.0.0.1:{await asyncio.to_thread(process.wait_ready)}"
-        async with httpx2.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
-            yield client
-
-
 async def ask(client: httpx2.AsyncClient, how: Client, turns: Sequence[Turn], question: str) -> str:
     path, body = how(turns, question)
     answer = await client.post(path, json={"model": MODEL, **body})
@@ -240,32 +202,30 @@ async def ask(client: httpx2.AsyncClient, how: Client, turns: Sequence[Turn], qu
 async def test_no_canary_is_told(
     folder: Path, model: LanguageModel, level: Disclosure, name: str
 ) -> None:
-    program = PROGRAMS[name]
-    if program.module != "dragonrt":
-        importlib.import_module(program.module)  # the clouds have it, too
-    begins = model.encode(CANARY)
-    heavy = 1 / Question().relevance_temperature  # the largest valid relevance
-    says = Leading(begins, 1.0, heavy, heavy)
+    module, how, hosts = PROGRAMS[name]
+    if module != "dragonrt":
+        importlib.import_module(module)  # the clouds have it, too
+    says = liar(model)
     talks: list[list[Turn]] = []
     async with AsyncExitStack() as stack:
-        clouds = [
-            await stack.enter_async_context(lying_cloud(model, says)) for _ in range(program.hosts)
-        ]
-        async with serving(folder, clouds, level, program) as client:
+        clouds = [await stack.enter_async_context(lying_cloud(model, says)) for _ in range(hosts)]
+        async with serving(folder, clouds, level, *how, program=module) as service:
             for number, thing in enumerate(THINGS):
-                for cloud in clouds:
-                    cloud.leaves_after = len(begins) if number % 2 else None
-                question = f"When must the {thing} be paid?"
-                text = await ask(client, CLIENTS[number % 3], (), question)
+                async with asyncio.timeout(LIMIT_S):
+                    for cloud in clouds:  # those that left are dialled again
+                        await cloud.present.wait()
+                clouds[0].leaves_after = len(says.begins) if number % 2 else None
+                question = asked_of(thing)
+                text = await ask(service.client, CLIENTS[number % 3], (), question)
                 talks.append([(question, text)])
         said = [words in talk[0][1] for words, talk in zip(THINGS.values(), talks, strict=True)]
-        async with serving(folder, clouds, level, program) as client:  # started again
+        async with serving(folder, clouds, level, *how, program=module) as service:  # started again
             for number, talk in enumerate(talks):
-                await ask(client, CLIENTS[(number + 1) % 3], talk, "Is anything else paid in May?")
-    texts = [text for cloud in clouds for text in cloud.heard.texts]
-    tokens = [token for cloud in clouds for token in cloud.heard.tokens]
-    heard = "\n".join([*texts, model.decode(tokens)])
-    told = [words for words in THINGS.values() if words in heard]
+                await ask(
+                    service.client, CLIENTS[(number + 1) % 3], talk, "Is anything else paid in May?"
+                )
+    found = told(model, clouds)
+    assert (len(found) >= 7) if level is Disclosure.DRAFTS else found == []
     assert sum(said) >= 7, "else nothing was to be had"
-    assert all(talk[0][0] in texts for talk in talks)
-    assert (len(told) >= 7) if level is Disclosure.DRAFTS else told == []
+    heard = {text for cloud in clouds for text in cloud.heard.texts}
+    assert {talk[0][0] for talk in talks} <= heard

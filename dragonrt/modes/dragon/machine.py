@@ -67,6 +67,7 @@ class Dragon(Mode):
         self._budget = Budget(self._decision.most)
         self._reading: Work | None = None
         self._mixing: Work | None = None
+        self._mixed_in = 0  # the session of its drafts
         self._decision_s = 0.0
 
     # What the driver asks.
@@ -307,6 +308,7 @@ class Dragon(Mode):
             if own is not None and theirs is not None:
                 self._mixing = self._decision.work(own, theirs, peer)
                 if self._mixing is not None:
+                    self._mixed_in = self.session
                     return self._mixing
         if self._reading is not None:
             return None
@@ -326,8 +328,8 @@ class Dragon(Mode):
         own, theirs, drafts = found.own, found.theirs, self._drafts
         if self.finish is not None or self._peering.peer is None or not self.decides:
             return
-        if own.step != drafts.decided:
-            return  # one prefix of that length is decided
+        if own.step != drafts.decided or self._mixed_in != self.session:
+            return  # decided meanwhile, or with a draft that another session gave
         drafts.theirs.put(theirs)
         mixed = self._decision.settle(found)
         if mixed is not None:

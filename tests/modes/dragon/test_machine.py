@@ -374,6 +374,32 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
         work.postprocess(())
 
 
+def test_a_mixture_of_a_session_that_is_over_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next session may not be open yet, and its other side not the same."""
+    monkeypatch.setattr(decision, "LIGHT_BYTES", 8)
+    settings = replace(HEAVY, aggregator=Aggregator.DEVICE)
+    mode = joined(settings=settings)
+    theirs = their_draft("device", TokenPrefix(start_hash(7)), 0, settings)
+    do(mode, wanted(mode))
+    mode.handle(Received("cloud", theirs), 0.1)
+    mixing = mixed(mode)
+    mode.handle(Left("cloud", GONE, True), 0.2)
+    mode.handle(Joined("cloud", 9), 0.3)
+    late = do(mode, mixing, 0.4)
+    assert list(mode.decided) == []
+    assert not [each for _, each in late.send if isinstance(each, Target)]
+    mode.handle(Received("cloud", replace(theirs, session=9)), 0.5)
+    (target,) = [each for _, each in do(mode, mixed(mode), 0.6).send if isinstance(each, Target)]
+    assert (target.session, [target.token]) == (9, list(mode.decided))
+
+
+def mixed(mode: Dragon) -> Work:
+    """The computation that it wants of two drafts."""
+    return next(work for work in iter(mode.wanted, None) if work.span is None)
+
+
 def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
