@@ -13,8 +13,8 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.endpoints import Address
-from dragonrt.node.library import Library
+from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from scripts.campaign.recorded import Read, messages
 
