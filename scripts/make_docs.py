@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.settings import Entry, SettingError, assemble, entries
+from dragonrt.schema import must
+from dragonrt.settings import Entry, entries
 from dragonrt.traces import events, file, notices, schema
 from dragonrt.wire import connection, encoding, frames, sessions, values
 from dragonrt.wire.fields import MAX_LINE
@@ -192,18 +193,16 @@ def _mode(name: str) -> str:
 
 def _settings(kind: type) -> str:
     """What travels of a class of settings."""
-
-    def must(each: Entry) -> str:
-        try:
-            assemble(kind, {each.name: _Wrong()})
-        except SettingError as error:
-            return _readable(error.args[0].partition(", not ")[0].partition(" must be ")[2])
-        raise ValueError(f"{kind.__name__} takes anything for {each.name}")
-
     return _table(
         ("field", "type", "must be", "default", "what it is"),
         (
-            (f"`{e.name}`", _type(e.type), must(e), _default(e.default), e.about.help)
+            (
+                f"`{e.name}`",
+                _type(e.type),
+                _readable(must(e.within)),
+                _default(e.default),
+                e.about.help,
+            )
             for e in entries(kind)
             if e.about.travels
         ),
@@ -227,10 +226,6 @@ def _default(value: Any) -> str:
     if value is MISSING:
         return ""
     return f"`{(value.value if isinstance(value, Enum) else value)!r}`"
-
-
-class _Wrong:
-    """What no field takes."""
 
 
 def _readable(must: str) -> str:
