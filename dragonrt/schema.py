@@ -22,6 +22,8 @@ LONGEST_TEXT: Final = 64 * 1024
 FINITE: Final = sys.float_info.max
 ENCODABLE: Final = r"\A[^\ud800-\udfff]*\Z"
 """The pattern of texts that UTF-8 can encode."""
+BUILTIN: Final = (bytes,)
+"""For msgspec: bytes are never a text in base64."""
 UNIONS: Final = (typing.Union, types.UnionType)
 
 
@@ -58,7 +60,7 @@ def natural(low: float | None = 0) -> Meta:
 def read(kind: Any, value: Any) -> Any:
     """Return the value as that type. Raises MismatchError."""
     try:
-        made = convert(value, kind, builtin_types=(bytes,))
+        made = convert(value, kind, builtin_types=BUILTIN)
     except ValidationError:
         pass
     else:
@@ -80,7 +82,7 @@ def must(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         origin, inner = Literal, tuple(each.value for each in kind)
     if origin in UNIONS:
-        return must([each for each in inner if each is not types.NoneType][-1])
+        return must(next(each for each in inner if each is not types.NoneType))
     if origin is Literal:
         return "one of " + ", ".join(map(str, inner))
     if origin is tuple and inner[-1] is ...:
@@ -89,10 +91,11 @@ def must(kind: Any) -> str:
         return f"a tuple of {len(inner)} entries: {', '.join(map(must, inner))}"
     if kind in (int, float):
         return ("an integer" if kind is int else "a number") + _range(bounds.ge, bounds.le)
-    if kind is bytes and bounds.min_length == bounds.max_length:
-        return f"{bounds.max_length} bytes"
-    words = {bool: "true or false", Path: "a path", str: "text of at most {} characters"}
-    return words.get(kind, "at most {} bytes").format(bounds.max_length)
+    if kind is bytes:
+        low, high = bounds.min_length or 0, bounds.max_length
+        return f"{high} bytes" if low == high else f"{low} to {high} bytes"
+    text = f"text of at most {bounds.max_length} characters"
+    return {bool: "true or false", Path: "a path", str: text}.get(kind, f"a {kind.__name__}")
 
 
 def _range(low: Any, high: Any) -> str:

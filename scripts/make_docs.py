@@ -12,6 +12,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from msgspec import NODEFAULT, Struct, structs
+
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.schema import must
@@ -168,20 +170,22 @@ def _states(states: type[Enum]) -> str:
 
 
 def _fields(kind: Any) -> str:
-    """The fields of a class, with what its CHECKS demand if it has any."""
-    checks = getattr(kind, "CHECKS", None)
-    hints = get_type_hints(kind, include_extras=checks is None)
-    heading = ("field", "type", *(() if checks is None else ("must be",)), "default")
+    """The fields of a class, of a message's with their bounds."""
+    if not issubclass(kind, Struct):
+        hints = get_type_hints(kind)
+        rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in fields(kind))
+        return _table(("field", "type", "default"), rows)
+    hints, within = get_type_hints(kind), encoding.types(kind)
     return _table(
-        heading,
+        ("field", "type", "must be", "default"),
         (
             (
-                f"`{each.name}`",
-                _type(hints[each.name]),
-                *(() if checks is None else (_readable(checks[each.name].must),)),
-                _default(each.default),
+                f"`{e.name}`",
+                _type(hints[e.name]),
+                _readable(must(within[e.name])),
+                _default(e.default),
             )
-            for each in fields(kind)
+            for e in structs.fields(kind)
         ),
     )
 
@@ -223,7 +227,7 @@ def _type(hint: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is MISSING:
+    if value in (MISSING, NODEFAULT):
         return ""
     return f"`{(value.value if isinstance(value, Enum) else value)!r}`"
 

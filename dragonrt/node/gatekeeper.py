@@ -7,8 +7,10 @@ devices do not wait for them.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
@@ -257,7 +259,7 @@ def server_session(
                 text = read.decode(mode.decided), question.prompt
                 found = attribution(read.passages, mode.moved, *text)
                 differing = storable(await read.other_values(mode.decided))
-                session.attribute(replace(found, differing=differing))
+                session.attribute(structs.replace(found, differing=differing))
         finally:
             session.attribute(None)
             await driver.settle()
