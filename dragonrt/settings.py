@@ -5,15 +5,14 @@ A field made by `setting` knows what it is for and what it may be. `check` holds
 """
 
 import functools
-import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
+from dragonrt import schema
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")
@@ -36,7 +35,7 @@ class Setting:
     Attributes:
         help: one sentence for people.
         low: with `high` the range of numbers.
-        limit: the most bytes of a text, or entries of a tuple.
+        limit: the most characters of a text, or entries of a tuple.
         travels: it is sent to the other side.
         traced: it stands in traces and `--json`, which a question's own words do not.
         option: its name on a command line, if not the field's; `letter` is its short form.
@@ -66,10 +65,11 @@ own = functools.partial(setting, travels=False)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a class of settings: `type` is the annotation, evaluated."""
+    """One field of a class of settings: `type` is the annotation, `within` the same with bounds."""
 
     name: str
     type: Any
+    within: Any
     default: Any
     about: Setting
 
@@ -77,6 +77,14 @@ class Entry:
     def option(self) -> str:
         """What it is called on a command line."""
         return flag(self.about.option or self.name)
+
+    def read(self, value: Any) -> Any:
+        """Return the value as the field holds it. Raises SettingError."""
+        try:
+            made = schema.read(self.within, value)
+        except schema.MismatchError as error:
+            raise SettingError(str(error), self.about.option or self.name) from None
+        return value if type(value) is int else made
 
 
 def flag(name: str) -> str:
@@ -92,7 +100,7 @@ def entries(cls: type) -> tuple[Entry, ...]:
 def check(instance: Any) -> None:
     """Raise SettingError unless every field has its type and lies in its range."""
     for entry, value in _values(instance):
-        _check(entry, value)
+        entry.read(value)
 
 
 def flat(instance: Any) -> dict[str, Any]:
@@ -114,28 +122,24 @@ def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
 
     Raises SettingError for an unknown name, a missing one, or a value out of its type or range.
     """
-    unknown = values.keys() - {entry.name for entry in entries(cls)}
-    if unknown:
-        raise SettingError(f"there is no setting {sorted(unknown)[0]!r} here")
-    return cls(**_arguments(cls, values))
+    known = {entry.name: entry for entry in entries(cls)}
+    if unknown := values.keys() - known.keys():
+        raise SettingError(f"there is no setting {min(unknown)!r} here")
+    every = {name: entry.default for name, entry in known.items()}
+    every |= {name: known[name].read(value) for name, value in values.items()}
+    if missing := next((name for name, value in every.items() if value is MISSING), None):
+        raise SettingError(f"the setting {missing!r} is missing")
+    made: T = _made(cls, every)
+    return made
 
 
-def _arguments(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    for each, kind in _typed_fields(cls):
-        if is_dataclass(kind):
-            inner = typing.cast(type, kind)
-            nested, known = _arguments(inner, values), each.default
-            if known is not MISSING:
-                nested = {one.name: getattr(known, one.name) for one in fields(inner)} | nested
-            arguments[each.name] = inner(**nested)
-        elif each.name in values:
-            value, enum = values[each.name], _enum(kind)
-            _check(_entry(each, kind), value)
-            arguments[each.name] = value if enum is None else enum(value)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise SettingError(f"the setting {each.name!r} is missing")
-    return arguments
+def _made(cls: Any, values: Mapping[str, Any]) -> Any:
+    return cls(
+        **{
+            name: _made(kind, values) if is_dataclass(kind) else values[name]
+            for name, kind in _kinds(cls).items()
+        }
+    )
 
 
 def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
@@ -147,9 +151,12 @@ def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
 def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
     """Return every field with the dotted attribute names that lead to it."""
     found: list[tuple[Entry, str]] = []
-    for each, kind in _typed_fields(cls):
+    for each in fields(cls):
+        kind = _kinds(cls)[each.name]
         if not is_dataclass(kind):
-            found.append((_entry(each, kind), each.name))
+            about = each.metadata.get(KEY, Setting())
+            within = schema.bounded(kind, about.low, about.high, about.limit)
+            found.append((Entry(each.name, kind, within, each.default, about), each.name))
             continue
         for entry, path in _leaves(typing.cast(type, kind)):
             if each.default is not MISSING:
@@ -159,80 +166,7 @@ def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
 
 
 @functools.cache
-def _typed_fields(cls: type) -> tuple[tuple[Field[Any], Any], ...]:
+def _kinds(cls: type) -> Mapping[str, Any]:
     """Kept for each class: annotations are evaluated, which takes longer than all the rest."""
     hints = typing.get_type_hints(cls)
-    return tuple((each, hints[each.name]) for each in fields(cls))
-
-
-def _entry(each: Field[Any], kind: Any) -> Entry:
-    return Entry(each.name, kind, each.default, each.metadata.get(KEY, Setting()))
-
-
-def _enum(kind: Any) -> type[StrEnum] | None:
-    return kind if isinstance(kind, type) and issubclass(kind, StrEnum) else None
-
-
-def _check(entry: Entry, value: Any) -> None:
-    must = _mismatch(entry.type, entry.about, value)
-    if must is not None:
-        shown = repr(value)
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise SettingError(f"must be {must}, not {shown}", entry.about.option or entry.name)
-
-
-def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:
-    """What the value must be, where it is not."""
-    origin = get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        options = [each for each in get_args(kind) if each is not type(None)]
-        return None if value is None else _mismatch(options[0], about, value)
-    if origin is Literal:
-        names = get_args(kind)
-        return None if value in names else "one of " + ", ".join(map(str, names))
-    if enum := _enum(kind):
-        names = tuple(each.value for each in enum)
-        return None if value in names else "one of " + ", ".join(names)
-    if origin is tuple:
-        return _tuple_mismatch(get_args(kind), about, value)
-    if kind is bool:
-        return None if type(value) is bool else "true or false"
-    if kind is Path:
-        return None if isinstance(value, Path) else "a path"
-    if kind is str:
-        return _text_mismatch(about, value)
-    low = float("-inf") if about.low is None else about.low
-    high = float("inf") if about.high is None else about.high
-    right = type(value) is int or (kind is not int and isinstance(value, float))
-    if right and low <= value <= high:
-        return None
-    number = "an integer" if kind is int else "a number"
-    if about.high is None:
-        return f"{number} of at least {low:g}" if about.low is not None else number
-    low_text, high_text = (str(n) if isinstance(n, int) else f"{n:g}" for n in (low, high))
-    return f"{number} from {low_text} to {high_text}"
-
-
-def _text_mismatch(about: Setting, value: Any) -> str | None:
-    try:
-        right = type(value) is str and len(value.encode()) <= about.limit
-    except UnicodeEncodeError:
-        right = False
-    return None if right else f"text of at most {about.limit} bytes"
-
-
-def _tuple_mismatch(kinds: tuple[Any, ...], about: Setting, value: Any) -> str | None:
-    if type(value) is not tuple or len(value) > about.limit:
-        return f"a tuple of at most {about.limit} entries"
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(value)
-    if len(value) != len(kinds):
-        return f"a tuple of {len(kinds)} entries"
-    inner = Setting(low=about.low, high=about.high, limit=LONGEST_TEXT)
-    wrong = (_mismatch(kind, inner, each) for kind, each in zip(kinds, value, strict=True))
-    must = next((each for each in wrong if each is not None), None)
-    return None if must is None else f"a tuple that holds {must}"
-
-
-LONGEST_TEXT = 64 * 1024
-"""Bytes of a text inside a tuple."""
+    return {each.name: hints[each.name] for each in fields(cls)}

@@ -12,9 +12,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from msgspec import NODEFAULT, Struct, structs
+
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.settings import Entry, SettingError, assemble, entries
+from dragonrt.schema import must
+from dragonrt.settings import Entry, entries
 from dragonrt.traces import events, file, notices, schema
 from dragonrt.wire import connection, encoding, frames, sessions, values
 from dragonrt.wire.fields import MAX_LINE
@@ -167,20 +170,22 @@ def _states(states: type[Enum]) -> str:
 
 
 def _fields(kind: Any) -> str:
-    """The fields of a class, with what its CHECKS demand if it has any."""
-    checks = getattr(kind, "CHECKS", None)
-    hints = get_type_hints(kind, include_extras=checks is None)
-    heading = ("field", "type", *(() if checks is None else ("must be",)), "default")
+    """The fields of a class, of a message's with their bounds."""
+    if not issubclass(kind, Struct):
+        hints = get_type_hints(kind)
+        rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in fields(kind))
+        return _table(("field", "type", "default"), rows)
+    hints, within = get_type_hints(kind), encoding.types(kind)
     return _table(
-        heading,
+        ("field", "type", "must be", "default"),
         (
             (
-                f"`{each.name}`",
-                _type(hints[each.name]),
-                *(() if checks is None else (_readable(checks[each.name].must),)),
-                _default(each.default),
+                f"`{e.name}`",
+                _type(hints[e.name]),
+                _readable(must(within[e.name])),
+                _default(e.default),
             )
-            for each in fields(kind)
+            for e in structs.fields(kind)
         ),
     )
 
@@ -192,18 +197,16 @@ def _mode(name: str) -> str:
 
 def _settings(kind: type) -> str:
     """What travels of a class of settings."""
-
-    def must(each: Entry) -> str:
-        try:
-            assemble(kind, {each.name: _Wrong()})
-        except SettingError as error:
-            return _readable(error.args[0].partition(", not ")[0].partition(" must be ")[2])
-        raise ValueError(f"{kind.__name__} takes anything for {each.name}")
-
     return _table(
         ("field", "type", "must be", "default", "what it is"),
         (
-            (f"`{e.name}`", _type(e.type), must(e), _default(e.default), e.about.help)
+            (
+                f"`{e.name}`",
+                _type(e.type),
+                _readable(must(e.within)),
+                _default(e.default),
+                e.about.help,
+            )
             for e in entries(kind)
             if e.about.travels
         ),
@@ -224,13 +227,9 @@ def _type(hint: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is MISSING:
+    if value in (MISSING, NODEFAULT):
         return ""
     return f"`{(value.value if isinstance(value, Enum) else value)!r}`"
-
-
-class _Wrong:
-    """What no field takes."""
 
 
 def _readable(must: str) -> str:

@@ -64,37 +64,49 @@ def test_what_is_listed_can_be_put_together_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value"),
     [
-        ("name", "longer", "name must be text of at most 4 bytes"),
-        ("name", "ééé", "name must be text of at most 4 bytes"),
-        ("name", 3, "name must be text"),
-        ("heat", 2.5, "heat must be a number from 0 to 2, not 2.5"),
-        ("heat", float("nan"), "heat must be a number from 0 to 2, not nan"),
-        ("heat", "hot", "heat must be a number from 0 to 2, not 'hot'"),
-        ("heat", True, "heat must be a number"),
-        ("size", 0, "size must be an integer of at least 1, not 0"),
-        ("size", 1.0, "size must be an integer of at least 1, not 1.0"),
-        ("colour", "green", "colour must be one of red, blue, not 'green'"),
-        ("way", "left", "way must be one of up, down, not 'left'"),
-        ("place", "a", "place must be a path, not 'a'"),
-        ("places", (Path("a"),) * 3, "all_places must be a tuple of at most 2 entries"),
-        ("places", ("a",), "all_places must be a tuple that holds a path"),
-        ("pairs", (("a",),), "pairs must be a tuple that holds a tuple of 2 entries"),
-        ("pairs", (("a", "b"),), "pairs must be a tuple that holds a tuple that holds an integer"),
-        ("on", 1, "on must be true or false, not 1"),
-        ("colours", "red", "there is no setting 'colours' here"),
+        ("name", "longer"),
+        ("name", "\ud800"),
+        ("name", 3),
+        ("heat", 2.5),
+        ("heat", float("nan")),
+        ("heat", "hot"),
+        ("heat", True),
+        ("size", 0),
+        ("size", 2**64),
+        ("size", 1.0),
+        ("size", True),
+        ("size", None),
+        ("colour", "green"),
+        ("way", "left"),
+        ("place", "a"),
+        ("all_places", (Path("a"),) * 3),
+        ("all_places", ("a",)),
+        ("pairs", (("a",),)),
+        ("pairs", (("a", "b"),)),
+        ("pairs", (("\ud800", 1),)),
+        ("on", 1),
+        ("plain", 2**64),
     ],
 )
-def test_what_a_field_does_not_take_is_named(name: str, value: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        assemble(Outer, {name: value})
+def test_what_a_field_does_not_take_is_named(name: str, value: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        assemble(Outer, {name.removeprefix("all_"): value})
+    assert caught.value.name == name
+    assert "\n" not in str(caught.value)
+
+
+def test_there_are_no_other_fields() -> None:
+    with pytest.raises(SettingError):
+        assemble(Outer, {"colours": "red"})
 
 
 def test_an_instance_is_held_to_its_fields() -> None:
     check(Outer())
-    with pytest.raises(SettingError, match=r"heat must be a number from 0 to 2, not 3\.0"):
+    with pytest.raises(SettingError) as caught:
         check(Outer(inner=Inner(heat=3.0)))
+    assert caught.value.name == "heat"
 
 
 def test_a_field_without_a_default_must_be_given() -> None:
@@ -102,6 +114,6 @@ def test_a_field_without_a_default_must_be_given() -> None:
     class Needy:
         wanted: int = setting(help="Needed.")
 
-    with pytest.raises(SettingError, match="the setting 'wanted' is missing"):
+    with pytest.raises(SettingError):
         assemble(Needy, {})
     assert assemble(Needy, {"wanted": 2}) == Needy(2)

@@ -1,11 +1,11 @@
 """Register a mode's own messages, each with what it discloses; and the one that modes share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from dragonrt.privacy.disclosure import RULES, Discloses
-from dragonrt.wire.messages import Hash, Role, SessionMessage, Step, Time, Token
+from dragonrt.wire.fields import Hash, Role, Step, Time, Token
+from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.registry import register_message
 
 M = TypeVar("M", bound=SessionMessage)
@@ -28,8 +28,7 @@ def message(
 
 
 @message(8, discloses=lambda message, marker: {"tokens": int(message.token not in marker)})
-@dataclass(frozen=True, slots=True)
-class Target(SessionMessage):
+class Target(SessionMessage, frozen=True):
     """The decided token of `step`, after the prefix of that hash, and who aggregates next.
 
     The times are those of a Draft. In mode "speculative" it is a token, without times, that the

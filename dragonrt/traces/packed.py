@@ -1,8 +1,9 @@
 """Values of the program as JSON and back, exactly: the inputs of a mode, for traces.
 
-Dataclasses are named by module and class; arrays are their bytes. A function, or an array that
-would swell the file, leaves a gap: most of them are passed on unread, and reading one is an error.
-A dataclass whose arrays are read says `packed_whole: ClassVar = True`; they are compressed.
+Dataclasses and messages are named by module and class; arrays are their bytes. A function, or an
+array that would swell the file, leaves a gap: most of them are passed on unread, and reading one is
+an error. A dataclass whose arrays are read says `packed_whole: ClassVar = True`; they are
+compressed.
 """
 
 import sys
@@ -16,6 +17,7 @@ from json import dumps
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from dragonrt.errors import DragonError
 
@@ -65,9 +67,9 @@ def pack(value: Any, *, whole: bool = False) -> Any:
             return {"planes": data, "dtype": value.dtype.str, "shape": list(value.shape)}
         case Gap(missing=missing):
             return {"gap": missing}
-    if is_dataclass(value) and not isinstance(value, type):
+    if (is_dataclass(value) and not isinstance(value, type)) or isinstance(value, Struct):
         whole = getattr(value, "packed_whole", False)
-        values = {each.name: getattr(value, each.name) for each in fields(value)}
+        values = {name: getattr(value, name) for name in _names(type(value))}
         return {"of": name, "fields": {n: pack(each, whole=whole) for n, each in values.items()}}
     return {"gap": type(value).__name__}
 
@@ -93,9 +95,12 @@ def unpack(packed: Any) -> Any:
             return _class(name)(value)
         case {"of": str(name), "fields": dict(values)}:
             kind = _class(name)
+            held = {each: unpack(values[each]) for each in _names(kind)}
+            if issubclass(kind, Struct):
+                return kind(**held)
             made = object.__new__(kind)  # it was checked when it was made
-            for each in fields(kind):
-                object.__setattr__(made, each.name, unpack(values[each.name]))
+            for each, value in held.items():
+                object.__setattr__(made, each, value)
             return made
         case {"gap": str(name)}:
             return Gap(name)
@@ -110,10 +115,14 @@ def digest(value: Any) -> str:
     return blake2b(dumps(shown, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+def _names(kind: Any) -> tuple[str, ...]:
+    return getattr(kind, "__struct_fields__", None) or tuple(each.name for each in fields(kind))
+
+
 def _class(name: str) -> Any:
-    """Return the dataclass or enum of that name, in a loaded module: nothing is imported."""
+    """Return the class of that name, in a loaded module: nothing is imported."""
     module, _, qualified = name.partition(":")
     found = getattr(sys.modules.get(module), qualified, None)
-    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum)):
+    if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum | Struct)):
         return found
     raise UnpackError(f"there is no {name} here: the trace is of another version or mode")

@@ -4,24 +4,24 @@ A message is the array `[TYPE, field, field, ...]`, so a draft costs few bytes b
 Decoding bounds array lengths, rejects maps and extensions, and each message checks its fields.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import astuple, fields
-from operator import attrgetter
+import functools
+import typing
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgpack
+from msgspec import ValidationError, convert
+from msgspec.structs import astuple
 
+from dragonrt import schema
 from dragonrt.wire.limits import MAX_32
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
-    Attribution,
-    Close,
     Hello,
     Message,
     SessionMessage,
-    Source,
 )
 from dragonrt.wire.reasons import MessageError, Reason
 
@@ -31,15 +31,11 @@ CODES = 255
 """The largest code of a message; what its type has above that is its version less 1."""
 
 _BY_CODE: dict[int, type[Message]] = {}
-_VALUES: dict[type[Message], Callable[[Message], tuple[Any, ...]]] = {}
-_LENGTH: dict[type[Message], int] = {}
 
 
 def add(kind: type[Message]) -> None:
     """Have messages of this type encoded and decoded."""
-    names = [field.name for field in fields(kind)]
     _BY_CODE[kind.TYPE & CODES] = kind
-    _VALUES[kind], _LENGTH[kind] = attrgetter("TYPE", *names), 1 + len(names)
 
 
 for _each in (*CONNECTION_MESSAGES, *SESSION_MESSAGES):
@@ -53,10 +49,7 @@ def known(code: int) -> type[Message] | None:
 
 def encode(message: Message) -> bytes:
     """Return the body of a frame: a msgpack array of the message's type and fields."""
-    values = _VALUES[type(message)](message)
-    if isinstance(message, Close) and (found := message.attribution) is not None:
-        values = (*values[:-1], astuple(found))
-    return bytes(msgpack.packb(values))
+    return bytes(msgpack.packb((message.TYPE, *astuple(message)), default=astuple))
 
 
 def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Message:
@@ -79,10 +72,31 @@ def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Me
     if kind is Hello:
         _check_version(values)
     try:
-        return _build(kind, values)
+        if len(values) == 1 + len(kind.__struct_fields__):
+            return convert(values[1:], kind, builtin_types=schema.BUILTIN)
+        text = f"{len(values) - 1} fields instead of {len(kind.__struct_fields__)}"
     except MessageError as error:
-        text = f"{kind.__name__}: {error.text}"
-        raise MessageError(error.reason, text, _session(kind, values)) from None
+        text = error.text
+    except ValidationError as error:
+        text = _fault(kind, values[1:]) or str(error)
+    text = f"{kind.__name__}: {text}"
+    raise MessageError(Reason.MALFORMED, text, _session(kind, values))
+
+
+@functools.cache
+def types(kind: type) -> Mapping[str, Any]:
+    """Return the types of a message's fields, with their bounds."""
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _fault(kind: type[Message], values: tuple[Any, ...]) -> str | None:
+    """Return what is wrong with the first field that is, in our words."""
+    for name, value in zip(kind.__struct_fields__, values, strict=True):
+        try:
+            schema.read(types(kind)[name], value)
+        except schema.MismatchError as error:
+            return f"{name} {error}"
+    return None
 
 
 def _kind(values: Any) -> type[Message]:
@@ -106,31 +120,9 @@ def _session(kind: type[Message], values: tuple[Any, ...]) -> int | None:
 def _check_version(values: tuple[Any, ...]) -> None:
     """Check the version before the other fields, which may differ in another version."""
     version = values[1] if len(values) > 1 else None
-    if not (check := Hello.CHECKS["version"]).fits(version):
-        raise check.refusal("version", version)
-    if version != PROTOCOL_VERSION:
+    if type(version) is int and version != PROTOCOL_VERSION:
         raise MessageError(
             Reason.VERSION,
             f"the other side has version {version} of the protocol, this side version "
             f"{PROTOCOL_VERSION}: install the same dragonrt on both sides",
         )
-
-
-def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
-    if len(values) != _LENGTH[kind]:
-        raise MessageError(
-            Reason.MALFORMED, f"{len(values) - 1} fields instead of {_LENGTH[kind] - 1}"
-        )
-    arguments: list[Any] = list(values[1:])
-    if kind is Close and arguments[-1] is not None:
-        arguments[-1] = _attribution(arguments[-1])
-    return kind(*arguments)
-
-
-def _attribution(values: Any) -> Attribution:
-    match values:
-        case (tuple() as sources, missing, differing) if all(
-            type(source) is tuple and len(source) == len(fields(Source)) for source in sources
-        ):
-            return Attribution(tuple(Source(*each) for each in sources), missing, differing)
-    raise MessageError(Reason.MALFORMED, "an attribution must have sources, missing and others")

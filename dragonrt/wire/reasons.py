@@ -43,6 +43,11 @@ class Reason(StrEnum):
     VOCABULARY = "vocabulary"  # connection: the models' vocabularies differ in size
     KEY = "key"  # connection: the shared keys differ
 
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        """Return the reason for a code of another version: ERROR."""
+        return cls("error")
+
 
 class WireError(DragonError):
     """The root of this package's errors: a reason code and one line for the user."""

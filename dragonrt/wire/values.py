@@ -5,7 +5,6 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from dragonrt.errors import DragonError
 from dragonrt.settings import Entry, assemble, entries, flat
-from dragonrt.wire.fields import Check, identifier, tuple_of
 from dragonrt.wire.reasons import MessageError, Reason
 
 T = TypeVar("T")
@@ -15,20 +14,6 @@ Values = tuple[tuple[str, Value], ...]
 
 MOST_VALUES = 64
 LONGEST_VALUE = 256 * 1024  # bytes: as many as the accepted tokens of the longest answer take
-
-_NAME = identifier(64)
-
-
-def _is_pair(pair: Any) -> bool:
-    if type(pair) is not tuple or len(pair) != 2 or not _NAME.fits(pair[0]):
-        return False
-    return not isinstance(pair[1], str | bytes) or len(pair[1]) <= LONGEST_VALUE
-
-
-VALUES = tuple_of(
-    Check(f"a name of {_NAME.must} with a value of at most {LONGEST_VALUE} bytes", _is_pair),
-    MOST_VALUES,
-)
 
 
 def pack(instance: Any) -> Values:
@@ -71,7 +56,7 @@ def _packed(entry: Entry, value: Any) -> Value:
 def _unpacked(entry: Entry, value: Any) -> Any:
     if not _is_tokens(entry.type):
         return value
-    if type(value) is not bytes or len(value) % 4:
+    if type(value) is not bytes or len(value) % 4 or len(value) > LONGEST_VALUE:
         raise MessageError(Reason.MALFORMED, f"{entry.name} must be four bytes a token")
     return struct.unpack(f"<{len(value) // 4}I", value)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
@@ -121,12 +122,12 @@ def open_peer(stage: Stage) -> Peer:
 
 def draft(**changes: Any) -> Draft:
     fields = Draft(1, 0, START, 5, 0.0, 1000, 0, START & LOW_BITS, b"\xff")
-    return replace(fields, **changes)
+    return structs.replace(fields, **changes)
 
 
 def block(**changes: Any) -> Block:
     fields = Block(1, 9999, 0, START & LOW_BITS, 1, (), (), b"\xff" * 9)
-    return replace(fields, **changes)
+    return structs.replace(fields, **changes)
 
 
 TARGET = Target(1, 3, 7, 5, "device")
@@ -219,11 +220,11 @@ BAD = [
         for mode in ("speculative", "federated", "sprinter")
     ),
     *(
-        Bad(mode, "device", replace(TARGET, token=16), Reason.MALFORMED)
+        Bad(mode, "device", structs.replace(TARGET, token=16), Reason.MALFORMED)
         for mode in ("speculative", "federated", "sprinter")
     ),
     *(
-        Bad(mode, "device", replace(VERDICT, token=16), Reason.MALFORMED)
+        Bad(mode, "device", structs.replace(VERDICT, token=16), Reason.MALFORMED)
         for mode in ("speculative", "sprinter")
     ),
 ]
@@ -348,12 +349,12 @@ def nonsense(chance: random.Random) -> wire.Message:
         draft(session=session, step=step, prefix_hash=prefix, token=token, payload=payload),
         draft(relevance=chance.choice([1e308, -1e308]), decode_us=2**62, payload=payload),
         draft(session=session, step=step, time_us=2**62, echo_us=2**62, payload=payload),
-        replace(TARGET, session=session, step=step, prefix_hash=prefix, token=token),
+        structs.replace(TARGET, session=session, step=step, prefix_hash=prefix, token=token),
         block(step=min(step, TOKENS), round=number, prefix_hash=prefix & LOW_BITS, payload=payload),
-        replace(VERDICT, round=number, accepted=chance.randrange(4), token=token),
-        replace(UPLOAD, round=number, payloads=(payload,) * chance.randrange(5)),
-        replace(OPENED, session=session),
-        replace(COEFFICIENTS, session=session),
+        structs.replace(VERDICT, round=number, accepted=chance.randrange(4), token=token),
+        structs.replace(UPLOAD, round=number, payloads=(payload,) * chance.randrange(5)),
+        structs.replace(OPENED, session=session),
+        structs.replace(COEFFICIENTS, session=session),
         wire.Close(1, chance.choice(list(Reason)), "so"),
         wire.Ping(chance.getrandbits(32), chance.getrandbits(62), payload),
         wire.Pong(chance.randrange(4), chance.getrandbits(62), chance.getrandbits(32)),
@@ -444,7 +445,7 @@ def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:
             await asyncio.sleep(0.05)
             peer, stranger = open_peer(stage), Stranger()
             number = peer.next_number()
-            peer.open(stranger, replace(again(settings), session=number))
+            peer.open(stranger, structs.replace(again(settings), session=number))
             payload = drawn.randbytes(drawn.randrange(9))
             peer.send(block(session=number, round=1, payload=payload))
             peer.send(block(session=number, round=1, payload=payload))  # its round came before

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.wire.encoding import decode, encode
@@ -32,7 +33,7 @@ def framed(message: Message) -> bytes:
 CASES: tuple[tuple[Callable[[Hello], bytes], Reason], ...] = (
     (lambda hello: b"GET / HTTP/1.1\r\nHost: cloud\r\n\r\n", Reason.MALFORMED),
     (lambda hello: (2**31 | 8).to_bytes(4, "big") + b"\xff" * 8, Reason.TOO_LARGE),
-    (lambda hello: framed(replace(hello, vocabulary=7)), Reason.VOCABULARY),
+    (lambda hello: framed(structs.replace(hello, vocabulary=7)), Reason.VOCABULARY),
     (lambda hello: framed(OPEN), Reason.OUT_OF_ORDER),
     (lambda hello: framed(hello) + framed(hello), Reason.OUT_OF_ORDER),
 )

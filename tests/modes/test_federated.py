@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.blocks.messages import Block, Upload
@@ -200,7 +201,8 @@ def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
     relevances = {"one": 0.0, "two": float(np.log(3))}
     for name, block in blocks(work_off(one, MODELS["device"])).items():
         one.handle(
-            Received(name, replace(upload(name, one, block), relevance=relevances[name])), 0.0
+            Received(name, structs.replace(upload(name, one, block), relevance=relevances[name])),
+            0.0,
         )
     (told,) = of(work_off(one, MODELS["device"]), events.RoundDecided)
     assert told.weights == pytest.approx({"one": 0.25, "two": 0.75})

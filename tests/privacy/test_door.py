@@ -1,6 +1,6 @@
 """What a device lets out of an answer, and what the ledger says of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,8 +38,7 @@ SENT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Other(wire.SessionMessage):
+class Other(wire.SessionMessage, frozen=True):
     """A message of a mode from outside."""
 
 

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -56,7 +57,9 @@ def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
         finish=finish,
         passages=(Passage("Some words of it…", "notes/tom.txt", 0.8, "Tom says yes. And no."),),
         moved=moved,
-        attributions=(Attribution((FERRY, replace(FERRY, name="other.md", bits=1.0)), ("41",)),),
+        attributions=(
+            Attribution((FERRY, structs.replace(FERRY, name="other.md", bits=1.0)), ("41",)),
+        ),
     )
     return Reply("yes", answer)
 

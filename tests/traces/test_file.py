@@ -157,7 +157,7 @@ ROUND = '"event":"round","round":1,"step":1,"decided":1'
         COMMON + f',{ROUND},"weights":{{"a":"b"}},"missing":[]}}',
         COMMON + f',{ROUND},"weights":{{}},"missing":[1]}}',
         COMMON + ',"event":"notice","kind":"novelty","text":"x"}',
-        COMMON + ',"event":"notice","kind":"alone","text":"x","reason":"novelty"}',
+        COMMON + ',"event":"notice","kind":"alone","text":"x","reason":7}',
         COMMON + ',"event":"draft","step":1,"payload":"AA"}',
         COMMON + ',"event":"switch","step":1,"to":"moon","difference":1}',
     ],

@@ -1,12 +1,12 @@
 """The handshake, the sessions, and what a hostile other side can make of them: only errors."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target

@@ -1,19 +1,19 @@
 """The messages of the modes in which blocks are drafted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta
 
 from dragonrt.distributions.codec import Ids
 from dragonrt.modes.messages import message
 from dragonrt.privacy.disclosure import Crossing
 from dragonrt.wire import limits
-from dragonrt.wire.fields import TOKEN, integer, octets, tuple_of
-from dragonrt.wire.messages import U32, Finite, Payload, SessionMessage, Step, Time, Token
+from dragonrt.wire.fields import U32, Finite, Payload, Step, Time, Token
+from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import MessageError, Reason
 
-_PAYLOAD = octets(0, limits.MAX_PAYLOAD)
-_RESOLUTION = integer(1, limits.MAX_RESOLUTION)
+_Resolution: TypeAlias = Annotated[int, Meta(ge=1, le=limits.MAX_RESOLUTION)]
 
 
 def _of_block(message: "Block", marker: Sequence[int]) -> Crossing:
@@ -25,8 +25,7 @@ def _of_block(message: "Block", marker: Sequence[int]) -> Crossing:
 
 
 @message(10, early=True, discloses=_of_block)
-@dataclass(frozen=True, slots=True)
-class Block(SessionMessage):
+class Block(SessionMessage, frozen=True):
     """`count` drafted tokens from step `step` on, encoded by the session's codec (SPEC 2 - 4).
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
@@ -38,13 +37,12 @@ class Block(SessionMessage):
     round: U32
     step: Step
     prefix_hash: U32
-    count: Annotated[int, integer(0, limits.MAX_BLOCK)]
-    resolutions: Annotated[tuple[int, ...], tuple_of(_RESOLUTION, limits.MAX_BLOCK)]
-    decided: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_BLOCK)]
+    count: Annotated[int, Meta(ge=0, le=limits.MAX_BLOCK)]
+    resolutions: Annotated[tuple[_Resolution, ...], Meta(max_length=limits.MAX_BLOCK)]
+    decided: Annotated[tuple[Token, ...], Meta(max_length=limits.MAX_BLOCK)]
     payload: Payload
 
     def __post_init__(self) -> None:
-        self.check_fields()
         if len(self.resolutions) not in (0, 1, self.count):
             raise MessageError(Reason.MALFORMED, "resolutions must be none, one, or one a token")
         if len(self.decided) > self.step:
@@ -55,8 +53,7 @@ class Block(SessionMessage):
 
 
 @message(11, discloses=lambda message, marker: {"tokens": 1})
-@dataclass(frozen=True, slots=True)
-class Verdict(SessionMessage):
+class Verdict(SessionMessage, frozen=True):
     """The answer to the Block of that round: accepted tokens, and the token that follows them.
 
     In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
@@ -64,7 +61,7 @@ class Verdict(SessionMessage):
     """
 
     round: U32
-    accepted: Annotated[int, integer(0, limits.MAX_BLOCK)]
+    accepted: Annotated[int, Meta(ge=0, le=limits.MAX_BLOCK)]
     token: Token
     verify_us: Time
 
@@ -73,8 +70,7 @@ class Verdict(SessionMessage):
 
 
 @message(12, discloses=lambda message, marker: {"distributions": len(message.payloads)})
-@dataclass(frozen=True, slots=True)
-class Upload(SessionMessage):
+class Upload(SessionMessage, frozen=True):
     """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
 
     There is one payload per drafted token and one for the token after them. `relevance` is the
@@ -84,10 +80,9 @@ class Upload(SessionMessage):
     round: U32
     relevance: Finite
     verify_us: Time
-    payloads: Annotated[tuple[bytes, ...], tuple_of(_PAYLOAD, limits.MAX_BLOCK + 1)]
+    payloads: Annotated[tuple[Payload, ...], Meta(max_length=limits.MAX_BLOCK + 1)]
 
     def __post_init__(self) -> None:
-        self.check_fields()
         if sum(map(len, self.payloads)) > limits.MAX_UPLOAD:
             raise MessageError(
                 Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"

@@ -1,27 +1,17 @@
 """The messages of mode dragon."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
 
 from dragonrt.modes.messages import Target, message
 from dragonrt.privacy.disclosure import NOTHING
 from dragonrt.side import Side
 from dragonrt.wire import limits
-from dragonrt.wire.fields import TOKEN, number, octets, tuple_of
-from dragonrt.wire.messages import (
-    U32,
-    Finite,
-    Hash,
-    Opened,
-    Payload,
-    SessionMessage,
-    Step,
-    Time,
-    Token,
-    Working,
-)
+from dragonrt.wire.fields import U32, Finite, Hash, Payload, Step, Time, Token
+from dragonrt.wire.messages import Opened, SessionMessage, Working
 from dragonrt.wire.reasons import MessageError, Reason
 
 LARGEST_COEFFICIENT = 1e9
@@ -40,8 +30,7 @@ LARGEST_LOSS = 100.0
         "token": message.token,
     },
 )
-@dataclass(frozen=True, slots=True)
-class Draft(SessionMessage):
+class Draft(SessionMessage, frozen=True):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
     `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
@@ -62,10 +51,9 @@ class Draft(SessionMessage):
     payload: Payload
     time_us: Time = 0
     echo_us: Time = 0
-    kept: Annotated[float, number(-LARGEST_LOSS, 0.0)] = 0
+    kept: Annotated[float, Meta(ge=-LARGEST_LOSS, le=0.0)] | Literal[0] = 0
 
     def __post_init__(self) -> None:
-        self.check_fields()
         if self.ahead > self.step:
             raise MessageError(Reason.MALFORMED, "ahead must not reach before the first step")
 
@@ -74,21 +62,19 @@ class Draft(SessionMessage):
 
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
-@dataclass(frozen=True, slots=True)
-class Coefficients(SessionMessage):
+class Coefficients(SessionMessage, frozen=True):
     """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
 
     Sent once if one side schedules, so that both schedule by the same.
     """
 
-    k_a: Annotated[float, number(-LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)]
-    k_b: Annotated[float, number(1.0, LARGEST_COEFFICIENT)]
-    k_c: Annotated[float, number(0.0, LARGEST_COEFFICIENT)]
+    k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
+    k_b: Annotated[float, Meta(ge=1.0, le=LARGEST_COEFFICIENT)]
+    k_c: Annotated[float, Meta(ge=0.0, le=LARGEST_COEFFICIENT)]
 
 
 @message(14, discloses=lambda message, marker: {"tokens": len(message.tokens)})
-@dataclass(frozen=True, slots=True)
-class EntryRequest(SessionMessage):
+class EntryRequest(SessionMessage, frozen=True):
     """Requests the probabilities of `tokens`, strictly increasing, that a race lacks (SPEC 1.8).
 
     They are of the other side's Draft of that step and prefix.
@@ -96,10 +82,9 @@ class EntryRequest(SessionMessage):
 
     step: Step
     prefix_hash: Hash
-    tokens: Annotated[tuple[int, ...], tuple_of(TOKEN, limits.MAX_WANTED)]
+    tokens: Annotated[tuple[Token, ...], Meta(max_length=limits.MAX_WANTED)]
 
     def __post_init__(self) -> None:
-        self.check_fields()
         if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
             raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
 
@@ -108,13 +93,12 @@ class EntryRequest(SessionMessage):
 
 
 @message(15, discloses=lambda message, marker: {"distributions": 1})
-@dataclass(frozen=True, slots=True)
-class EntryResponse(SessionMessage):
+class EntryResponse(SessionMessage, frozen=True):
     """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
 
     step: Step
     prefix_hash: Hash
-    payload: Annotated[bytes, octets(8, 8 * limits.MAX_WANTED)]
+    payload: Annotated[bytes, Meta(min_length=8, max_length=8 * limits.MAX_WANTED)]
 
 
 ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {

@@ -6,7 +6,8 @@ values. With any other placement, or a constant rate, none of that is sent.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator

@@ -23,7 +23,8 @@ def _pace(settings: SpeculativeSettings) -> Pace:
     # What is under way is drafted anew behind a rejection, and verified.
     length, blocks = settings.length, settings.outstanding
     longest = length if settings.controller is None else MAX_BLOCK
-    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
+    ahead = max(1, blocks * (longest + 1) - 1)  # alone it decodes, without blocks too
+    return Pace(ahead, 2 + length, 2 * blocks, length)
 
 
 register(

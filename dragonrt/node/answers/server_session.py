@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
@@ -63,7 +64,7 @@ def server_session(
                 text = read.decode(mode.decided), question.prompt
                 found = attribution(read.passages, mode.moved, *text)
                 differing = storable(await read.other_values(mode.decided))
-                session.attribute(replace(found, differing=differing))
+                session.attribute(structs.replace(found, differing=differing))
         finally:
             session.attribute(None)
             await driver.settle()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
@@ -102,7 +103,7 @@ def their_draft(
     work = mode.wanted()
     assert work is not None
     (message,) = [each for _, each in do(mode, work).send if isinstance(each, Draft)][:1]
-    return replace(message, **fields)
+    return structs.replace(message, **fields)
 
 
 def of(effects: Effects, kind: type[Any]) -> list[Any]:
@@ -438,7 +439,10 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
     assert (first.time_us, first.echo_us) == (500_001, 0)
     mode.handle(
-        Received("device", replace(their_draft("cloud", TokenPrefix(start_hash(7)), 0), time_us=9)),
+        Received(
+            "device",
+            structs.replace(their_draft("cloud", TokenPrefix(start_hash(7)), 0), time_us=9),
+        ),
         2.0,
     )
     (third,) = drafts_of(do(mode, wanted(mode), 2.25))

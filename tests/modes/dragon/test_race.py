@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
@@ -125,7 +126,7 @@ def test_of_decided_steps_only_what_may_be_missing_is_remembered() -> None:
     assert isinstance(mine, OwnRace)
     response = answered(gives, wanted(2, 38, 39))
     assert np.frombuffer(response.payload).tolist() == [mine.probability(38), mine.probability(39)]
-    for forgotten in (wanted(0, 39), wanted(2, 5), replace(wanted(2, 39), prefix_hash=7)):
+    for forgotten in (wanted(0, 39), wanted(2, 5), structs.replace(wanted(2, 39), prefix_hash=7)):
         with pytest.raises(ModeError):
             answered(gives, forgotten)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
+from msgspec import structs
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
@@ -119,7 +120,7 @@ class Stranger:
         await self.stream.wait_closed()
 
 
-class Authenticated(Goodbye):
+class Authenticated(Goodbye, frozen=True):
     """A kind of message that never comes."""
 
 
@@ -177,8 +178,8 @@ def opening(**changes: object) -> Open:
     """OPEN with other values in it."""
     question, settings = dict(OPEN.question), dict(OPEN.settings)
     for name, value in changes.items():
-        (question if name in question else settings)[name] = value  # type: ignore[assignment]
-    return replace(OPEN, question=tuple(question.items()), settings=tuple(settings.items()))
+        (question if name in question else settings)[name] = value
+    return structs.replace(OPEN, question=tuple(question.items()), settings=tuple(settings.items()))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def opening(**changes: object) -> Open:
         ([opening(rule="algorithm1")], Reason.UNSUPPORTED),
         ([opening(stop_tokens=(10**6).to_bytes(4, "little"))], Reason.UNSUPPORTED),
         ([opening(colour="red")], Reason.UNSUPPORTED),
-        ([replace(OPEN, mode="telepathy")], Reason.UNSUPPORTED),
+        ([structs.replace(OPEN, mode="telepathy")], Reason.UNSUPPORTED),
         ([OPEN, OPEN], Reason.OUT_OF_ORDER),
         ([draft(OPEN)], Reason.UNKNOWN_SESSION),
         ([OPEN, *(draft(OPEN, prefix_hash=n) for n in range(1000))], Reason.PROTOCOL),
@@ -323,7 +324,7 @@ def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why
     async def wait() -> tuple[Goodbye, float]:
         peer, stranger = silent_pair()
         await asyncio.gather(peer.handshake(), stranger.handshake())
-        peer.open(session, replace(OPEN, session=peer.next_number()))
+        peer.open(session, structs.replace(OPEN, session=peer.next_number()))
         await peer.run()
         time_s = asyncio.get_running_loop().time()
         return await stranger.hear(Goodbye), time_s
@@ -385,7 +386,7 @@ def test_an_error_of_our_own_ends_the_session_and_is_seen() -> None:
     session = Refusing()
 
     async def fail(peer: Peer, stranger: Stranger) -> Close:
-        peer.open(session, replace(OPEN, session=peer.next_number()))
+        peer.open(session, structs.replace(OPEN, session=peer.next_number()))
         await stranger.hear(Open)
         stranger.say(opened(OPEN))
         return await stranger.hear(Close)
