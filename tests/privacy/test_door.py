@@ -1,8 +1,5 @@
 """What a device lets out of an answer, and what the ledger says of it."""
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from dragonrt.errors import DragonError
@@ -54,56 +51,17 @@ def test_the_entry_follows_from_the_message(message: wire.SessionMessage) -> Non
 def test_neither_distributions_nor_titles_pass_a_device_that_keeps_its_drafts(
     message: wire.SessionMessage,
 ) -> None:
-    door, sent = Door(keeps_drafts=True), SENT[message]
-    withheld = sent.distributions or sent.documents
-    assert door.foresee(message) == (None if withheld else sent)
-    assert door.entry(message) == (None if withheld or sent.tokens else sent)
+    entry = Door(keeps_drafts=True).entry(message)
+    withheld = SENT[message].distributions or SENT[message].documents
+    assert entry == (None if withheld else SENT[message])
 
 
-def target(step: int, token: int) -> Target:
-    return Target(1, step, 0, token, "device")
-
-
-def reopened(*accepted: int, **other: Any) -> wire.Open:
-    return wire.Open(1, "dragon", pack(replace(ASKED, accepted=accepted, **other)), ())
-
-
-def test_a_device_that_keeps_its_drafts_sends_a_token_once_it_is_decided() -> None:
-    door = Door(True)
-    assert door.entry(target(0, 9)) is None
-    door.decide(9, withheld=False)
-    door.decide(8, withheld=False)
-    for message in (target(0, 9), target(1, 8), reopened(9, 8), reopened(9)):
-        assert door.entry(message) is not None
-    for message in (target(0, 8), target(2, 7), reopened(9, 7), reopened(8)):
-        assert door.entry(message) is None
-    ids = Block(1, 1, 2, 0, 2, (), (8,), bytes(8))
-    assert door.entry(ids) is None, "its payload has drafts"
-
-
-def test_the_transcript_passes_and_what_is_withheld_does_not() -> None:
-    door, marker = Door(True, marker=(3, 4)), [3, 4]
-    for token, withheld in ((9, False), (8, True), (7, True), (6, False)):
-        door.decide(token, withheld=withheld)
-    told = [9, *marker, 6]
-    assert [door.entry(target(step, token)) for step, token in enumerate(told)] == [
-        Disclosed("target", tokens=int(token not in marker)) for token in told
-    ]
-    resumed = door.entry(reopened(*told))
+def test_a_marker_discloses_no_token() -> None:
+    door = Door(True, marker=(3, 4))
+    assert door.entry(Target(1, 5, 0, 3, "device")) == Disclosed("target")
+    resumed = door.entry(wire.Open(1, "dragon", pack(ASKED), ()))
     assert resumed is not None
     assert resumed.tokens == 2
-    for message in (target(1, 8), target(1, 7), target(3, 8), reopened(9, 8), reopened(9, 6)):
-        assert door.entry(message) is None
-
-
-@pytest.mark.parametrize("keeps", [True, False])
-def test_a_mode_asks_with_the_history_that_was_told(keeps: bool) -> None:
-    asked = replace(ASKED, shown=("T…",)).resumed(())
-    door = Door(keeps, asked=pack(asked))
-    assert door.entry(reopened(history=asked.history)) is not None
-    assert door.entry(reopened()) is None
-    other = door.entry(reopened(history=asked.history, prompt="as a document says"))
-    assert (other is None) == keeps
 
 
 def test_a_message_without_a_rule_never_leaves() -> None:
