@@ -132,13 +132,11 @@ class AnswerSession:
             self._closed.set()
         return peer
 
-    def open(self, peer: Peer, message: wire.Open) -> bool:
-        """Open a session on the connection, and use it; False if the message may not leave."""
-        passes = self._driver.lets_out(message)
-        if passes:
+    def open(self, peer: Peer, message: wire.Open) -> None:
+        """Open a session on the connection, and use it."""
+        if self._driver.lets_out(message):
             peer.open(self, message)
             self.attach(peer, message.session)
-        return passes
 
     def send(self, message: wire.SessionMessage) -> None:
         if self._peer is None or not self._driver.lets_out(message):

@@ -220,7 +220,9 @@ class ClientSession:
             session.weights = weights
             self._open(session, peer)
         else:
-            self._give_up(session, f"another model answers as the {session.name} now")
+            end = End(Reason.UNSUPPORTED, f"another model answers as the {session.name} now")
+            self._driver.feed(Left(session.name, end, False))
+            session.gone.clear()
 
     def _open(self, session: AnswerSession, peer: Peer) -> None:
         driver, settings = self._driver, self.answer.settings
@@ -228,15 +230,8 @@ class ClientSession:
         if not self._several:
             self._opened(len(driver.mode.decided))
         peer.pacing.shape(self._traits)
-        message = opening_message(number, driver.mode, self.answer.question, settings)
-        if session.open(peer, message):
-            driver.feed(Joined(session.name, number))
-        else:
-            self._give_up(session, "the mode asks with more than the level lets out")
-
-    def _give_up(self, session: AnswerSession, why: str) -> None:
-        self._driver.feed(Left(session.name, End(Reason.UNSUPPORTED, why), False))
-        session.gone.clear()
+        session.open(peer, opening_message(number, driver.mode, self.answer.question, settings))
+        driver.feed(Joined(session.name, number))
 
     async def _keep_joined(self, session: AnswerSession) -> None:
         """Resume the session from the decided tokens whenever its other side is back."""
