@@ -164,7 +164,7 @@ def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide(work_off:
     one = joined()
     block = blocks(work_off(one, MODELS["device"]))
     bad = (b"\xff",) * (block["one"].count + 1)
-    damaged = replace(upload("one", one, block["one"]), payloads=bad)
+    damaged = structs.replace(upload("one", one, block["one"]), payloads=bad)
     one.handle(Received("one", damaged), 0.1)
     one.handle(Received("two", upload("two", one, block["two"])), 0.1)
     effects = work_off(one, MODELS["device"])

@@ -391,7 +391,7 @@ def test_a_mixture_of_a_session_that_is_over_decides_nothing(
     late = do(mode, mixing, 0.4)
     assert list(mode.decided) == []
     assert not [each for _, each in late.send if isinstance(each, Target)]
-    mode.handle(Received("cloud", replace(theirs, session=9)), 0.5)
+    mode.handle(Received("cloud", structs.replace(theirs, session=9)), 0.5)
     (target,) = [each for _, each in do(mode, mixed(mode), 0.6).send if isinstance(each, Target)]
     assert (target.session, [target.token]) == (9, list(mode.decided))
 
