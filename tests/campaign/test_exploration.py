@@ -154,7 +154,7 @@ def newest_first() -> Callable[..., Any]:
     return take_verdict
 
 
-def one_less(question: Question, accepted: tuple[int, ...]) -> Question:
+def one_less(question: Question, accepted: tuple[int, ...], *_: Any) -> Question:
     """The newest decision is lost where a session begins again."""
     return replace(question, accepted=accepted[:-1])
 

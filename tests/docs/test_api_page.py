@@ -56,9 +56,9 @@ async def test_a_mode_from_outside_answers(tmp_path: Path, monkeypatch: pytest.M
     entry = import_module(file.stem).PLAIN
     try:
         answer = await example("outside")["ask"](entry, "When is the boiler serviced?")
+        assert answer.to_json()[0]["mode"] == "plain"
     finally:
         MODES.pop("plain", None)
-    assert answer.to_json()[0]["mode"] == "plain"
 
 
 def test_the_page_names_what_is_public() -> None:

@@ -12,9 +12,9 @@ from starlette.types import Message
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
+from dragonrt.node.process import reindexing
 from dragonrt.node.process.composition import complete_library, local_side
 from dragonrt.node.process.local_side import LocalSide
-from dragonrt.node.process.reindexing import reindexing
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
 from retrieval import Report
