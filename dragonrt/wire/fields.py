@@ -9,7 +9,7 @@ from dragonrt.schema import FINITE, natural
 from dragonrt.side import Side
 from dragonrt.wire import limits
 from dragonrt.wire.reasons import Reason
-from dragonrt.wire.values import LONGEST_VALUE, MOST_VALUES
+from dragonrt.wire.values import MOST_VALUES
 
 MAX_LINE = 1024
 # Controls, spaces but " ", what is invisible or turns the direction, surrogates, private use.
@@ -62,6 +62,6 @@ Packed: TypeAlias = Annotated[
     Meta(
         max_length=MOST_VALUES,
         description=f"a tuple of at most {MOST_VALUES} entries, each a name of at most 64 "
-        f"characters with a value of at most {LONGEST_VALUE} bytes",
+        "characters with a value, which its setting bounds",
     ),
 ]
