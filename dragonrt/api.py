@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.registry import DEFAULT_MODE, mode_entry
+from dragonrt.modes.registry import DEFAULT_MODE
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.process import programs
@@ -21,8 +21,8 @@ from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.reply import Reply, cited_json, mark_json
-from dragonrt.service.setup import CloudSetup, DeviceSetup, of_class
-from dragonrt.settings import Entry, SettingError, entries
+from dragonrt.service.setup import CloudSetup, DeviceSetup, entry_named
+from dragonrt.settings import Entry, SettingError, entries, picked
 from dragonrt.side import Side
 from dragonrt.traces.events import Noticed, TokenDecided
 from retrieval import Progress
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that an answer rests on: its `sentence` and the `bits` by which it moved words."""
+    """A document that an answer rests on: the `sentence` read, and its evidence in `bits`."""
 
     side: Side
     file: str
@@ -227,7 +227,7 @@ async def connect(
     Raises:
         DragonError: for a wrong setting, or a cloud that refuses this device for ever.
     """
-    answered = (Question, mode_entry(mode).settings)
+    answered = (Question, entry_named(mode).settings)
     own = _given(OWN, settings) | _own(documents, key)
     values = _given(answered, settings)
     _check_known(settings, *OWN, *answered)
@@ -269,7 +269,7 @@ async def serve_cloud(
         DragonError: for a wrong setting, or a port that is taken.
     """
     own = _given(OWN, settings) | _own(documents, key)
-    limits = of_class(CloudLimits, _given((CloudLimits,), settings))
+    limits = picked(CloudLimits, _given((CloudLimits,), settings))
     _check_known(settings, *OWN, CloudLimits)
     setup = CloudSetup.of(own)
     for line in setup.warnings:

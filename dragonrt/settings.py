@@ -117,6 +117,12 @@ def traced(instance: Any) -> dict[str, Any]:
     return {name: value for name, value in flat(instance).items() if name in shown}
 
 
+def picked(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Return the instance of those values that are fields of the class; `assemble` says more."""
+    known = {entry.name for entry in entries(cls)}
+    return assemble(cls, {name: each for name, each in values.items() if name in known})
+
+
 def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
     """Return the instance with these values and the defaults of those that are left out.
 

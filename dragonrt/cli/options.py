@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from dragonrt.settings import Entry, assemble, entries
+from dragonrt.settings import Entry, entries, picked
 
 T = TypeVar("T")
 
@@ -112,8 +112,7 @@ def settings(cls: type[T], options: Any, **fixed: Any) -> T:
 
     Raises SettingError for invalid values.
     """
-    known = {entry.name for entry in entries(cls)}
-    return assemble(cls, fixed | {n: each for n, each in given(options).items() if n in known})
+    return picked(cls, fixed | given(options))
 
 
 def _annotation(found: Mapping[type, Entry], panel: str) -> Any:

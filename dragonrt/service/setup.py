@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, composed
+from dragonrt.modes.registry import MODES, ModeEntry, composed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.settings import assemble, entries
-
-T = TypeVar("T")
+from dragonrt.settings import picked
 
 Values = Mapping[str, Any]
 
@@ -47,15 +45,14 @@ class DeviceSetup:
         `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
         mode's settings. Raises DragonError.
         """
-        if mode not in MODES:
-            raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
+        entry = entry_named(mode)
         question, how = composed(mode, answers)
-        reached = of_class(NetworkSettings, own)
-        others = members(how, reached, of_class(LinkSettings, own), workers, hosts)
-        side = of_class(SideSettings, {"model": MODES[mode].model, **own, "side": "device"})
+        reached = picked(NetworkSettings, own)
+        others = members(how, reached, picked(LinkSettings, own), workers, hosts)
+        side = picked(SideSettings, {"model": entry.model, **own, "side": "device"})
         side = side.beside(other.address.host for other in others)
-        unread = MODES[mode].unread if side.has_documents else None
-        MODES[mode].check(how, side.model)
+        unread = entry.unread if side.has_documents else None
+        entry.check(how, side.model)
         lines = (*_expiring(reached, others), *([f"--mode {mode}: {unread}"] if unread else []))
         return cls(question, how, others, side, answers.get("seed"), lines)
 
@@ -71,16 +68,17 @@ class CloudSetup:
     @classmethod
     def of(cls, own: Values) -> "CloudSetup":
         """Return the setup of values of SideSettings, NetworkSettings and LinkSettings by name."""
-        reached = of_class(NetworkSettings, own)
-        address = reached.cloud_address(of_class(LinkSettings, own))
-        side = of_class(SideSettings, {**own, "side": "cloud"}).beside([address.host])
+        reached = picked(NetworkSettings, own)
+        address = reached.cloud_address(picked(LinkSettings, own))
+        side = picked(SideSettings, {**own, "side": "cloud"}).beside([address.host])
         return cls(side, address, tuple(_expiring(reached)))
 
 
-def of_class(cls: type[T], values: Values) -> T:
-    """Return a class of settings of those values that are its own. Raises SettingError."""
-    known = {entry.name for entry in entries(cls)}
-    return assemble(cls, {name: each for name, each in values.items() if name in known})
+def entry_named(mode: str) -> ModeEntry:
+    """Return the mode that a user names. Raises DragonError for an unknown one."""
+    if mode not in MODES:
+        raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
+    return MODES[mode]
 
 
 def _expiring(network: NetworkSettings, others: Sequence[Member] = ()) -> list[str]:
