@@ -1,7 +1,7 @@
-"""Fair shares of a model among devices, by the tokens that it computes for each.
+"""Fair shares of a model among clients, by the tokens that it computes for each.
 
 A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
-Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the device that got
+Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that got
 least goes first. Time without requests is no credit.
 """
 
@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import inf
 
-Device = tuple[str, ...]
+Client = tuple[str, ...]
 """Who a request is for: an address and a connection from it. Empty: this process itself.
 
 Addresses share the model, and the connections of one share what it gets.
 """
 
 
-def levels(device: Device) -> tuple[Device, ...]:
+def levels(client: Client) -> tuple[Client, ...]:
     """Return the address, and the connection from it."""
-    return tuple(device[: length + 1] for length in range(len(device)))
+    return tuple(client[: length + 1] for length in range(len(client)))
 
 
 class FairShares:
@@ -29,40 +29,40 @@ class FairShares:
     """
 
     def __init__(self) -> None:
-        self._ahead: dict[Device, float] = {}
+        self._ahead: dict[Client, float] = {}
 
-    def place(self, device: Device) -> tuple[float, ...]:
-        """Return the key that sorts the device that got least to the front."""
-        return tuple(self._ahead.get(each, 0.0) for each in levels(device))
+    def place(self, client: Client) -> tuple[float, ...]:
+        """Return the key that sorts the client that got least to the front."""
+        return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
-    def charge(self, used: Mapping[Device, int], waiting: Iterable[Device]) -> None:
-        """Count a forward: what it computed for each device, and whose requests still wait."""
-        least = dict[Device, float]()
-        for each in {level for device in waiting for level in levels(device)}:
+    def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
+        """Count a forward: what it computed for each client, and whose requests still wait."""
+        least = dict[Client, float]()
+        for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
         rebased = {each: got - least.get(each[:-1], inf) for each, got in self._ahead.items()}
         self._ahead = {each: got for each, got in rebased.items() if got > 0.0}
-        for device, size in used.items():
-            for each in levels(device):
+        for client, size in used.items():
+            for each in levels(client):
                 self._ahead[each] = self._ahead.get(each, 0.0) + size
 
 
 class Portions:
-    """How much of one forward each device may have that has another one beside it."""
+    """How much of one forward each client may have that has another one beside it."""
 
-    def __init__(self, devices: Iterable[Device], size: int) -> None:
-        """`devices` have open answers. Each may have one request, or several of `size`."""
-        each = {level for device in devices for level in levels(device)}
+    def __init__(self, clients: Iterable[Client], size: int) -> None:
+        """`clients` have open answers. Each may have one request, or several of `size`."""
+        each = {level for client in clients for level in levels(client)}
         beside = Counter(level[:-1] for level in each)
-        self._left: dict[Device, float] = {level: inf for level in each if beside[level[:-1]] > 1}
+        self._left: dict[Client, float] = {level: inf for level in each if beside[level[:-1]] > 1}
         self._size = size
 
-    def room(self, device: Device, most: int) -> int:
-        """Return how much of `most` the next request of that device may have."""
-        return int(min([most, *(self._left.get(level, inf) for level in levels(device))]))
+    def room(self, client: Client, most: int) -> int:
+        """Return how much of `most` the next request of that client may have."""
+        return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
-    def take(self, device: Device, size: int) -> None:
-        """Count a request of that device."""
-        for level in levels(device):
+    def take(self, client: Client, size: int) -> None:
+        """Count a request of that client."""
+        for level in levels(client):
             if level in self._left:
                 self._left[level] = min(self._left[level], self._size) - size

@@ -1,7 +1,7 @@
 """Which requests share the next forward of a model, and how much of each it reads.
 
-Requests join and leave between two forwards. A preemption removes one of them. Several devices have
-fair shares of the tokens computed (`fair_shares`); one device's requests go in order of arrival.
+Requests join and leave between two forwards. A preemption removes one of them. Several clients have
+fair shares of the tokens computed (`fair_shares`); one client's requests go in order of arrival.
 A scheduler belongs to the thread of its model.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from dragonrt.backends.backend import Feed, ModelInfo, Preempted, Preemption, RowLogits
-from dragonrt.backends.fair_shares import Device, FairShares, Portions
+from dragonrt.backends.fair_shares import Client, FairShares, Portions
 from dragonrt.backends.row_set import LARGEST, RowSet
 
 PIECE = 12
 """Rows times tokens of prompts in a forward while another answer is open.
 
-They take as long as two forwards of two rows. One device's answers have as many beside another's.
+They take as long as two forwards of two rows. One client's answers have as many beside another's.
 """
 ALONE = 256
 """The same while no other answer is open."""
@@ -40,7 +40,7 @@ class Request:
             `every` on. Preempted or an error: the tokens of earlier forwards stay in the rows.
         in_blocks: whether a forward may carry several tokens from `every` on.
         hidden: whether hidden states are wanted, too.
-        device: who it is for.
+        client: who it is for.
         read: how many tokens are in the rows.
     """
 
@@ -53,7 +53,7 @@ class Request:
     every: int = 0
     in_blocks: bool = True
     hidden: bool = False
-    device: Device = ()
+    client: Client = ()
     read: int = 0
     logits: list[RowLogits] = field(default_factory=list)
 
@@ -62,14 +62,14 @@ class Request:
 class Batch:
     """One forward: the requests that share it, and a feed of each.
 
-    `size` is its rows times tokens, `used` those of each device, if several have `portions`.
+    `size` is its rows times tokens, `used` those of each client, if several have `portions`.
     """
 
     requests: list[Request] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
     size: int = 0
     portions: Portions | None = None
-    used: Counter[Device] = field(default_factory=Counter)
+    used: Counter[Client] = field(default_factory=Counter)
 
     def add(self, request: Request, tokens: int) -> None:
         """Let the forward read the next tokens of a request."""
@@ -88,7 +88,7 @@ class Batch:
         )
         self.size += rows.count * tokens
         if self.portions is not None:
-            self.used[request.device] += rows.count * tokens
+            self.used[request.client] += rows.count * tokens
 
     def leaves(self, request: Request, end: int) -> bool:
         """Return whether the forward reads less of a request than its first `end` tokens."""
@@ -98,7 +98,7 @@ class Batch:
 
 
 class Scheduler:
-    """The requests of one model, the longest waiting first; see `schedule` for several devices."""
+    """The requests of one model, the longest waiting first; see `schedule` for several clients."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.requests: list[Request] = []
@@ -107,46 +107,46 @@ class Scheduler:
         self._portion = PIECE if info.device == "cpu" else LARGEST
         self._shares = FairShares()
 
-    def add(self, request: Request, device: Device = ()) -> None:
-        """Queue a request of a device; done at once without tokens. Raises like `reserve`."""
+    def add(self, request: Request, client: Client = ()) -> None:
+        """Queue a request of a client; done at once without tokens. Raises like `reserve`."""
         if request.tokens:
-            request.device = device
+            request.client = client
             request.rows.reserve(request.tokens)
             self.requests.append(request)
         else:
             request.done([])
 
-    def schedule(self, piece: int = ALONE, devices: Iterable[Device] = ()) -> Batch:
+    def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: the tokens of answers, then prompts in what is left.
 
-        The device that got least goes first. Each of several `devices`, those with open answers,
+        The client that got least goes first. Each of several `clients`, those with open answers,
         has one answer in the forward, or several of PIECE rows times tokens.
         Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
         times tokens, or more beside many answers. If answers leave the first request no room, or
-        less of a prompt than other devices have, it is read alone. Preempted requests leave.
+        less of a prompt than other clients have, it is read alone. Preempted requests leave.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
                 self.requests.remove(request)
                 request.done(Preempted())
         batch, silent, requests = Batch(), list[Request](), self.requests
-        open_, waiting = set(devices), {each.device for each in requests}
+        open_, waiting = set(clients), {each.client for each in requests}
         if len(open_ | waiting) > 1:
             batch.portions = Portions(open_, self._portion)
-            requests = sorted(requests, key=lambda each: self._shares.place(each.device))
+            requests = sorted(requests, key=lambda each: self._shares.place(each.client))
         for request in requests:
             room, rows = self._exact - batch.size, request.rows.count
             if request.read < request.every:
                 silent.append(request)
                 continue
             if batch.portions is not None:
-                room = batch.portions.room(request.device, room)
+                room = batch.portions.room(request.client, room)
             if room >= rows or not batch.requests:
                 left = len(request.tokens) - request.read
                 tokens = min(left, max(1, room // rows)) if request.in_blocks else 1
                 batch.add(request, tokens)
                 if batch.portions is not None:
-                    batch.portions.take(request.device, rows * tokens)
+                    batch.portions.take(request.client, rows * tokens)
         left = piece = max(piece, PER_ROW * batch.size)
         for request in silent:
             room = self._exact - batch.size
@@ -164,7 +164,7 @@ class Scheduler:
         """Take the logits of a forward, or its error. Requests that are done leave."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
-            self._shares.charge(batch.used, {each.device for each in waiting})
+            self._shares.charge(batch.used, {each.client for each in waiting})
         for request in batch.requests:
             self.requests.remove(request)
         if isinstance(found, Exception):
@@ -200,7 +200,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
         return False
     if batch.portions is None:
         return True
-    fair = 2 * batch.used[first.device] >= batch.size
+    fair = 2 * batch.used[first.client] >= batch.size
     return fair or not batch.leaves(first, first.every)
 
 

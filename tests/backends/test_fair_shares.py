@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from dragonrt.backends.backend import ModelInfo, Preemption
-from dragonrt.backends.fair_shares import Device, FairShares
+from dragonrt.backends.fair_shares import Client, FairShares
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import ALONE, PIECE, Request, Scheduler
@@ -28,13 +28,13 @@ class Engine:
 
     def __init__(self, info: ModelInfo) -> None:
         self.scheduler = Scheduler(info)
-        self.open: Counter[Device] = Counter()
-        self.used: Counter[Device] = Counter()  # rows times tokens
+        self.open: Counter[Client] = Counter()
+        self.used: Counter[Client] = Counter()  # rows times tokens
         self.largest = 0
         self._wake = asyncio.Event()
 
     async def read(
-        self, device: Device, rows: int, tokens: int, prompt: int = 0, every: int = 0
+        self, client: Client, rows: int, tokens: int, prompt: int = 0, every: int = 0
     ) -> None:
         """Wait until a request is done."""
 
@@ -45,26 +45,26 @@ class Engine:
 
         done = asyncio.get_running_loop().create_future()
         made = cast(RowSet, Rows()), [0] * tokens, done.set_result, Preemption()
-        self.scheduler.add(Request(*made, prompt=prompt, every=max(prompt, every)), device)
+        self.scheduler.add(Request(*made, prompt=prompt, every=max(prompt, every)), client)
         self._wake.set()
         await done
 
-    async def answer(self, device: Device, rows: int, prompt: int, tokens: int) -> float:
+    async def answer(self, client: Client, rows: int, prompt: int, tokens: int) -> float:
         """Prefill a prompt and decode; return the seconds to the first token."""
         clock = asyncio.get_running_loop().time
         began_s, first_s = clock(), 0.0
-        self.open[device] += 1
-        await self.read(device, rows, prompt, prompt)
+        self.open[client] += 1
+        await self.read(client, rows, prompt, prompt)
         for _ in range(tokens):
-            await self.read(device, rows, 1)
+            await self.read(client, rows, 1)
             first_s = first_s or clock() - began_s
-        self.open[device] -= 1
+        self.open[client] -= 1
         return first_s
 
     async def run(self) -> None:
         while True:
-            devices = +self.open
-            batch = self.scheduler.schedule(PIECE if self.open.total() > 1 else ALONE, devices)
+            clients = +self.open
+            batch = self.scheduler.schedule(PIECE if self.open.total() > 1 else ALONE, clients)
             if batch.requests:
                 self.largest = max(self.largest, batch.size)
                 await asyncio.sleep(FIXED + batch.size)

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.modes.mode import Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Host
@@ -83,10 +83,10 @@ class Prefiller(Host, Protocol):
         verifies: bool,
         late: bool = False,
         bare: bool = False,
-        device: Device = (),
+        client: Client = (),
     ) -> PrefillResult:
         """Find and load the documents and prefill the question; a verifier reads blocks at once.
 
         If `late`, the question is prefilled with the first forward. If `bare`, the last row has no
-        document. `device` asks, and what is computed is counted as its own.
+        document. `client` asks, and what is computed is counted as its own.
         """

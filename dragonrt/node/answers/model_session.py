@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dragonrt.backends.agreement import NONE, Agreement
 from dragonrt.backends.backend import Preempted, Preemption
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Span, Work
@@ -50,17 +50,17 @@ class ModelSession:
     """
 
     def __init__(
-        self, worker: Worker, cache: PrefixCache, start: int = 0, device: Device = ()
+        self, worker: Worker, cache: PrefixCache, start: int = 0, client: Client = ()
     ) -> None:
-        """`start` is the hash of the empty text. The answer is for `device`."""
-        self._start, self._device = start, device
+        """`start` is the hash of the empty text. The answer is for `client`."""
+        self._start, self._client = start, client
         self._worker = worker
         self._cache: PrefixCache | None = cache
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
-        worker.opened(1, device=device)
+        worker.opened(1, client=client)
         # Only the model's thread uses this. The first one reads, as a cache has one request.
         self._queue: deque[_Forward] = deque()
 
@@ -118,7 +118,7 @@ class ModelSession:
 
     def close(self) -> None:
         self.preempt()
-        self._worker.opened(-(not self._closed), device=self._device)
+        self._worker.opened(-(not self._closed), client=self._client)
         self._closed = True
         self._current = self._next = self._cache = None
 
@@ -142,7 +142,7 @@ class ModelSession:
             tokens, hashes = [*tokens, *work.guess], extended(hashes, work.guess)
         make = partial(cache.request, tokens, hashes, span.first, hidden=span.hidden)
         done = partial(self._was_read, forward)
-        self._worker.begin(make, done, forward.preemption, self._device)
+        self._worker.begin(make, done, forward.preemption, self._client)
 
     def _was_read(self, forward: _Forward, found: list[Mixture] | Exception) -> None:
         self._queue.popleft()

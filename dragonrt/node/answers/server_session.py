@@ -37,12 +37,12 @@ def server_session(
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
     # All devices may have the same key and certificate, and behind a balancer the same address.
-    device = source_of(peer.name.rpartition(":")[0]), peer.name
+    client = source_of(peer.name.rpartition(":")[0]), peer.name
 
     async def prepare() -> PrefillResult:
         async with turns:
             return await prefiller.prepare(
-                question, verifies=traits.verifies, bare=traits.bare, device=device
+                question, verifies=traits.verifies, bare=traits.bare, client=client
             )
 
     async def work() -> None:

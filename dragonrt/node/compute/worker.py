@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.scheduler import ALONE, PIECE, Batch, Done, Request, Scheduler
 from dragonrt.node.compute.job_thread import JobThread, settle
 
@@ -33,19 +33,19 @@ class Worker(JobThread):
         self.batches: Counter[int] = Counter()
         self._backend = backend
         self._questions = 0  # that are being prepared
-        self._devices: Counter[Device] = Counter()  # their open answers and questions
+        self._clients: Counter[Client] = Counter()  # their open answers and questions
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._spare: set[Preemption] = set()
 
     # On the loop.
 
-    def opened(self, answers: int, questions: int = 0, device: Device = ()) -> None:
+    def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Count open answers and questions; if there are any, preempt spare requests."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
-        self._devices = self._devices + Counter({device: answers + questions})
+        self._clients = self._clients + Counter({client: answers + questions})
         if not (self.answers or self._questions):
             self._quiet.set()
             return
@@ -54,18 +54,18 @@ class Worker(JobThread):
             preemption.request()
 
     @contextmanager
-    def wanted(self, device: Device = ()) -> Iterator[None]:
+    def wanted(self, client: Client = ()) -> Iterator[None]:
         """Preempt spare requests, and run none, until the context ends."""
-        self.opened(0, 1, device)
+        self.opened(0, 1, client)
         try:
             yield
         finally:
-            self.opened(0, -1, device)
+            self.opened(0, -1, client)
 
-    async def read(self, make: Make[T], device: Device = ()) -> T:
+    async def read(self, make: Make[T], client: Client = ()) -> T:
         """Return the result of a request, or raise its exception. A cancellation preempts it."""
-        with self.wanted(device):
-            return await self._read(make, Preemption(), device)
+        with self.wanted(client):
+            return await self._read(make, Preemption(), client)
 
     async def read_spare(self, make: Make[T]) -> T:
         """Read while no answer is open and none is `wanted`; begin anew after each."""
@@ -80,9 +80,9 @@ class Worker(JobThread):
             finally:
                 self._spare.remove(preemption)
 
-    async def _read(self, make: Make[T], preemption: Preemption, device: Device = ()) -> T:
+    async def _read(self, make: Make[T], preemption: Preemption, client: Client = ()) -> T:
         done: asyncio.Future[T] = self._loop.create_future()
-        self.submit(partial(self.begin, make, partial(self.post, settle, done), preemption, device))
+        self.submit(partial(self.begin, make, partial(self.post, settle, done), preemption, client))
         try:
             return await done
         finally:
@@ -92,11 +92,11 @@ class Worker(JobThread):
     # In the model's thread.
 
     def begin(
-        self, make: Make[T], done: Done[T], preemption: Preemption, device: Device = ()
+        self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Add a request of a device; `done` gets what making it raises, too."""
+        """Add a request of a client; `done` gets what making it raises, too."""
         try:
-            self.scheduler.add(make(done, preemption), device)
+            self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV
             done(error.with_traceback(None))
 
@@ -115,7 +115,7 @@ class Worker(JobThread):
                 job()
                 del job  # free what it holds before the next job
             others = self.answers + bool(self._questions) > 1
-            batch = self.scheduler.schedule(PIECE if others else ALONE, self._devices)
+            batch = self.scheduler.schedule(PIECE if others else ALONE, self._clients)
             if batch.requests:
                 self._step(batch)
             del batch

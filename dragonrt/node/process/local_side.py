@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dragonrt.backends.backend import Document
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
@@ -102,13 +102,13 @@ class LocalSide:
         verifies: bool,
         late: bool = False,
         bare: bool = False,
-        device: Device = (),
+        client: Client = (),
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
-        with self.worker.wanted(device):
+        with self.worker.wanted(client):
             hits = await self.librarian.call(lambda: self._find(question))
-            documents = await self._documents(hits, device)
+            documents = await self._documents(hits, client)
             if bare:
                 documents = [*documents, self.model.document_kv(())]
             longest = max(document.length for document in documents)
@@ -126,7 +126,7 @@ class LocalSide:
                 in_blocks=verifies or exact,
             )
             if not late:
-                await self.worker.read(cache.prefill, device)
+                await self.worker.read(cache.prefill, client)
             chunks = [hit.chunk for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk in chunks))
             files = [names.index(chunk.source) for chunk in chunks]
@@ -137,7 +137,7 @@ class LocalSide:
                 )
                 for hit in hits
             )
-            context = ModelSession(self.worker, cache, start_hash(question.seed), device)
+            context = ModelSession(self.worker, cache, start_hash(question.seed), client)
             return PrefillResult(
                 context=context,
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
@@ -180,7 +180,7 @@ class LocalSide:
         except RetrievalError as error:
             raise DragonError(str(error)) from error
 
-    async def _documents(self, hits: Sequence[Hit], device: Device) -> Sequence[Document]:
+    async def _documents(self, hits: Sequence[Hit], client: Client) -> Sequence[Document]:
         """Return the KV of the chunks; compute those not stored."""
         library, model = self.library, self.model
         if library is None or not hits:
@@ -190,7 +190,7 @@ class LocalSide:
             kv = await self.librarian.call(partial(library.stored_kv, chunk))
             if kv is None:
                 make = partial(model.prefill, library.tokens(chunk))
-                made = await self.worker.read(make, device)
+                made = await self.worker.read(make, client)
                 kv = await self.librarian.call(partial(library.store_kv, chunk, made))
             documents.append(kv)
         return documents

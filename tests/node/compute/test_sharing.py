@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.backend import Document, Preemption
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -52,7 +52,7 @@ class CountedWorker(Worker):
         self.forwards: list[list[int]] = []  # rows times tokens of each request
         self.before: list[int] = []
         self.within: list[int] = []
-        self.devices: set[Device] = set()
+        self.clients: set[Client] = set()
         self.held = threading.Event()
         self.held.set()
         self.began = threading.Event()
@@ -69,16 +69,16 @@ class CountedWorker(Worker):
         since.append(len(self.forwards))
 
     def begin(
-        self, make: Any, done: Callable[[Any], None], preemption: Preemption, device: Device = ()
+        self, make: Any, done: Callable[[Any], None], preemption: Preemption, client: Client = ()
     ) -> None:
         began = len(self.forwards)
-        self.devices.add(device)
+        self.clients.add(client)
 
         def end(result: object) -> None:
             self.within.append(len(self.forwards) - began)
             done(result)
 
-        super().begin(make, end, preemption, device)
+        super().begin(make, end, preemption, client)
 
     def run(self, batch: Batch) -> Any:
         self.began.set()
@@ -269,10 +269,10 @@ async def settled(worker: Worker) -> None:
 async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
     question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
     async with side_of(model) as side:
-        first = await side.prepare(question, verifies=False, device=("address", "connection"))
+        first = await side.prepare(question, verifies=False, client=("address", "connection"))
         shelf, worker = cast(Any, side.library), cast(CountedWorker, side.worker)
         await asked(first.context, [5, 6], 2)
-        assert worker.devices == {("address", "connection")}
+        assert worker.clients == {("address", "connection")}
         assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
         assert worker.largest <= ALONE
         one = side.pool.used

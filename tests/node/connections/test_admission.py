@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from dragonrt.backends.fair_shares import Device
+from dragonrt.backends.fair_shares import Client
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.backend_session import PrefillResult
@@ -116,12 +116,12 @@ def test_one_device_s_many_questions_do_not_hold_up_another_s() -> None:
 
 
 class CountedSide(SimulatedSide):
-    """Counts the questions that it prepares, by device."""
+    """Counts the questions that it prepares, by client."""
 
     asked: ClassVar[Counter[object]] = Counter()
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        self.asked[how["device"]] += 1
+        self.asked[how["client"]] += 1
         return await super().prepare(question, **how)
 
 
@@ -135,7 +135,7 @@ async def test_what_is_computed_counts_for_the_address_and_connection_that_asked
             await device.asking(replace(QUESTION, seed=number), WAITING).ask()
     await cloud.wait_idle()
     ((asked, count),) = CountedSide.asked.items()
-    address, connection = cast(Device, asked)
+    address, connection = cast(Client, asked)
     assert count == 2
     assert connection.startswith(address)
     assert connection
