@@ -223,8 +223,8 @@ async def test_what_leaves_is_shown_before_the_first_question_of_a_chat() -> Non
         before = await page.locator("#leaves").inner_text()
         await page.keyboard.press("Escape")
         await shown.wait_for(state="hidden")
-        assert await page.input_value("#question") == "b?"
-        await page.keyboard.press("Enter")
+        await expect(page.locator("#question")).to_have_value("b?")
+        await page.locator("#question").press("Enter")
         await page.locator("#levels label", has_text="answer").click()
         assert await page.locator("#leaves").inner_text() != before
         assert service.side.questions == [], "nothing was asked yet"
