@@ -30,6 +30,7 @@ from dragonrt.wire.messages import (
     Source,
 )
 from dragonrt.wire.reasons import Reason
+from scripts.bench import pages as results
 
 DOCS = Path(__file__).parents[1] / "docs"
 MADE = "<!-- Made by scripts/make_docs.py from the code; change that, and run it again. -->"
@@ -143,7 +144,7 @@ def _text(documented: Any) -> str:
 def _table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     def line(cells: Iterable[Any]) -> str:
         shown = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in shown) + " |"
+        return "|" + "|".join(cell.replace("|", "\\|") for cell in shown) + "|"
 
     return "\n".join((line(heading), "|" + "---|" * len(heading), *map(line, rows)))
 
@@ -239,9 +240,10 @@ def _readable(must: str) -> str:
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write all pages, those of results from what is kept of each run."""
     for name, page in PAGES.items():
         (DOCS / name).write_text(page(), encoding="utf-8")
+    results.write()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ BENCHES = {
     "way": "Calls and files from a message to the token that it decides.",
     "drafting": "What a draft is worth over the stream of the cloud alone.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
-    "results": "Make docs/results.md and its pictures, and compare them with those kept.",
+    "results": "Measure all of docs/results, and compare it with what is kept there.",
 }
 """Each is the function of its name in the module of its name."""
 

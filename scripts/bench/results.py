@@ -1,7 +1,8 @@
-"""`scripts/results`: everything that is measured, one run after another, and the page of it.
+"""`scripts/results`: everything that is measured, one run after another, and the pages of it.
 
-The runs are in `results.toml`. Each has its own directory, where its command is called, its log and
-its record. A run whose record has the same command and code is not repeated.
+The runs are in `results.toml`, and what their pages show is in `pages.toml`. Each run has its own
+directory, where its command is called, its log and its record. A run whose record has the same
+command and code is not repeated.
 """
 
 import json
@@ -25,13 +26,16 @@ from cyclopts import Parameter
 from dragonrt.cli.console import output
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from scripts.bench import report
+from scripts.bench import pages, report
 from scripts.lab.harness import RESULTS, environment, progress, status
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"
 RUNS = Path(__file__).with_suffix(".toml")
-CODE = ("dragonrt", "retrieval", "scripts", f":(exclude)scripts/bench/{RUNS.name}")
+CODE = (
+    *("dragonrt", "retrieval", "scripts", f":(exclude)scripts/bench/{RUNS.name}"),
+    *(":(exclude)scripts/bench/pages.*", ":(exclude)scripts/make_docs.py"),
+)
 """What a result is a function of, beside its command, data and machine."""
 PATIENCE = 20
 """A run may take so many times as long as usual, and ten minutes."""
@@ -50,10 +54,9 @@ class Run:
     Attributes:
         command: words behind `python -m`.
         minutes: that it takes on two cores.
-        quick: whether it is one of the ten minutes.
+        quick: whether it is one of the eight minutes.
         timed: whether its numbers depend on how fast the machine is.
         data: the names of files and directories that it reads, below `--data`.
-        note: a remark on its result.
     """
 
     name: str
@@ -62,13 +65,12 @@ class Run:
     quick: bool = False
     timed: bool = False
     data: Sequence[str] = ()
-    note: str = ""
 
 
 def results(
     *names: Annotated[str, Parameter(help="These runs alone.", show_default=False)],
-    quick: Annotated[bool, option("The runs of ten minutes together.")] = False,
-    keep: Annotated[bool, option("Replace docs/results.md and docs/figures.")] = False,
+    quick: Annotated[bool, option("The runs of eight minutes together.")] = False,
+    keep: Annotated[bool, option("Replace their pages in docs/results, and pictures.")] = False,
     data: Annotated[
         Path | None,
         option(
@@ -76,10 +78,10 @@ def results(
         ),
     ] = None,
     results: Annotated[
-        Path, option("Writes records and results.md here; goes on from them.", default="results")
+        Path, option("Writes records here; goes on from them.", default="results")
     ] = RESULTS,
 ) -> None:
-    """Make the page from nothing or go on; end with 1 if it differs from the one that is kept."""
+    """Measure from nothing or go on; end with 1 if a number differs from the one that is kept."""
     chosen = [run for run in runs() if (run.name in names) or (not names and quick <= run.quick)]
     if unknown := set(names) - {run.name for run in chosen}:
         raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")
@@ -105,24 +107,21 @@ def results(
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(make, beside))
     records = [by_name[run.name] for run in left if run.name in by_name]
-    kept = (DOCS / "results.md").read_text("utf-8")
-    failed += report.differences(kept, report.page(records))
-    failed += [each for record in records if "demo" in record for each in _of_readme(record)]
-    files = [(results / run.name / f"{run.name}.json", run.note) for run in runs()]
-    there = [
-        {"remark": note, **json.loads(file.read_text("utf-8"))}
-        for file, note in files
-        if file.exists()
-    ]
-    (results / "results.md").write_text(report.page(there), encoding="utf-8")
+    for record in records:
+        kept, found = pages.kept_tables(record["run"]), report.tables(record)
+        differing = report.differences(kept, found, timed=record["timed"])
+        failed += [f"{record['run']}: {each}" for each in differing]
+        if "demo" in record:
+            failed += _of_readme(record)
     if keep:
-        (DOCS / "results.md").write_text(report.page(there), encoding="utf-8")
-        keep_pictures(there, results)
+        pages.keep(records)
+        pages.write()
+        keep_pictures(records, results)
     for line in failed:
         output.print(line, markup=False, soft_wrap=True)
     if failed:
-        raise DragonError(f"{len(failed)} differences from docs/results.md, or failures, above")
-    output.print(f"{len(records)} runs: as in docs/results.md")
+        raise DragonError(f"{len(failed)} differences from docs/results, or failures, above")
+    output.print(f"{len(records)} runs: as in docs/results")
 
 
 def runs() -> list[Run]:

@@ -84,7 +84,7 @@ class Settings:
 class Experiment(Protocol):
     """The module of a figure. `CLOCKS` are those it can run on, its default first.
 
-    `tables`, if it has that, makes what `docs/results.md` shows instead of the whole summary.
+    `tables`, if it has that, makes what `docs/results` shows instead of the whole summary.
     `run` returns one row per sample, every row with the same columns. `plot` draws the rows into a
     PNG file, `summarise` returns the headline numbers for JSON.
     """

@@ -12,11 +12,11 @@ from PIL import Image
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from scripts.bench import results
+from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
-from scripts.bench.report import differences, page, table_differences
+from scripts.bench.report import differences, table_differences, tables
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
@@ -43,7 +43,7 @@ def test_a_series_has_its_median_its_interval_and_every_sample() -> None:
     assert 1.0 <= found["low"] < 2.5 < found["high"] <= 10.0
 
 
-def test_a_run_leaves_a_record_and_records_become_a_page(
+def test_a_run_leaves_a_record_and_records_become_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -55,24 +55,43 @@ def test_a_run_leaves_a_record_and_records_become_a_page(
     assert {"dragonrt", "python", "torch", "transformers"} <= set(last["versions"])
     assert [row["model"] for row in last["results"]] == ["toy [red]é"] * 2
     summary = {"fig": {"gain": {"mean": 2.0, "low": 1.5, "high": 2.5, "count": 9}}, "n": 3}
-    figure = last | {"experiment": "fig", "run": "fig", "summary": summary, "tables": []}
-    text = page([last, figure | {"pictures": ["fig-a"]}])
-    for line in (
-        "## toy",
-        "| model | ms |",
-        "| toy [red]é | 2.5 ms |",
-        "| toy [red]é | - |",
-        "## fig",
-        "| fig, gain | 2 (1.5 to 2.5) |",
-        "| n | 3 |",
-    ):
-        assert line in text.splitlines()
-    assert last["date"] in text
-    assert last["command"] in text
-    assert "figures/fig-a-dark.png" in text
-    assert list(differences(text, text)) == []
-    assert len(list(differences(text, text.replace("2 (1.5 to 2.5)", "9 (2.6 to 12)")))) == 1
-    assert list(differences(text, text.replace("2 (1.5 to 2.5)", "9 (2.4 to 12)"))) == []
+    made = last | {"run": "toy", "commit": "abc", "seconds": 3, "timed": False, "pictures": []}
+    figure = made | {"run": "fig", "summary": summary, "tables": [], "pictures": ["fig-a"]}
+    pages.keep([made, figure], tmp_path)
+    pages.keep([figure], tmp_path)
+    bench, drawn = (pages.page(name, tmp_path) for name in ("toy", "fig"))
+    for line in ("# toy", "|model|ms|", "|toy [red]é|2.5 ms|", "|toy [red]é|-|"):
+        assert line in bench.splitlines()
+    for line in ("# fig", "|fig, gain|2 (1.5–2.5)|", "|n|3|"):
+        assert line in drawn.splitlines()
+    assert last["date"] in bench
+    assert last["command"] in bench
+    assert "figures/fig-a-dark.png" in drawn
+    kept = pages.kept_tables("fig", tmp_path)
+    assert kept == tables(figure)
+    assert not list(differences(kept, tables(figure), timed=False))
+    for low, count in ((2.6, 1), (2.4, 0)):
+        gain = summary | {"fig": {"gain": {"mean": 9.0, "low": low, "high": 12.0, "count": 9}}}
+        found = list(differences(kept, tables(figure | {"summary": gain}), timed=False))
+        assert len(found) == count
+
+
+def test_a_page_shows_a_part_of_a_table() -> None:
+    rows = [[f"{kind}, at {at}", str(at), kind] for kind in ("a", "b") for at in (1, 2)]
+    table = ["of", "ms", "kind"], rows
+    across = {"match": r"^(?P<row>\w), at (?P<column>\d)$", "value": "ms", "of": "kind"}
+    assert pages.view(table, across) == (["kind", "1", "2"], [["a", "1", "2"], ["b", "1", "2"]])
+    some = {"where": {"kind": "^a$"}, "columns": ["ms"]}
+    assert pages.view(table, some) == (["ms"], [["1"], ["2"]])
+    first = {"match": r"^a, (?P<row>.+)$", "columns": ["ms"]}
+    assert pages.view(table, first) == (["", "ms"], [["at 1", "1"], ["at 2", "2"]])
+
+
+def test_a_page_has_few_rows_and_every_claim_a_number() -> None:
+    for name, page in pages.pages().items():
+        rows = [line for line in page.splitlines() if line.startswith("|")]
+        assert len(rows) <= pages.ROWS + 8 or name == "index.md", name
+    assert pages.layout()["claim"]
 
 
 def changed(kept: str, made: str, *, timed: bool = False) -> bool:
@@ -157,7 +176,7 @@ def test_a_run_that_fails_is_one_line(tmp_path: Path) -> None:
 def test_runs_have_names_of_their_own() -> None:
     names = [run.name for run in runs()]
     assert len(set(names)) == len(names)
-    assert sum(run.minutes / (2 - run.timed) for run in runs() if run.quick) <= 10
+    assert sum(run.minutes / (2 - run.timed) for run in runs() if run.quick) <= 8
 
 
 @pytest.mark.parametrize("name", BENCHES)

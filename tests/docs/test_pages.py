@@ -16,7 +16,7 @@ from dragonrt.cli import main
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/*.md", "profiles/*.md", "dragonrt/bundled/*/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "profiles/*.md", "dragonrt/bundled/*/README.md")
     for path in CHECKOUT.glob(pattern)
 )
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -108,6 +108,12 @@ class TestPage:
         for span in re.findall(r"`(--[^`]+)`", CODE.sub("", text)):
             given = {word for word in span.split() if word.startswith("--")}
             assert given <= everywhere, span
+
+
+def test_all_pages_can_be_read_in_an_evening() -> None:
+    texts = [page.read_text("utf-8") for page in CHECKOUT.glob("docs/**/*.md")]
+    cells = [cell for text in texts for cell in re.split(r"[\s|]+", text)]
+    assert sum(bool(re.search(r"\w", cell)) for cell in cells) <= 45_000
 
 
 def test_the_readme_has_a_line_for_every_package() -> None:

@@ -245,7 +245,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def tables(rows: list[Row]) -> list[dict[str, Any]]:
-    """Return what `docs/results.md` shows: a line for each case and method."""
+    """Return what `docs/results` shows: a line for each case and method."""
     lines = [
         [case, method, *(_shown(numbers[name]) for name in COMPARED)]
         for case, methods in summarise(rows).items()

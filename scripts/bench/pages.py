@@ -1,0 +1,250 @@
+"""`docs/results`: what is kept of each run, its page, and the claims of all of them.
+
+A run is kept as an entry of `runs.json` and a CSV file for each table. Pages are made of these and
+of `pages.toml`, which says what a page shows; so a page can be made again without a measurement.
+"""
+
+import csv
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from dragonrt.errors import DragonError
+from scripts.bench.report import FACTOR, INTERVAL, NUMBER, Cells, Table, tables
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+LAYOUT = Path(__file__).with_suffix(".toml")
+MADE = "<!-- Made by scripts/make_docs.py. -->"
+ROWS = 30
+"""Rows of all tables of a page together; a table says how many more its file has."""
+
+INDEX = """# Results
+
+{made}
+
+One line a claim: the numbers with their 95 % intervals, and beside what. `scripts/results NAME`
+measures the page NAME again and fails where two intervals do not overlap, or where counts
+(`8 of 8`) are not the same. On pages marked timed every number depends on the machine and its load;
+there it fails beyond a factor of {factor:g}.
+`scripts/results --quick` makes a share of all in less than eight minutes.
+"""
+PICTURE = (
+    '<picture><source media="(prefers-color-scheme: dark)" srcset="../figures/{name}-dark.png">'
+    '<img src="../figures/{name}.png" alt="{name}" width="800"></picture>'
+)
+
+
+@cache
+def layout() -> dict[str, Any]:
+    """Return `pages.toml`: papers, the page of each run by its name, and claims."""
+    read = tomllib.loads(LAYOUT.read_text("utf-8"))
+    return read | {"page": {each["name"]: each for each in read["page"]}}
+
+
+def kept(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Return what is known of each run beside its tables."""
+    found: dict[str, dict[str, Any]] = json.loads((folder / "runs.json").read_text("utf-8"))
+    return found
+
+
+def kept_tables(name: str, folder: Path = RESULTS) -> list[Table]:
+    """Return the tables of a run; none if none are kept."""
+    count = kept(folder).get(name, {}).get("tables", 0)
+    return [_read((folder / _file(name, number)).read_text("utf-8")) for number in range(count)]
+
+
+def keep(records: Sequence[Mapping[str, Any]], folder: Path = RESULTS) -> None:
+    """Keep records of runs in place of those of before; other runs stay as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = kept(folder) if (folder / "runs.json").exists() else {}
+    for record in records:
+        name, found = record["run"], tables(record)
+        for number in range(len(found), runs.get(name, {}).get("tables", 0)):
+            (folder / _file(name, number)).unlink()
+        for number, table in enumerate(found):
+            (folder / _file(name, number)).write_text(_written(table), encoding="utf-8")
+        machine = record["machine"]
+        runs[name] = {
+            "command": record["command"],
+            "date": record["date"],
+            "version": record["versions"]["dragonrt"],
+            "commit": record["commit"],
+            "seed": record["seed"],
+            "processor": machine["processor"],
+            "cores": machine["cores"],
+            "seconds": record["seconds"],
+            "timed": record["timed"],
+            "note": record.get("note", ""),
+            "pictures": record["pictures"],
+            "tables": len(found),
+        }
+    text = json.dumps(runs, ensure_ascii=False, indent=1)
+    (folder / "runs.json").write_text(text + "\n", encoding="utf-8")
+
+
+def pages(folder: Path = RESULTS) -> dict[str, str]:
+    """Return the text of every page by its file's name: the claims, and one page a run."""
+    runs = kept(folder)
+    return {"index.md": _index(runs, folder)} | {f"{name}.md": page(name, folder) for name in runs}
+
+
+def write(folder: Path = RESULTS) -> None:
+    """Write every page."""
+    for name, text in pages(folder).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
+    parts = [INDEX.format(made=MADE, factor=FACTOR)]
+    named = layout()["page"]
+    names = [
+        *(name for name in named if name in runs),
+        *(name for name in runs if name not in named),
+    ]
+    for paper in layout()["paper"]:
+        own = [name for name in names if named.get(name, {}).get("paper", "more") == paper["key"]]
+        if not own:
+            continue
+        claims = [each for each in layout()["claim"] if each["page"] in own]
+        rows = [_claim(each, runs[each["page"]], folder) for each in claims]
+        parts.append(f"## {paper['title']}\n")
+        if rows:
+            parts.append(_markdown(("claim", "measured", "beside", "command", "date"), rows))
+        claimed = {each["page"] for each in claims}
+        if more := [f"[{name}]({name}.md)" for name in own if name not in claimed]:
+            parts.append(f"\nMore: {', '.join(more)}.")
+        parts.append("")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _claim(claim: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Cells:
+    name = claim["page"]
+    found = kept_tables(name, folder)
+
+    def number(row: Sequence[str], table: int, column: str) -> str:
+        headings, rows = found[table - 1]
+        place = list(headings).index(column) if column in headings else -1
+        same = [each for each in rows if list(each[: len(row)]) == list(row)]
+        if place < 0 or len(same) != 1:
+            raise DragonError(f"{LAYOUT.name}: {name} has not one cell {', '.join(row)}, {column}")
+        return " ".join(filter(None, (_compact(same[0][place]), claim.get("unit", ""))))
+
+    table = claim.get("table", 1)
+    value = number(claim["row"], table, claim["column"])
+    beside = claim.get("beside", "")
+    if "beside_row" in claim or "beside_column" in claim:
+        row = claim.get("beside_row", claim["row"])
+        other = number(row, table, claim.get("beside_column", claim["column"]))
+        beside = f"{beside}: {other}"
+    what = f"[{claim['what']}]({name}.md)"
+    command = run["command"] if run.get("by_hand") else f"scripts/results {name}"
+    return what, value, beside, f"`{command}`", run["date"]
+
+
+def page(name: str, folder: Path = RESULTS) -> str:
+    """Return the page of a run: pictures, what they show, a part of its tables, how it was made."""
+    run = kept(folder)[name]
+    shown = layout()["page"].get(name, {})
+    own = "" if run.get("by_hand") else f"`scripts/results {name}` runs "
+    seed = "" if run["seed"] is None else f", seed {run['seed']}"
+    parts = [
+        f"# {shown.get('title', name)}",
+        MADE,
+        *(PICTURE.format(name=each) for each in run["pictures"]),
+        " ".join(shown.get("shows", "").split()),
+        *_shown(name, shown.get("table"), folder),
+        run["note"],
+        f"{own}`{run['command']}`{' (timed)' if run.get('timed') else ''}: {run['date']}, dragonrt "
+        f"{run['version']} at {run['commit']}{seed}; {run['processor']}, {run['cores']} cores.",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _shown(name: str, views: Sequence[Mapping[str, Any]] | None, folder: Path) -> Iterator[str]:
+    """Yield the tables of a page, and links to the files that have all of their rows."""
+    found = kept_tables(name, folder)
+    left = ROWS
+    for each in views or [{"table": number + 1} for number in range(len(found))]:
+        headings, rows = view(found[each.get("table", 1) - 1], each)
+        if not rows:
+            raise DragonError(f"{LAYOUT.name}: a table of {name} has no rows")
+        if caption := each.get("caption"):
+            yield f"{caption}:"
+        if some := rows[:left]:
+            yield _markdown(headings, some)
+            left -= len(some)
+    files = (f"[{file}]({file})" for file in (_file(name, n) for n in range(len(found))))
+    yield f"All rows: {', '.join(files)}."
+
+
+def view(table: Table, wanted: Mapping[str, Any]) -> Table:
+    """Return the part of a table that a page shows.
+
+    `where` keeps the rows whose columns match a pattern. `match` is searched for in a row's first
+    cell: its group `row` replaces that cell, and with a group `column` the values of `value` stand
+    beside each other. `columns` are those that are shown.
+    """
+    headings, rows = table
+    for column, pattern in wanted.get("where", {}).items():
+        place = list(headings).index(column)
+        rows = [row for row in rows if re.search(pattern, row[place])]
+    columns = wanted.get("columns", headings[1:] if "match" in wanted else headings)
+    places = [list(headings).index(each) for each in columns]
+    if "match" not in wanted:
+        return columns, [[row[place] for place in places] for row in rows]
+    found = [(re.search(wanted["match"], row[0]), row) for row in rows]
+    matched = [(hit.groupdict(), row) for hit, row in found if hit]
+    of = wanted.get("of", "")
+    if "value" not in wanted:
+        return [of, *columns], [[key["row"], *(row[p] for p in places)] for key, row in matched]
+    place = list(headings).index(wanted["value"])
+    across = list(dict.fromkeys(key["column"] for key, _ in matched))
+    cells = {(key["row"], key["column"]): row[place] for key, row in matched}
+    names = dict.fromkeys(key["row"] for key, _ in matched)
+    return [of, *across], [[name, *(cells.get((name, at), "-") for at in across)] for name in names]
+
+
+def _markdown(headings: Cells, rows: Sequence[Cells]) -> str:
+    def line(cells: Cells) -> str:
+        return f"|{'|'.join(cell.replace('|', chr(92) + '|') for cell in cells)}|"
+
+    body = (line([_compact(cell) for cell in row]) for row in rows)
+    return "\n".join((line(headings), f"|{'---|' * len(headings)}", *body))
+
+
+def _compact(cell: str) -> str:
+    """Return a cell as people read it: no exponents of large numbers, intervals with a dash."""
+
+    def plain(number: str) -> str:
+        large = "e+" in number
+        return f"{float(number):,.0f}" if large else number
+
+    if found := INTERVAL.fullmatch(cell):
+        value, low, high = found.groups()
+        if low == high == value:
+            return plain(value)
+        dash = " to " if "-" in low + high else "–"
+        return f"{plain(value)} ({plain(low)}{dash}{plain(high)})"
+    return plain(cell) if re.fullmatch(NUMBER, cell) else cell
+
+
+def _file(name: str, number: int) -> str:
+    return f"{name}-{number + 1}.csv" if number else f"{name}.csv"
+
+
+def _written(table: Table) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table[0])
+    writer.writerows(table[1])
+    return text.getvalue()
+
+
+def _read(text: str) -> Table:
+    headings, *rows = csv.reader(StringIO(text))
+    return headings, rows
