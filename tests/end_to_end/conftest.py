@@ -1,9 +1,11 @@
 """A real cloud in its own process, and devices in this one, over loopback TCP."""
 
+import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +114,48 @@ def slow_link(latency_s: float, jitter_s: float) -> Callable[[Stream], Stream]:
         return EmulatedStream(stream, up, down)
 
     return emulate
+
+
+def plain_environment() -> dict[str, str]:
+    """The variables of a process that takes no settings from this one."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DRAGONRT_")}
+    return own | {"COLUMNS": "1000", "TERM": "dumb"}
+
+
+@dataclass(slots=True)
+class Recording:
+    """What passed a proxy in both directions, and the port of the proxy."""
+
+    port: int = 0
+    up: bytearray = field(default_factory=bytearray)
+    down: bytearray = field(default_factory=bytearray)
+    connections: int = 0
+
+
+@asynccontextmanager
+async def recording_proxy(port: int) -> AsyncIterator[Recording]:
+    """Pass bytes on to a loopback port, and keep them."""
+    recording, flows = Recording(), set[asyncio.Task[None]]()
+
+    async def flow(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray
+    ) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                kept += data
+                writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cloud_reader, cloud_writer = await asyncio.open_connection("127.0.0.1", port)
+        recording.connections += 1
+        flows.add(asyncio.create_task(flow(reader, cloud_writer, recording.up)))
+        flows.add(asyncio.create_task(flow(cloud_reader, writer, recording.down)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        recording.port = server.sockets[0].getsockname()[1]
+        yield recording
+        await asyncio.gather(*flows)
 
 
 @pytest.fixture(scope="session")

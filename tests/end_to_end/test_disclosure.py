@@ -1,4 +1,4 @@
-"""What leaves a real device at each level, as the device's trace and its ledger tell it."""
+"""What leaves a real device: its ledger, its trace, and the bytes on the way to its cloud."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,16 +7,21 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
+from dragonrt.distributions import codec
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.preview import foresee
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
+from scripts.campaign.recorded import Read, messages
 
-from .conftest import SHORT, connected_device
+from .conftest import SHORT, connected_device, recording_proxy
 
 OWN = next(each for each in questions() if each.kind == "private")
 REDACTED = DragonSettings(disclose=Disclosure.REDACTED, codec="topk:64:residual")
@@ -43,24 +48,55 @@ async def test_the_ledger_has_what_the_preview_named(
     assert ("distributions" in shown.preview.kinds) == (level is Disclosure.DRAFTS)
 
 
+CASES: dict[str, tuple[Settings, str]] = {
+    **{
+        f"{level}{', padded' if pad else ''}": (replace(REDACTED, disclose=level, pad=pad), "")
+        for level, pad in (*((level, None) for level in Disclosure), (Disclosure.DRAFTS, True))
+    },
+    "speculative": (SpeculativeSettings(), "ids"),
+    "speculative, points": (SpeculativeSettings(rule="rejection", codec="ksqs:8:40"), "ksqs:8:40"),
+    "federated": (FederatedSettings(), "ids"),
+}
+"""Settings, and the codec of what the device sends unless it is that of REDACTED."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [Disclosure.ANSWER, Disclosure.REDACTED])
-async def test_nothing_leaves_but_what_the_level_says(
-    cloud: CloudProcess, model: LanguageModel, library: Library, tmp_path: Path, level: Disclosure
+@pytest.mark.parametrize("name", CASES)
+async def test_the_ledger_says_what_passed_a_proxy_on_the_way(
+    cloud: CloudProcess, model: LanguageModel, library: Library, tmp_path: Path, name: str
 ) -> None:
-    how, trace = replace(REDACTED, disclose=level), tmp_path / "trace"
-    address = Address("127.0.0.1", cloud.wait_ready())
-    async with connected_device(model, library, address, how, trace) as device:
-        conversation = device.conversation(SHORT)
-        first = await conversation.ask(OWN.text)
-        second = await conversation.ask("And then?")
-    sent = {each.event.message for each in read_trace(trace) if isinstance(each.event, MessageSent)}
-    assert sent <= {"open", "target", "conclude", "close", "ping"}
-    told = first.ledger()
-    assert told["distributions_sent"] == told["tokens_not_in_answer"] == 0
-    assert told["tokens_sent"] + told["tokens_withheld"] == len(first.answer.tokens)
-    assert told["evidence_bits"] > 3
-    assert told["files"][0]["bits"] > 3
-    history = second.ledger()["history_bytes"]
-    whole = len((OWN.text + first.text).encode())
-    assert history == whole if level is Disclosure.ANSWER else history < whole
+    (how, code), trace = CASES[name], tmp_path / "trace"
+    async with recording_proxy(cloud.wait_ready()) as proxy:
+        address = Address("127.0.0.1", proxy.port)
+        async with connected_device(model, library, address, how, trace) as device:
+            talk = device.conversation(SHORT)
+            before = device.connector.traffic().sent
+            replies = [await talk.ask(asked) for asked in (OWN.text, "And then?")]
+            most = device.connector.traffic().sent - before
+        marker = device.connected.side.marker if name == Disclosure.REDACTED else ()
+    seen = Read()
+    for message in messages(bytes(proxy.up)):
+        seen.take(message, codec(code or REDACTED.codec, model.vocabulary))
+    ledgers = [reply.ledger() for reply in replies]
+    for kind, found in {
+        "question_bytes": seen.question,
+        "history_bytes": seen.history,
+        "tokens_sent": seen.others(marker),
+        "distributions_sent": seen.distributions,
+        "documents_named": seen.documents,
+    }.items():
+        assert sum(ledger[kind] for ledger in ledgers) == found, kind
+    assert (seen.opened, proxy.connections) == (2, 1)
+    assert device.connector.traffic().sent == len(proxy.up)
+    assert 0 < sum(reply.answer.bytes_sent for reply in replies) <= most
+    if name in (Disclosure.ANSWER, Disclosure.REDACTED):
+        events = (each.event for each in read_trace(trace))
+        sent = {event.message for event in events if isinstance(event, MessageSent)}
+        assert sent <= {"open", "target", "conclude", "close", "ping"}
+        first, second = ledgers
+        assert first["distributions_sent"] == first["tokens_not_in_answer"] == 0
+        assert first["tokens_sent"] + first["tokens_withheld"] == len(replies[0].answer.tokens)
+        assert first["evidence_bits"] > 3
+        assert first["files"][0]["bits"] > 3
+        whole, history = len((OWN.text + replies[0].text).encode()), second["history_bytes"]
+        assert history == whole if name == Disclosure.ANSWER else history < whole

@@ -25,8 +25,9 @@ from dragonrt.node.process.ending import LONGEST_END_S, TERMINATED
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
+from dragonrt.wire.reasons import Reason
 
-from .conftest import BOTH, SHORT, DeviceAt, counts
+from .conftest import BOTH, SHORT, DeviceAt, counts, plain_environment
 from .kills import kills_over_http
 
 QUESTION = "What do you need to make lemon cake?"
@@ -74,13 +75,12 @@ async def test_a_device_begins_without_its_cloud_and_finds_it(
 
 def dragonrt(*options: str) -> "subprocess.Popen[str]":
     """The program, in a process of its own."""
-    environment = {n: value for n, value in os.environ.items() if not n.startswith("DRAGONRT_")}
     return subprocess.Popen(
         [sys.executable, "-m", "dragonrt", "--config", os.devnull, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment | {"COLUMNS": "1000", "TERM": "dumb"},
+        env=plain_environment(),
         text=True,
     )
 
@@ -187,7 +187,9 @@ def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
 
         with closing(socket.create_connection(("127.0.0.1", port))) as stranger:
             stranger.send(b"\0\0\0\1?")
-            stranger.recv(1)
+            heard = b"".join(iter(lambda: stranger.recv(4096), b""))
+            assert Reason.MALFORMED.encode() in heard, "it hears why before it is hung up on"
+            told.wait_line(re.compile("refused {}:{}: .".format(*stranger.getsockname())))
             asyncio.run(ask())
         assert json.loads(page("/health")) == {"status": "ok"}
         assert json.loads(page("/ready")) == {"ready": True}

@@ -12,16 +12,17 @@ import pytest
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import listening_process
 
+from .conftest import plain_environment
+
 PAGE = Path(__file__).parents[2] / "docs" / "adding.md"
 QUESTION = "What do you need to make lemon cake?"
 TIME_LIMIT_S = 120.0
 
 
 def dragonrt(*command: str) -> "subprocess.CompletedProcess[str]":
-    environment = {n: value for n, value in os.environ.items() if not n.startswith("DRAGONRT_")}
     return subprocess.run(
         [sys.executable, "-m", *command],
-        env=environment | {"COLUMNS": "1000", "TERM": "dumb"},
+        env=plain_environment(),
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,

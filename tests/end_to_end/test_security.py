@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,43 +12,10 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
 
-from .conftest import DeviceAt, counts
+from .conftest import DeviceAt, counts, recording_proxy
 
 KEY = b"0123456789abcdef0123456789abcdef"
 PROMPT = "What do you need to make lemon cake?"
-
-
-class Recording:
-    """All that went over a proxy, and the port of it."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.up, self.down = bytearray(), bytearray()
-
-
-@asynccontextmanager
-async def recording_proxy(port: int) -> AsyncIterator[Recording]:
-    """Passes bytes on to a loopback port, and keeps them."""
-    recording = Recording()
-    flows: set[asyncio.Task[None]] = set()
-
-    async def flow(
-        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray
-    ) -> None:
-        while data := await reader.read(65536):
-            kept += data
-            writer.write(data)
-        writer.close()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        cloud_reader, cloud_writer = await asyncio.open_connection("127.0.0.1", port)
-        flows.add(asyncio.create_task(flow(reader, cloud_writer, recording.up)))
-        flows.add(asyncio.create_task(flow(cloud_reader, writer, recording.down)))
-
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
-        recording.port = server.sockets[0].getsockname()[1]
-        yield recording
-        await asyncio.gather(*flows)
 
 
 def words(text: str) -> set[bytes]:
