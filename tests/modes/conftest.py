@@ -1,39 +1,22 @@
 """Modes without a driver: their work is done at once, by postprocessing it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from dragonrt.modes.mode import (
-    Computed,
-    Effects,
-    Joined,
-    Mode,
-    Prediction,
-    Prepared,
-    Received,
-    Work,
-)
-from dragonrt.modes.prefix import extended
-from dragonrt.testing.scripted import SimulatedModel
+from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received
+from dragonrt.testing.scripted import SimulatedModel, said_of
 from dragonrt.wire.messages import SessionMessage
 
 TEXTS = ((0, 1, 2, 0, 2, 1), (1, 1, 0))
 """What the device may look up drafts in."""
 
 
-def _said(model: SimulatedModel, work: Work) -> Sequence[Prediction]:
-    if work.span is None:
-        return ()
-    hashes = extended(work.span.hashes, work.guess)
-    return [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
-
-
 def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     """All that the mode wants, one after the other, and all that it led to."""
     everything = Effects()
     while (work := mode.wanted()) is not None:
-        effects = mode.handle(Computed(work, work.postprocess(_said(model, work)), 0.01), now)
+        effects = mode.handle(Computed(work, work.postprocess(said_of(model, work)), 0.01), now)
         everything.events += effects.events
         everything.send += effects.send
         everything.leave += effects.leave

@@ -28,7 +28,6 @@ from dragonrt.modes.mode import (
     Left,
     Measured,
     ModeError,
-    Prediction,
     Preempted,
     Prepared,
     Received,
@@ -40,7 +39,7 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
 from dragonrt.testing.oracle import oracle
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, said_of
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
@@ -59,20 +58,10 @@ MARKER = (3, 4)
 GONE = End(Reason.LOST, "gone")
 
 
-def said_to(side: Side, work: Work) -> list[Prediction]:
-    """What that side's model says of the span and of what is guessed behind it."""
-    if work.span is None:
-        return []
-    line = TokenPrefix(0, ())
-    line.tokens, line.hashes = list(work.span.tokens), list(work.span.hashes)
-    for token in work.guess:
-        line.append(token)
-    steps = range(work.span.first, len(line) + 1)
-    return [MODELS[side].said(step, line.hashes[step]) for step in steps]
-
-
 def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
-    return mode.handle(Computed(work, work.postprocess(said_to(mode.side, work)), 0.01), now)
+    return mode.handle(
+        Computed(work, work.postprocess(said_of(MODELS[mode.side], work)), 0.01), now
+    )
 
 
 def machine(
@@ -95,14 +84,21 @@ def joined(
     return mode
 
 
+def left(settings: DragonSettings = SETTINGS, steps: int = 0, **more: Any) -> Dragon:
+    """A device whose cloud is gone for good, with so many forwards done behind that."""
+    mode = joined(settings=settings, **more)
+    mode.handle(Left("cloud", GONE, False), 0.0)
+    for _ in range(steps):
+        do(mode, wanted(mode))
+    return mode
+
+
 def their_draft(
     side: Side, text: TokenPrefix, step: int, settings: DragonSettings = SETTINGS, **fields: Any
 ) -> Draft:
     """What the other side of `side` says after the first `step` tokens, of which it knows all."""
     mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
-    work = mode.wanted()
-    assert work is not None
-    (message,) = [each for _, each in do(mode, work).send if isinstance(each, Draft)][:1]
+    message = drafts_of(do(mode, wanted(mode)))[0]
     return structs.replace(message, **fields)
 
 
@@ -114,6 +110,15 @@ def wanted(mode: Dragon) -> Work:
     work = mode.wanted()
     assert work is not None
     return work
+
+
+def drafts_of(effects: Effects) -> list[Draft]:
+    return [each for _, each in effects.send if isinstance(each, Draft)]
+
+
+def mixed(mode: Dragon) -> Work:
+    """The computation that it wants of two drafts."""
+    return next(work for work in iter(mode.wanted, None) if work.span is None)
 
 
 # Both sides.
@@ -263,8 +268,7 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
 def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
     found: list[tuple[list[int], int]] = []
     for known in (False, True):
-        mode = joined(texts=(tuple(found[0][0]),) if known else ())
-        mode.handle(Left("cloud", GONE, False), 0.0)
+        mode = left(texts=(tuple(found[0][0]),) if known else ())
         forwards = 0
         while (work := mode.wanted()) is not None:
             do(mode, work)
@@ -280,14 +284,13 @@ def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
 
 def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
     mode = joined()
-    sent: list[wire.SessionMessage] = []
+    sent: list[Draft] = []
     while (work := mode.wanted()) is not None:
         assert mode.wanted() is None, "one forward at a time"
-        sent += [message for _, message in do(mode, work).send]
-    drafts = [message for message in sent if isinstance(message, Draft)]
-    assert [draft.step for draft in drafts] == [0, 1, 2, 3]
+        sent += drafts_of(do(mode, work))
+    assert [draft.step for draft in sent] == [0, 1, 2, 3]
     line = TokenPrefix(start_hash(7))
-    for draft in drafts:
+    for draft in sent:
         assert (draft.session, draft.prefix_hash, draft.ahead) == (8, line.hash, draft.step)
         assert draft.decided_hash == start_hash(7) & LOW_BITS
         line.append(draft.token)
@@ -299,7 +302,7 @@ def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
 def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     mode = joined()
     work = wanted(mode)
-    result = work.postprocess(said_to("device", work))
+    result = work.postprocess(said_of(MODELS["device"], work))
     assert work.following is not None
     following = work.following(result)
     assert following is not None
@@ -311,7 +314,7 @@ def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     last = joined(question=replace(QUESTION, accepted=(5,) * 19))
     work = wanted(last)
     assert work.following is not None
-    assert work.following(work.postprocess(said_to("device", work))) is None
+    assert work.following(work.postprocess(said_of(MODELS["device"], work))) is None
 
 
 def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
@@ -396,11 +399,6 @@ def test_a_mixture_of_a_session_that_is_over_decides_nothing(
     assert (target.session, [target.token]) == (9, list(mode.decided))
 
 
-def mixed(mode: Dragon) -> Work:
-    """The computation that it wants of two drafts."""
-    return next(work for work in iter(mode.wanted, None) if work.span is None)
-
-
 def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
@@ -464,10 +462,6 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
             times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
             assert times == (0, 0, 0)
         assert sent
-
-
-def drafts_of(effects: Effects) -> list[Draft]:
-    return [each for _, each in effects.send if isinstance(each, Draft)]
 
 
 def test_who_does_not_aggregate_decides_nothing() -> None:
@@ -552,8 +546,7 @@ def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
 
 
 def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
-    mode = joined(settings=REDACTED)
-    mode.handle(Left("cloud", GONE, False), 0.0)
+    mode = left(REDACTED)
     for _ in range(3):
         effects = do(mode, wanted(mode))
         assert all(event.withheld for event in of(effects, events.TokenDecided))
@@ -568,10 +561,7 @@ def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark(
 
 
 def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
-    mode = joined(settings=REDACTED)
-    mode.handle(Left("cloud", GONE, False), 0.0)
-    for _ in range(3):
-        do(mode, wanted(mode))
+    mode = left(REDACTED, steps=3)
     mode.handle(Joined("cloud", 9), 0.0)
     with pytest.raises(ModeError):
         mode.handle(Received("cloud", draft(step=99, ahead=99)), 0.0)
