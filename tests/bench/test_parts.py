@@ -20,10 +20,6 @@ def test_each_part_stands_on_its_side(case: dict[str, Any]) -> None:
     assert not contains(case[sides[0]], case["answers"][1]), "only the other side has the second"
 
 
-def test_there_are_forty() -> None:
-    assert len(cases()) == 40
-
-
 @pytest.mark.slow
 def test_a_question_is_asked_in_parts_and_whole() -> None:
     side, question = SideSettings("device", model="dragon-small"), Question(seed=3, max_tokens=24)

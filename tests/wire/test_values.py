@@ -1,6 +1,6 @@
 """Questions and settings travel whole, and nothing else is taken for them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -14,7 +14,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.settings import Entry, SettingError, assemble, entries, flat, setting, traced
+from dragonrt.settings import assemble, entries, flat, traced
 from dragonrt.wire.limits import MAX_PROMPT, MAX_TOKENS
 from dragonrt.wire.reasons import MessageError
 from dragonrt.wire.values import Values, pack, unpack
@@ -80,21 +80,15 @@ def test_long_accepted_tokens_are_exact() -> None:
     [
         ("prompt", "x" * (MAX_PROMPT + 1)),
         ("prompt", "\ud800"),
-        ("prompt", 7),
         ("history", (("a", "b"),) * 65),
-        ("history", (("a",),)),
-        ("history", "ab"),
         ("history", (("x" * MAX_PROMPT, ""),) * 17),
         ("seed", -1),
-        ("seed", True),
         ("temperature", -0.1),
         ("temperature", float("nan")),
-        ("temperature", True),
         ("top_p", 1.5),
         ("top_p", 0.0),
         ("max_tokens", 0),
         ("max_tokens", MAX_TOKENS + 1),
-        ("max_tokens", 1.0),
         ("stop_tokens", bytes(4 * 257)),
         ("stop_tokens", b"123"),
         ("stop_tokens", (1, 2)),
@@ -150,30 +144,6 @@ def test_whatever_comes_only_documented_errors_go_out(values: Values) -> None:
     except MessageError:
         return
     assert set(dict(values)) <= flat(question).keys()
-
-
-PLAIN = Sampler()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharper:
-    """A question with a sampling parameter more: all that adding one takes."""
-
-    sampler: Sampler = PLAIN
-    sharpness: float = setting(2.0, "How sharp.", low=0, high=9)
-
-
-def test_a_field_is_written_once() -> None:
-    """What the wire, the options and a trace know of a field they know from the field."""
-    sharper = Sharper(sharpness=3.5)
-    assert unpack(Sharper, travelled(pack(sharper))) == sharper
-    assert traced(sharper)["sharpness"] == 3.5
-    about = {each.name: each for each in entries(Sharper)}
-    assert list(about) == ["temperature", "top_k", "top_p", "min_p", "sharpness"]
-    assert isinstance(about["sharpness"], Entry)
-    assert about["sharpness"].about.help == "How sharp."
-    with pytest.raises(SettingError):
-        assemble(Sharper, {"sharpness": 10.0})
 
 
 def test_the_words_of_a_question_stand_in_no_trace() -> None:
