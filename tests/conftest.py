@@ -55,16 +55,26 @@ Run = Callable[..., Outcome]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Call `dragonrt`, or a script of that room, with these arguments in an empty directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    made = models_directory()  # the files of bundled models, which take half a minute
+def own_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have a data directory that holds nothing but the files of bundled models."""
+    made = models_directory()  # they take half a minute
     made.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     models_directory().parent.mkdir(parents=True)
     models_directory().symlink_to(made)
+
+
+@pytest.fixture
+def run(
+    own_data: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Run:
+    """Call `dragonrt`, or a script of that room, with these arguments in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
     def call(*arguments: str, script: str = "") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["dragonrt", *arguments])

@@ -48,6 +48,7 @@ from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
+from tests.silent_session import SilentSession
 
 TOKENS = 20
 QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS, reweight_every=1)
@@ -428,7 +429,7 @@ def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number(
         peer = open_peer(stage)
         strange = replace(QUESTION, prompt="1")
         number = 1  # as the first session's will be
-        peer.open(Stranger(), wire.Open(number, "speculative", pack(strange), pack(settings)))
+        peer.open(SilentSession(), wire.Open(number, "speculative", pack(strange), pack(settings)))
         peer.send(block(session=number, round=1))
         await asyncio.sleep(4.8)
         peer.close(number, End(Reason.CANCELLED, ""))
@@ -443,7 +444,7 @@ def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:
     async def disturb(stage: Stage) -> None:
         for _ in range(12):
             await asyncio.sleep(0.05)
-            peer, stranger = open_peer(stage), Stranger()
+            peer, stranger = open_peer(stage), SilentSession()
             number = peer.next_number()
             peer.open(stranger, structs.replace(again(settings), session=number))
             payload = drawn.randbytes(drawn.randrange(9))
@@ -452,24 +453,3 @@ def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:
             await stranger.ended.wait()
 
     return disturb
-
-
-class Stranger:
-    """A session that only waits for its end."""
-
-    times_bandwidth = False
-
-    def __init__(self) -> None:
-        self.ended = asyncio.Event()
-
-    def measured(self) -> None:
-        """It does not care."""
-
-    def receive(self, message: wire.SessionMessage) -> None:
-        """It does not listen."""
-
-    def closed(self, close: wire.Close) -> None:
-        self.ended.set()
-
-    def lost(self, end: End) -> None:
-        self.ended.set()

@@ -6,7 +6,7 @@ session or the connection ends with a reason, and everything else goes on.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -40,6 +40,7 @@ from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
+from tests.silent_session import SilentSession
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=4)
@@ -267,28 +268,15 @@ def test_what_tls_says_against_a_handshake_is_its_reason(monkeypatch: pytest.Mon
     run(shake_hands())
 
 
-@dataclass
-class Refusing:
-    """A session that refuses every message; `ends` are those that it had."""
-
-    ends: list[End] = field(default_factory=list)
-    times_bandwidth = False
-
-    def measured(self) -> None:
-        """Nothing follows from it."""
+class Refusing(SilentSession):
+    """A session that refuses every message."""
 
     def receive(self, message: Message) -> None:
         raise DragonError("no place for this")
 
-    def closed(self, close: Close) -> None:
-        self.ends.append(End(close.reason, close.text))
-
-    def lost(self, end: End) -> None:
-        self.ends.append(end)
-
 
 def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why() -> None:
-    session = Refusing()
+    session = SilentSession()
 
     async def wait() -> tuple[Goodbye, float]:
         peer, stranger = silent_pair()

@@ -18,40 +18,21 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.answers.client_session import Answer, ClientSession
 from dragonrt.node.connections.hosts import Connector, Hosts
 from dragonrt.node.connections.peer import Answerer, Peer, Session
+from dragonrt.side import SIDES
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.notices import NoticeKind
-from dragonrt.wire.messages import Close, Message, Open, Opened, SessionMessage
-from dragonrt.wire.reasons import BusyError, End, Reason
+from dragonrt.wire.messages import Message, Open, Opened
+from dragonrt.wire.reasons import BusyError, Reason
+from tests.silent_session import SilentSession
 
 QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
 DRAGON = DragonSettings(codec="topp:0.95", run_ahead=4)
 BLOCKS = SpeculativeSettings()
-V = 32
-
-
-def side(name: str, prepare_s: float = 0.0) -> SimulatedSide:
-    script = Script(4, V, stop=0.0)
-    return SimulatedSide(
-        "cloud" if name == "cloud" else "device", lambda _: script, prepare_s=prepare_s
-    )
-
-
-class Ignoring:
-    """A session of a cloud that does not listen."""
-
-    times_bandwidth = False
-
-    def measured(self) -> None: ...
-
-    def receive(self, message: SessionMessage) -> None: ...
-
-    def closed(self, close: Close) -> None: ...
-
-    def lost(self, end: End) -> None: ...
+SCRIPT = Script(4, stop=0.0)
 
 
 Say = Callable[[Callable[[Message], object], Open], Coroutine[Any, Any, None]]
@@ -61,7 +42,7 @@ def saying(say: Say) -> Answerer:
     """A cloud that says in each session what `say` sends, whatever the device does."""
 
     def answer(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
-        return Ignoring(), say(peer.send, opened)
+        return SilentSession(), say(peer.send, opened)
 
     return answer
 
@@ -74,10 +55,6 @@ class Found:
     seconds: float
     dials: int
     opens: int
-
-    @property
-    def counted(self) -> AnswerCounts:
-        return AnswerCounts.of(self.answer.records)
 
 
 def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
@@ -100,16 +77,16 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
             nonlocal dials
             dials += 1
             ours, theirs = memory_streams()
-            cloud = side("cloud")
             peer = Peer(theirs, cloud.connection(), cloud.recorder, counting)
             tasks.append(asyncio.create_task(serve(peer)))
             return Peer(ours, device.connection(), device.recorder)
 
-        device, clock = side("device"), asyncio.get_running_loop().time
+        device, cloud = (SimulatedSide(side, lambda _: SCRIPT) for side in SIDES)
+        clock = asyncio.get_running_loop().time
         links = {"cloud": Hosts({"cloud": Connector(dial)})}
         await links["cloud"].connect()
         async with kept(*links.values()):
-            resources = scripted_resources(settings, V)
+            resources = scripted_resources(settings, SCRIPT.vocabulary)
             answer = await ClientSession(device, links, QUESTION, settings, resources).ask()
             found = Found(answer, clock() - answer.asked_s, dials, opens)
         for task in tasks:
@@ -135,7 +112,7 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
     found = asked(saying(say), settings)
     assert len(found.answer.tokens) == QUESTION.max_tokens
     assert found.seconds < USUAL.mute_s + 1.0
-    assert found.counted.alone_from == 0
+    assert AnswerCounts.of(found.answer.records).alone_from == 0
     notice = found.answer.notices[0]
     assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.MUTE)
     assert found.opens == 1
@@ -158,6 +135,6 @@ def test_a_cloud_that_falls_over_again_and_again_is_dialled_ever_more_rarely(
     async def fall_over(peer: Peer) -> None:
         peer.leave()
 
-    found = asked(lambda peer, opened: (Ignoring(), fall_over(peer)), settings)
+    found = asked(lambda peer, opened: (SilentSession(), fall_over(peer)), settings)
     assert len(found.answer.tokens) == QUESTION.max_tokens
     assert found.dials < (20 if found.seconds > USUAL.rejoin_s + 1.0 else 8)
