@@ -6,10 +6,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 PUBLIC = {
-    **dict.fromkeys(
-        ("Answer", "Chat", "Device", "Piece", "Source", "Stream", "connect", "serve_cloud"),
-        "dragonrt.api",
-    ),
+    **dict.fromkeys(("Device", "connect", "serve_cloud"), "dragonrt.api"),
+    **dict.fromkeys(("Answer", "Piece", "Source"), "dragonrt.service.answer"),
+    **dict.fromkeys(("Chat", "Stream"), "dragonrt.service.chat"),
     "DragonError": "dragonrt.errors",
     **dict.fromkeys(("ModeEntry", "register"), "dragonrt.modes.registry"),
 }

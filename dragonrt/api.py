@@ -6,198 +6,45 @@ Many devices and clouds may live in one loop. Errors are DragonError.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from dragonrt.modes.question import Question, Turn
+from dragonrt.backends.model import LanguageModel
+from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.conversation import Conversation
-from dragonrt.service.reply import Reply, cited_json, mark_json
+from dragonrt.service.chat import Chat
 from dragonrt.service.setup import CloudSetup, DeviceSetup, entry_named
 from dragonrt.settings import Entry, SettingError, entries, picked
-from dragonrt.side import Side
-from dragonrt.traces.events import Noticed, TokenDecided
 from retrieval import Progress
 
 Places = str | Path | Iterable[str | Path]
 OnLine = Callable[[str], None]
+OnProgress = Callable[[Progress], None]
 OWN = (SideSettings, NetworkSettings, LinkSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text that one token completed; `device_share` from 0 to 1 is the device's part in it."""
-
-    text: str
-    device_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A document that an answer rests on: the `sentence` read, and its evidence in `bits`."""
-
-    side: Side
-    file: str
-    sentence: str
-    bits: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer, made of what the command line prints with `--json`."""
-
-    _reply: Reply
-
-    @property
-    def text(self) -> str:
-        """Return the whole text."""
-        return self._reply.text
-
-    @property
-    def finish(self) -> str:
-        """Return why it ended: stop, length or cancelled."""
-        return self._reply.answer.finish.value
-
-    @property
-    def sources(self) -> list[Source]:
-        """Return the documents that it rests on, this side's first; none for a refusal."""
-        found = ((side, cited_json(side, each)) for side, each in self._reply.sources)
-        return [Source(side, each["file"], each["sentence"], each["bits"]) for side, each in found]
-
-    @property
-    def marks(self) -> list[dict[str, Any]]:
-        """Return the words that a source moved: start_index and end_index in characters, file."""
-        return [mark_json(each) for each in self._reply.marks]
-
-    @property
-    def ledger(self) -> dict[str, Any]:
-        """Return what left this side for it (SPEC 1.10): bytes, tokens, bits of each file."""
-        return self._reply.ledger()
-
-    @property
-    def statistics(self) -> dict[str, Any]:
-        """Return times, acceptances and bytes; None for what was not measured."""
-        return self._reply.statistics()
-
-    @property
-    def notices(self) -> list[Noticed]:
-        """Return what the user should know, such as that the cloud was away: `kind` and `text`."""
-        return self._reply.answer.notices
-
-    @property
-    def parts(self) -> list["Answer"]:
-        """Return an answer for each part of the question."""
-        return [Answer(each) for _, each in self._reply.parts]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return the objects that `--json` prints, one for each part of the question."""
-        return [each.to_json() for _, each in self._reply.parts]
-
-
-class Stream:
-    """The pieces of an answer under way: iterate over it, or await it for the Answer.
-
-    An answer that nobody reads to its end goes on until `stop`, or until its device is closed.
-    """
-
-    def __init__(self, task: "asyncio.Task[Answer]", pieces: "asyncio.Queue[Piece | None]") -> None:
-        self._task, self._pieces = task, pieces
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Piece:
-        piece = None if self._task.done() and self._pieces.empty() else await self._pieces.get()
-        if piece is not None:
-            return piece
-        await self._task  # raises what ended it
-        raise StopAsyncIteration
-
-    def __await__(self) -> Generator[Any, None, Answer]:
-        return self._task.__await__()
-
-
-class Chat:
-    """Questions and answers in a row, each of which sees those before it.
-
-    Questions that are asked at the same time are answered one after another.
-    """
-
-    def __init__(self, device: programs.Device, setup: DeviceSetup, stops: tuple[str, ...]) -> None:
-        self._talk = Conversation(device, setup.question, setup.seed, stops)
-        self._seed = setup.seed
-        self._turn = asyncio.Lock()
-        self._asking: set[asyncio.Task[Answer]] = set()
-
-    @property
-    def history(self) -> list[Turn]:
-        """Return the turns so far: questions and answers."""
-        return list(self._talk.history)
-
-    async def ask(self, question: str, *, seed: int | None = None) -> Answer:
-        """Return the answer. Cancelling it ends the answer. Raises DragonError."""
-        return await self._answer(question, seed, lambda piece: None)
-
-    def stream(self, question: str, *, seed: int | None = None) -> Stream:
-        """Begin an answer and return its pieces as they are decided."""
-        pieces: asyncio.Queue[Piece | None] = asyncio.Queue()  # no longer than the answer
-
-        async def answer() -> Answer:
-            try:
-                return await self._answer(question, seed, pieces.put_nowait)
-            finally:
-                pieces.put_nowait(None)
-
-        task = asyncio.create_task(answer(), name="answer")
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
-        return Stream(task, pieces)
-
-    def stop(self) -> None:
-        """End the answer under way with what is decided of it."""
-        self._talk.stop()
-
-    async def close(self) -> None:
-        """Cancel what is being answered, and wait until it has ended."""
-        asking = list(self._asking)
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-
-    async def _answer(self, text: str, seed: int | None, emit: Callable[[Piece], None]) -> Answer:
-        def piece(words: str, decision: TokenDecided) -> None:
-            emit(Piece(words, decision.share))
-
-        async with self._turn:
-            self._talk.seed = self._seed if seed is None else seed
-            return Answer(await self._talk.ask(text, piece))
 
 
 class Device(Chat):
     """A connected device, and its first chat."""
 
-    def __init__(self, device: programs.Device, setup: DeviceSetup, stops: tuple[str, ...]) -> None:
-        super().__init__(device, setup, stops)
+    def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
+        super().__init__(device, setup.question, setup.seed, stops)
         self._chats: list[Chat] = []
-        self._more = device, setup, stops
 
     def chat(self) -> Chat:
         """Return a new chat, which knows nothing of the others."""
-        self._chats.append(made := Chat(*self._more))
+        self._chats.append(made := Chat(self.device, self.question, self.seed, self.stops))
         return made
 
     async def close(self) -> None:
-        for each in self._chats:
-            await each.close()
-        await super().close()
+        await asyncio.gather(super().close(), *(each.close() for each in self._chats))
 
 
 @asynccontextmanager
@@ -209,7 +56,7 @@ async def connect(
     workers: Iterable[str] = (),
     stop: Iterable[str] = (),
     on_notice: OnLine = lambda line: None,
-    on_progress: Callable[[Progress], None] = lambda now: None,
+    on_progress: OnProgress = lambda now: None,
     **settings: Any,
 ) -> AsyncIterator[Device]:
     """Load a model and index `documents`, then yield a device connected to a cloud.
@@ -232,13 +79,9 @@ async def connect(
     values = _given(answered, settings)
     _check_known(settings, *OWN, *answered)
     setup = DeviceSetup.of(mode, own, values, tuple(workers), hosts)
-    for line in setup.warnings:
-        on_notice(line)
-    model = await asyncio.to_thread(load_model, setup.side)
-    library = await asyncio.to_thread(complete_library, setup.side, model, on_progress, kv=False)
-    given = setup.side, model, library, setup.others, setup.how
+    given = *await _loaded(setup, on_notice, on_progress), setup.others, setup.how
     async with programs.device(*given, lambda notice: on_notice(notice.text)) as connected:
-        device = Device(connected, setup, tuple(stop))
+        device = Device(connected, setup, stop)
         try:
             yield device
         finally:
@@ -251,7 +94,7 @@ async def serve_cloud(
     documents: Places = (),
     key: str | Path | None = None,
     on_notice: OnLine = lambda line: None,
-    on_progress: Callable[[Progress], None] = lambda now: None,
+    on_progress: OnProgress = lambda now: None,
     **settings: Any,
 ) -> AsyncIterator[int]:
     """Load a model and index `documents`, then yield the port at which a cloud serves devices.
@@ -272,14 +115,19 @@ async def serve_cloud(
     limits = picked(CloudLimits, _given((CloudLimits,), settings))
     _check_known(settings, *OWN, CloudLimits)
     setup = CloudSetup.of(own)
+    given = await _loaded(setup, on_notice, on_progress)
+    async with programs.cloud(*given, setup.address, on_notice, limits) as cloud:
+        yield cloud.port
+
+
+async def _loaded(
+    setup: DeviceSetup | CloudSetup, on_notice: OnLine, on_progress: OnProgress
+) -> tuple[SideSettings, LanguageModel, Library | None]:
     for line in setup.warnings:
         on_notice(line)
     model = await asyncio.to_thread(load_model, setup.side)
     library = await asyncio.to_thread(complete_library, setup.side, model, on_progress, kv=False)
-    async with programs.cloud(setup.side, model, library, setup.address, on_notice, limits) as (
-        cloud
-    ):
-        yield cloud.port
+    return setup.side, model, library
 
 
 def _own(documents: Places, key: str | Path | None) -> dict[str, Any]:

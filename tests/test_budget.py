@@ -18,7 +18,6 @@ INSTALLED = {
     "dragonrt/cli": 1300,
     "dragonrt/control": 600,
     "dragonrt/distributions": 1820,
-    "dragonrt/experiments": 0,
     "dragonrt/link": 1600,
     "dragonrt/modes": 4400,
     "dragonrt/node": 3500,
@@ -41,7 +40,6 @@ BESIDE = {
 ABOVE = {
     "dragonrt/backends": "the scheduler belongs to node; files that are made here to one writer",
     "dragonrt/cli": "what it composes belongs to a Python API",
-    "dragonrt/experiments": "the demonstration belongs to service, the rest to scripts",
     "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
     "dragonrt/node": "settings are carried through it; the session that serves is a admission",
     "dragonrt/service": "three forms of an answer are three programs",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "demo": (
-        "experiment:demo",
+        "demo:demo",
         "Ask sample documents in two processes, and compare methods.\n\nThey are 100 ms apart. "
         "--aggregator, --rule, --on-loss and --json need --ask: the comparison sets them itself.",
     ),
@@ -57,7 +57,7 @@ COMMANDS = {
         "experiment:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",
     ),
-    "trace": ("trace_tables:trace", "Summarise a trace, or draw it."),
+    "trace": ("trace_tables:trace", "Summarise a trace, or write it for a viewer."),
 }
 """The module and the help of each command: none is imported before it is called."""
 

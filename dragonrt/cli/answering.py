@@ -202,7 +202,7 @@ def device(
     setup = _setup(mode, own, answers, worker, host)
 
     from dragonrt.node.process import programs
-    from dragonrt.service.conversation import Conversation
+    from dragonrt.service.chat import Chat
     from dragonrt.service.terminal import BetweenAnswers, talk
 
     loaded, library, notice = _loaded(setup, setup.side)
@@ -212,11 +212,11 @@ def device(
         printers = lines.saying(notice), lines.saying(say_report)
         parts = setup.side, loaded, library, setup.others, setup.how
         async with programs.device(*parts, *printers) as connected:
-            conversation = Conversation(connected, setup.question, setup.seed, stop)
+            chat = Chat(connected, setup.question, setup.seed, stop)
             if ask is None and not as_json:
                 say_languages(loaded, library)
             show = say if preview else None
-            await talk(conversation, ask, output, as_json=as_json, lines=lines, show=show)
+            await talk(chat, ask, output, as_json=as_json, lines=lines, show=show)
 
     programs.run(converse())
 

@@ -1,71 +1,30 @@
-"""`dragonrt demo` and `dragonrt experiment latency`: the same questions by several methods."""
+"""`dragonrt experiment latency`: the same questions over slower and slower links."""
 
+import csv
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App
 
 from dragonrt import bundled
-from dragonrt.cli.answering import DOCUMENTS, HttpOptions, LinkOptions, Stops
-from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import chosen_model, counting, load, make_file
+from dragonrt.cli.answering import DOCUMENTS
+from dragonrt.cli.console import output
+from dragonrt.cli.demo import DemoOptions, TogetherOptions
+from dragonrt.cli.loading import chosen_model, counting, load
 from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+from dragonrt.service.cloud_process import cloud_process
 
-ROUND_TRIP_OF_100_MS = "50ms"
-
-
-@derived({Question: "Sampling"})
-class DemoOptions:
-    """How tokens are sampled and documents used."""
-
-
-@derived({DragonSettings: "Both sides together"})
-class TogetherOptions:
-    """How both sides decide one text."""
-
-
-def demo(
-    *,
-    ask: Annotated[
-        str | None, option("Ask this instead of the sample questions.", full=True)
-    ] = None,
-    as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
-    answers: DemoOptions | None = None,
-    together: TogetherOptions | None = None,
-    stop: Stops = (),
-    link: LinkOptions | None = None,
-    model: Annotated[
-        str | None, option("What both sides run.", default="smollm2 if it is installed")
-    ] = None,
-    serve: Annotated[bool, option("Serve the sample documents: a page, and OpenAI's API.")] = False,
-    http: HttpOptions | None = None,
-) -> None:
-    """Ask sample documents, private and public, in two processes, and compare."""
-    question, how = settings(Question, answers), settings(DragonSettings, together)
-    emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
-    model = chosen_model(model)
-    make_file(model)
-
-    from dragonrt.experiments.demo import run_demo, serve_demo
-
-    usual: Any = {"messages": messages, "emulate": emulate}
-    if serve:
-        served = settings(HttpSettings, http)
-        check_libraries()
-        serve_demo(question, how, served, stop, model, say=say, **usual)
-    else:
-        ways: Any = {"ask": ask, "as_json": as_json, "stops": stop}
-        run_demo(question, how, model, output=output, **ways, **usual)
+if TYPE_CHECKING:
+    from dragonrt.service.comparison import Slowed
 
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
@@ -94,7 +53,7 @@ def latency(
     answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,
     results: Annotated[
-        Path, option("Writes latency.csv and latency.png there.", kind="DIR", default="results")
+        Path, option("Writes latency.csv there.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
     """Ask the same questions at increasing round-trip times, by four methods.
@@ -122,8 +81,8 @@ def latency(
             options = ("--documents", public, "--dtype", side.dtype)
             cloud = stack.enter_context(cloud_process(*options, model=side.model))
 
-        from dragonrt.experiments.latency import inject, report
         from dragonrt.node.process.programs import run
+        from dragonrt.service.comparison import over_slower_links
 
         model, library = load(side)
         if library is None:
@@ -133,8 +92,28 @@ def latency(
             address = replace(address, host="127.0.0.1", port=cloud.wait_ready())
         with counting("latency") as progress:
             pair = (side, model, library, address)
-            found = run(inject(*pair, prompts, question, how, extra_s, progress))
-    report(found, f"{model.name}, {len(prompts)} questions", results, output)
+            found = run(over_slower_links(*pair, prompts, question, how, extra_s, progress))
+    _report(found, results)
+
+
+def _report(found: "Sequence[Slowed]", folder: Path) -> None:
+    """Print a table per round trip, and write all answers to latency.csv. Raises DragonError."""
+    from dragonrt.service.comparison import LEGEND, comparison_table
+
+    for each in found:
+        output.print(f"\n{each.title}")
+        output.print(comparison_table(each.found))
+    output.print(f"{LEGEND}\n", style="dim")
+    rows, table = [row for each in found for row in each.rows()], folder / "latency.csv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with table.open("w", newline="", encoding="utf-8") as file:
+            lines = csv.DictWriter(file, list(rows[0]))
+            lines.writeheader()
+            lines.writerows(rows)
+    except OSError as error:
+        raise DragonError(f"cannot write {table}: {error.strerror}") from None
+    output.print(str(table), markup=False, soft_wrap=True)
 
 
 def _prompts(file: Path | None) -> list[str]:

@@ -26,17 +26,12 @@ def trace(
     /,
     *,
     as_json: Annotated[bool, option("Print one JSON object per file.", "--json")] = False,
-    plot: Annotated[
-        Path | None,
-        option("Draw one answer's pipelines (of both sides, if given).", kind="PNG"),
-    ] = None,
     chrome: Annotated[
         Path | None, option("Write everything for Perfetto or chrome://tracing.", kind="JSON")
     ] = None,
     replay: Annotated[
         bool, option("Decide the recorded answers again, from what their modes were given.")
     ] = False,
-    session: Annotated[int | None, option("The answer to draw. Default: the longest one.")] = None,
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
     from dragonrt.traces.file import read_trace
@@ -44,8 +39,12 @@ def trace(
     traces = [read_trace(path) for path in (file, second) if path is not None]
     if replay:
         _replay(traces)
-    elif plot is not None or chrome is not None:
-        _export(traces, plot, chrome, session)
+    elif chrome is not None:
+        from dragonrt.traces.chrome import write_chrome_trace
+        from dragonrt.traces.timeline import aligned
+
+        write_chrome_trace(aligned(traces), chrome)
+        output.print(str(chrome), markup=False, soft_wrap=True)
     else:
         from dragonrt.traces.answers import summary
 
@@ -71,25 +70,6 @@ def _replay(traces: "list[list[Record]]") -> None:
         if each.differs is not None:
             raise DragonError(f"{line}; input {each.differs} led to something else than recorded")
         output.print(f"{line}: as recorded", markup=False, soft_wrap=True)
-
-
-def _export(
-    traces: "list[list[Record]]", picture: Path | None, chrome: Path | None, session: int | None
-) -> None:
-    """Write traces as a picture, as a file for a trace viewer, or both."""
-    from dragonrt.traces.chrome import write_chrome_trace
-    from dragonrt.traces.timeline import aligned, timeline
-
-    by_side = aligned(traces)
-    if chrome is not None:
-        write_chrome_trace(by_side, chrome)
-    if picture is not None:
-        from dragonrt.experiments.pipeline_picture import draw_pipeline
-
-        draw_pipeline(timeline(by_side, session), picture)
-    for path in (picture, chrome):
-        if path is not None:
-            output.print(str(path), markup=False, soft_wrap=True)
 
 
 def _totals(reports: list[dict[str, Any]]) -> "Table":

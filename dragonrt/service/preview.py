@@ -7,7 +7,7 @@ from dragonrt.modes.registry import traits_of
 from dragonrt.node.answers.client_session import completed
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.preview import Preview
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.chat import Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,15 @@ class Foreseen:
         }
 
 
-async def foresee(conversation: Conversation, prompt: str) -> list[Foreseen]:
+async def foresee(chat: Chat, prompt: str) -> list[Foreseen]:
     """Return what would leave at the device's level, then at each that discloses less.
 
     Nothing is sent. Raises DragonError for a question that cannot be asked.
     """
-    device, found = conversation.device, []
+    device, found = chat.device, []
     for how in device.levels:
-        other = replace(conversation, device=replace(device, settings=how))
+        at_level = replace(device, settings=how)
+        other = Chat(at_level, chat.question, chat.seed, chat.stops, chat.history)
         traits = traits_of(how)
         preview, asked = await other.foreseen(prompt)
         whole = [completed(each, traits) for each in asked]

@@ -21,7 +21,8 @@ from rich.text import Text
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import entry_of
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.answer import Answer
+from dragonrt.service.chat import Chat, News, code_of
 from dragonrt.service.preview import foresee
 from dragonrt.service.view import AnswerView
 
@@ -81,8 +82,8 @@ class Consent:
     `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
     """
 
-    def __init__(self, conversation: Conversation, show: Show, *, as_json: bool) -> None:
-        self._conversation = conversation
+    def __init__(self, chat: Chat, show: Show, *, as_json: bool) -> None:
+        self._chat = chat
         self._show = show
         self._as_json = as_json
         self._given = False
@@ -91,8 +92,8 @@ class Consent:
         """Return whether the question may be sent; sets the level that the user chooses."""
         if self._given:
             return True
-        device = self._conversation.device
-        levels = {each.level: each for each in await foresee(self._conversation, question)}
+        device = self._chat.device
+        levels = {each.level: each for each in await foresee(self._chat, question)}
         shown = levels[device.settings.level]
         others = [name for name in levels if name is not None]
         while True:
@@ -111,7 +112,7 @@ class Consent:
         if answer == "y":
             self._given = True
             if (level := shown.level) is not None:
-                self._conversation.device = device.at(level)
+                self._chat.device = device.at(level)
         return self._given
 
 
@@ -131,7 +132,7 @@ async def _choice(choices: Sequence[str]) -> str:
 
 
 async def talk(
-    conversation: Conversation,
+    chat: Chat,
     question: str | None,
     console: Console,
     *,
@@ -145,21 +146,20 @@ async def talk(
     question. Raises DragonError if the one question fails.
     """
     lines = lines or BetweenAnswers()
-    consent = None if show is None else Consent(conversation, show, as_json=as_json)
+    consent = None if show is None else Consent(chat, show, as_json=as_json)
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
     async def answer(question: str) -> None:
         if consent is not None and not await consent.given(question):
             return
-        with lines.answering(), _terminates_after_the_answer(conversation):
+        with lines.answering(), _terminates_after_the_answer(chat):
             if as_json:
-                for _, part in (await conversation.ask(question)).parts:
-                    _print(part.to_json())
+                await chat.ask(question, on_news=_print_part)
                 return
             view = AnswerView(console)
             try:
-                view.end(await conversation.ask(question, view.piece, view.notice))
+                view.end(await chat.ask(question, on_news=view.show))
             except BaseException:  # the next output begins a new line, even after an error
                 view.end_line()
                 raise
@@ -169,11 +169,11 @@ async def talk(
             await answer(question)
         except DragonError as error:
             if as_json:
-                _print({"question": question, "error": str(error)})
+                _print({"question": question, "error": str(error), "code": code_of(error)})
             else:
                 console.print(Text(str(error), style="red"), soft_wrap=True)
 
-    ctrl_c_stops = partial(_on_signal, signal.SIGINT, conversation.stop)
+    ctrl_c_stops = partial(_on_signal, signal.SIGINT, chat.stop)
     if question is not None:
         with ctrl_c_stops():
             await answer(question)
@@ -184,7 +184,7 @@ async def talk(
     else:
         if not as_json:
             console.print(GREETING)
-            mixes = entry_of(conversation.device.settings).unread is None
+            mixes = entry_of(chat.device.settings).unread is None
             console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
         with ctrl_c_stops():  # also between answers: a late Ctrl-C ends nothing
             async for each in typed_questions():
@@ -193,6 +193,11 @@ async def talk(
 
 def _print(entry: dict[str, Any]) -> None:
     print(json.dumps(entry, ensure_ascii=False), flush=True)
+
+
+def _print_part(news: News) -> None:
+    if isinstance(news, Answer):
+        _print(news.to_object())
 
 
 async def _piped_questions() -> AsyncIterator[str]:
@@ -218,7 +223,7 @@ async def typed_questions() -> AsyncIterator[str]:
 
 
 @contextmanager
-def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
+def _terminates_after_the_answer(chat: Chat) -> Iterator[None]:
     """Make SIGTERM wait for the answer, within the side's timeouts; a second one does not wait."""
     loop = asyncio.get_running_loop()
     limits: list[asyncio.TimerHandle] = []
@@ -228,8 +233,8 @@ def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         else:
-            timeouts = conversation.device.side.timeouts
-            limits.append(loop.call_later(timeouts.answer_s, conversation.stop))
+            timeouts = chat.device.side.timeouts
+            limits.append(loop.call_later(timeouts.answer_s, chat.stop))
 
     try:
         with _on_signal(signal.SIGTERM, terminate):

@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.modes.mode import Finish
-from dragonrt.service.reply import Reply
-from dragonrt.side import Side
-from dragonrt.traces.events import Noticed, TokenDecided
-from dragonrt.wire.messages import Source
+from dragonrt.service.answer import Answer, Piece, Source
+from dragonrt.service.chat import News
+from dragonrt.traces.events import Noticed
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
 SHOWN_FILES = 3
@@ -26,11 +25,11 @@ _NOTES = rf"{NOTE}[^\n]*(?:\n{NOTE}[^\n]*)*"
 _BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n{_NOTES})?|{_NOTES})\Z")
 
 
-def carrier(decision: TokenDecided) -> str:
-    """Return the side whose documents made a token likely: "device", "cloud" or "both"."""
-    if decision.share >= CLEAR_SHARE:
+def carrier(piece: Piece) -> str:
+    """Return the side whose documents made a piece likely: "device", "cloud" or "both"."""
+    if piece.device_share >= CLEAR_SHARE:
         return "device"
-    return "cloud" if decision.share <= 1 - CLEAR_SHARE else "both"
+    return "cloud" if piece.device_share <= 1 - CLEAR_SHARE else "both"
 
 
 class AnswerView:
@@ -40,15 +39,15 @@ class AnswerView:
         self._console = console
         self._in_line = False
 
-    def piece(self, text: str, decision: TokenDecided) -> None:
-        """Print a piece of the text in the colour of its side."""
-        self._console.print(Text(text, style=COLOURS[carrier(decision)]), end="", soft_wrap=True)
-        self._in_line = not text.endswith("\n")
-
-    def notice(self, notice: Noticed) -> None:
-        """Print a notice on its own line, also in the middle of an answer."""
-        self.end_line()
-        self._line(Text(f"[{notice.text}]", style="italic red"))
+    def show(self, news: News) -> None:
+        """Print a piece in the colour of its side; a notice on its own line, also in the middle."""
+        if isinstance(news, Piece):
+            shown = Text(news.text, style=COLOURS[carrier(news)])
+            self._console.print(shown, end="", soft_wrap=True)
+            self._in_line = not news.text.endswith("\n")
+        elif isinstance(news, Noticed):
+            self.end_line()
+            self._line(Text(f"[{news.text}]", style="italic red"))
 
     def end_line(self) -> None:
         """End the line of the answer."""
@@ -56,26 +55,26 @@ class AnswerView:
             self._console.print()
         self._in_line = False
 
-    def end(self, reply: Reply) -> None:
+    def end(self, answer: Answer) -> None:
         """Print the sources and the costs of an answer."""
-        if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
+        if answer.decoded.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
         self.end_line()
-        for _, part in reply.parts:
-            if part.answer.question.prompt != reply.answer.question.prompt:
-                self._line(Text(f"  {part.answer.question.prompt}", style="dim"))
+        for part in answer.parts:
+            if part.decoded.question.prompt != answer.decoded.question.prompt:
+                self._line(Text(f"  {part.decoded.question.prompt}", style="dim"))
             self._sources(part)
-        for warning in warnings(reply):
+        for warning in warnings(answer):
             self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
-        for text in (cost_line(reply), ledger_line(reply.ledger())):
+        for text in (cost_line(answer), ledger_line(answer.ledger)):
             self._line(Text(f"  {text}", style="dim"))
 
-    def _sources(self, reply: Reply) -> None:
-        for side, source in reply.sources:
+    def _sources(self, answer: Answer) -> None:
+        for source in answer.sources:
             line = Text("  ")
-            line.append(f"{side:<6} ", style=COLOURS[side])
+            line.append(f"{source.side:<6} ", style=COLOURS[source.side])
             line.append(f"{source.relevance:.2f}  ", style="dim")
-            line.append(source.name)
+            line.append(source.file)
             if heading := title(source):
                 line.append(f"  {heading}", style="dim")
             line.truncate(self._console.width, overflow="ellipsis")
@@ -87,15 +86,15 @@ class AnswerView:
         self._console.print(line, soft_wrap=not self._console.is_terminal)
 
 
-def warnings(reply: Reply) -> list[str]:
+def warnings(answer: Answer) -> list[str]:
     """Return a line that names the codes that no document has, if there are any."""
-    codes = dict.fromkeys(code.text for code in reply.not_found)
+    codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
 
 def title(source: Source) -> str:
     """Return a document's title; "" if it repeats the file's name or the text's beginning."""
-    name = PurePath(source.name)
+    name = PurePath(source.file)
     if name.suffix.lower() == ".txt" or source.title.endswith((".", "!", "?", "…")):
         return ""
     return "" if _words(source.title) == _words(name.stem) else source.title
@@ -105,12 +104,12 @@ def _words(text: str) -> list[str]:
     return text.casefold().replace("_", " ").replace("-", " ").split()
 
 
-def cost_line(reply: Reply) -> str:
+def cost_line(answer: Answer) -> str:
     """Return the costs of the answer in one line."""
-    numbers = reply.statistics()
+    numbers = answer.statistics
     acceptance = (f"{name} {_percent(part)}" for name, part in numbers["acceptance"].items())
     parts = [
-        "stopped" if reply.answer.finish is Finish.CANCELLED else "",
+        "stopped" if answer.decoded.finish is Finish.CANCELLED else "",
         f"{numbers['tokens']} tokens",
         _number(numbers["time_to_first_token_ms"], "first {:.0f} ms"),
         _number(numbers["ms_per_token"], "{:.1f} ms/token"),
@@ -119,7 +118,7 @@ def cost_line(reply: Reply) -> str:
     ]
     if "unverified" in numbers:
         parts.append(f"approximate: {numbers['unverified']} tokens not verified")
-    question = reply.answer.question
+    question = answer.decoded.question
     if question.sampler.temperature > 0:  # without a temperature every seed gives the same text
         parts.append(f"seed {question.seed}")
     if numbers.get("alone_from") is not None:
@@ -154,13 +153,13 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
 
-def sources_text(sources: Sequence[tuple[Side, Source]], notices: Sequence[str]) -> str:
+def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
     """Return the text after an answer: a line for each document, and for each notice."""
     lines = [HEADING] if sources else []
-    for side, source in sources:
+    for source in sources:
         heading = title(source)
         quoted = f": “{source.sentence}”" if source.sentence else ""
-        lines.append(f"- {side}: {source.name}{f' ({heading})' if heading else ''}{quoted}")
+        lines.append(f"- {source.side}: {source.file}{f' ({heading})' if heading else ''}{quoted}")
     lines += (f"{NOTE}{notice}" for notice in notices)
     return "\n\n" + "\n".join(lines) if lines else ""
 

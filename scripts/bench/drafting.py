@@ -18,8 +18,6 @@ from cyclopts import Parameter
 
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.comparison import Given, connected
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
@@ -28,6 +26,8 @@ from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.cloud_process import cloud_process
+from dragonrt.service.comparison import Given, connected
 from retrieval.files import read_text
 from scripts.bench.assisted import Assisted, Generated
 from scripts.bench.question_sets import LARGEST, chosen, worlds

@@ -19,13 +19,13 @@ from cyclopts import Parameter
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.local_side import sought
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.service.cloud_process import cloud_process
 from dragonrt.service.parts import JoinedText, parts_of
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever

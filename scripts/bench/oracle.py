@@ -13,11 +13,11 @@ from typing import Annotated
 from dragonrt import bundled
 from dragonrt.cli.options import option
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.comparison import Method
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.comparison import Method
 from dragonrt.side import Precision
 from scripts.lab.arena import emulated
 from scripts.lab.harness import benchmark

@@ -22,13 +22,13 @@ from openai import AsyncOpenAI
 from dragonrt import bundled
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel
 from scripts.lab.arena import RealArena, emulated

@@ -17,7 +17,7 @@ from typing import Annotated
 from dragonrt import bundled
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.service.cloud_process import cloud_process
 from dragonrt.side import SIDES, Side
 from scripts.bench.unseen import world
 from scripts.lab.harness import benchmark, progress, series

@@ -19,9 +19,9 @@ from pathlib import Path
 import httpx2
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.experiments.cloud_process import listening_process
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.service.cloud_process import listening_process
 from scripts.campaign.liar import Leading, LyingCloud, lying_cloud
 
 THINGS = {

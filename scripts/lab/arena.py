@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.experiments.comparison import Given as Given
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -21,7 +20,8 @@ from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.connections.hosts import Hosts
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Device, Reached
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.chat import Chat
+from dragonrt.service.comparison import Given as Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class RealArena(Arena):
         answers = []
         for prompt in prompts:
             device = Device(self.side, self.connectors, settings, self.resources(settings))
-            reply = await Conversation(device, question, question.seed, ()).ask(prompt)
-            answers.append(Given(reply.answer))
+            reply = await Chat(device, question, question.seed, ()).ask(prompt)
+            answers.append(Given(reply.decoded))
         return answers
 
 

@@ -8,14 +8,14 @@ from typing import Any, Self
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.comparison import connected
-from dragonrt.experiments.comparison import sample_settings as sample_settings
 from dragonrt.link.stream import Stream
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.service.cloud_process import cloud_process
+from dragonrt.service.comparison import connected
+from dragonrt.service.comparison import sample_settings as sample_settings
 from scripts.lab.arena import RealArena
 
 

@@ -4,20 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.experiments.picture import BLACK as BLACK
-from dragonrt.experiments.picture import BLUE as BLUE
-from dragonrt.experiments.picture import COLOURS as COLOURS
-from dragonrt.experiments.picture import GREEN as GREEN
-from dragonrt.experiments.picture import GREY as GREY
-from dragonrt.experiments.picture import MARKERS as MARKERS
-from dragonrt.experiments.picture import ORANGE as ORANGE
-from dragonrt.experiments.picture import PURPLE as PURPLE
-from dragonrt.experiments.picture import SIDE_COLOURS as SIDE_COLOURS
-from dragonrt.experiments.picture import SKY as SKY
-from dragonrt.experiments.picture import VERMILION as VERMILION
-from dragonrt.experiments.picture import YELLOW as YELLOW
-from dragonrt.experiments.picture import picture as picture
 from scripts.lab.intervals import Interval
+from scripts.lab.picture import BLACK as BLACK
+from scripts.lab.picture import BLUE as BLUE
+from scripts.lab.picture import COLOURS as COLOURS
+from scripts.lab.picture import GREEN as GREEN
+from scripts.lab.picture import GREY as GREY
+from scripts.lab.picture import MARKERS as MARKERS
+from scripts.lab.picture import ORANGE as ORANGE
+from scripts.lab.picture import PURPLE as PURPLE
+from scripts.lab.picture import SIDE_COLOURS as SIDE_COLOURS
+from scripts.lab.picture import SKY as SKY
+from scripts.lab.picture import VERMILION as VERMILION
+from scripts.lab.picture import YELLOW as YELLOW
+from scripts.lab.picture import picture as picture
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,20 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from dataclasses import dataclass, replace
 
 from dragonrt import bundled
-from dragonrt.experiments.cloud_process import listening_process
-from dragonrt.experiments.comparison import (
-    ALGORITHM1_GREEDY,
-    COUPLED_GREEDY,
-    LEADERLESS,
-    SYNCHRONOUS,
-    Method,
-)
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.cloud_process import listening_process
+from dragonrt.service.comparison import (
+    ALGORITHM1_GREEDY,
+    COUPLED_GREEDY,
+    LEADERLESS,
+    SYNCHRONOUS,
+    Method,
+)
 from dragonrt.side import SIDES
 from scripts.lab.arena import Arena, Given, emulated
 from scripts.lab.intervals import Row

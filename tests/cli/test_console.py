@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from dragonrt.cli.console import JsonLines, SafeConsole, say_listening
+from dragonrt.service.answer import Piece
 from dragonrt.service.view import AnswerView
-from dragonrt.traces.events import Noticed, TokenDecided
+from dragonrt.traces.events import Noticed
 from dragonrt.traces.notices import NoticeKind
 
 Run = Callable[..., Any]
@@ -73,8 +74,8 @@ def test_no_answer_controls_the_terminal(terminal: bool, monkeypatch: pytest.Mon
     console = SafeConsole(file=io.StringIO(), force_terminal=terminal, color_system="standard")
     harmful = "".join(map(chr, range(32))) + "\x7f\x9b2J\u202eabc\u2066"
     view = AnswerView(console)
-    view.piece(harmful, TokenDecided(0, 5, True, True, "own", 0.1, 0.5))
-    view.notice(Noticed(NoticeKind.ALONE, harmful))
+    view.show(Piece(harmful, 0.5))
+    view.show(Noticed(NoticeKind.ALONE, harmful))
     assert isinstance(console.file, io.StringIO)
     text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())  # rich's own styles
     assert all(each in "\n\t" or each.isprintable() for each in text)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from dragonrt.backends.mixture import RowWeights
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import documents
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
@@ -30,19 +29,14 @@ from dragonrt.node.process.composition import complete_library
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import fitting_prompt
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.conversation import Conversation
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer
+from dragonrt.service.chat import Chat, News, OnNews
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import TokenDecided
+from dragonrt.traces.events import Record, TokenDecided
 
 SHORT = Question(max_tokens=16)
 BOTH = DragonSettings(codec="topp:0.95")
-
-OnPiece = Callable[[str, TokenDecided], None]
-
-
-def nothing(text: str, decision: TokenDecided) -> None:
-    """Nobody looks at the pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +49,34 @@ class Device:
     def connector(self) -> Hosts:
         return self.connected.connectors["cloud"]
 
-    def conversation(self, question: Question, how: Settings | None = None) -> Conversation:
+    def conversation(self, question: Question, how: Settings | None = None) -> Chat:
         device = self.connected
         if how is not None:
             device = replace(device, settings=how, resources=None)
-        return Conversation(device, question, question.seed)
+        return Chat(device, question, question.seed)
 
     async def ask(
         self,
         prompt: str,
         question: Question = SHORT,
         how: Settings | None = None,
-        on_piece: OnPiece = nothing,
-    ) -> Reply:
-        return await self.conversation(question, how).ask(prompt, on_piece)
+        on_news: OnNews = lambda news: None,
+    ) -> Answer:
+        return await self.conversation(question, how).ask(prompt, on_news=on_news)
 
 
 DeviceAt = Callable[..., AbstractAsyncContextManager[Device]]
 
 
-def counts(reply: Reply) -> AnswerCounts:
+def counts(reply: Answer) -> AnswerCounts:
     """What happened in an answer."""
-    return AnswerCounts.of(reply.answer.records)
+    return AnswerCounts.of(reply.decoded.records)
+
+
+def decides(news: News, step: int) -> bool:
+    """Whether the token of a step is decided now."""
+    event = news.event if isinstance(news, Record) else None
+    return isinstance(event, TokenDecided) and event.step == step
 
 
 class Alone:

@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.modes.mode import OnLoss
+from dragonrt.service.cloud_process import cloud_process, listening_process
 
 Shown = tuple[list[str], str, list[float]]
 """The pieces of an answer, its text at the end, and when each piece came."""

@@ -8,7 +8,6 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.endpoints import Address
@@ -16,6 +15,7 @@ from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.notices import NoticeKind
 from scripts.bench.disagreement import Disagreeing, outcome
 
@@ -83,18 +83,18 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
     for how in WAYS:
         plain = replace(how, aggregator=Aggregator.SYNC)
         async with connected_device(model, library, near, plain) as device:
-            expected = [(await device.ask(*each)).answer.tokens for each in asked]
+            expected = [(await device.ask(*each)).decoded.tokens for each in asked]
         async with connected_device(model, library, far, how) as device:
             for (prompt, question), tokens in zip(asked, expected, strict=True):
                 reply = await device.ask(prompt, question)
-                assert reply.answer.tokens == tokens, how
+                assert reply.decoded.tokens == tokens, how
                 values = CASES[prompt]
                 pair = Disagreeing("", "", (values[0], ""), (values[1], ""))
                 owner = outcome(reply.text, pair, model.prompt.template.refusal)
                 assert owner in ("device", "cloud")
                 said, other = values if owner == "device" else values[::-1]
                 held = "the cloud's" if owner == "device" else "your"
-                (notice,) = reply.answer.notices
+                (notice,) = reply.decoded.notices
                 assert notice.kind is NoticeKind.DISAGREEMENT
                 assert said.startswith(notice.text.partition(":")[0])
                 assert held in notice.text

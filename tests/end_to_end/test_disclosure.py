@@ -8,7 +8,6 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.distributions import codec
-from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
@@ -16,6 +15,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.service.cloud_process import CloudProcess
 from dragonrt.service.preview import foresee
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
@@ -39,11 +39,11 @@ async def test_the_ledger_has_what_the_preview_named(
         conversation = device.conversation(SHORT)
         shown = (await foresee(conversation, asked))[0]
         reply = await conversation.ask(asked)
-    told = [each.event for each in reply.answer.records if isinstance(each.event, Disclosed)]
+    told = [each.event for each in reply.decoded.records if isinstance(each.event, Disclosed)]
     assert {each.message for each in told} >= {"open", "conclude"}
     assert all(map(shown.preview.foresees, told))
-    assert shown.preview.bytes_of("question") == reply.ledger()["question_bytes"]
-    assert {passage.file for passage in reply.answer.passages} <= {*shown.documents}
+    assert shown.preview.bytes_of("question") == reply.ledger["question_bytes"]
+    assert {passage.file for passage in reply.decoded.passages} <= {*shown.documents}
     assert shown.parts == 2
     assert ("distributions" in shown.preview.kinds) == (level is Disclosure.DRAFTS)
 
@@ -77,7 +77,7 @@ async def test_the_ledger_says_what_passed_a_proxy_on_the_way(
     seen = Read()
     for message in messages(bytes(proxy.up)):
         seen.take(message, codec(code or REDACTED.codec, model.vocabulary))
-    ledgers = [reply.ledger() for reply in replies]
+    ledgers = [reply.ledger for reply in replies]
     for kind, found in {
         "question_bytes": seen.question,
         "history_bytes": seen.history,
@@ -88,14 +88,14 @@ async def test_the_ledger_says_what_passed_a_proxy_on_the_way(
         assert sum(ledger[kind] for ledger in ledgers) == found, kind
     assert (seen.opened, proxy.connections) == (2, 1)
     assert device.connector.traffic().sent == len(proxy.up)
-    assert 0 < sum(reply.answer.bytes_sent for reply in replies) <= most
+    assert 0 < sum(reply.decoded.bytes_sent for reply in replies) <= most
     if name in (Disclosure.ANSWER, Disclosure.REDACTED):
         events = (each.event for each in read_trace(trace))
         sent = {event.message for event in events if isinstance(event, MessageSent)}
         assert sent <= {"open", "target", "conclude", "close", "ping"}
         first, second = ledgers
         assert first["distributions_sent"] == first["tokens_not_in_answer"] == 0
-        assert first["tokens_sent"] + first["tokens_withheld"] == len(replies[0].answer.tokens)
+        assert first["tokens_sent"] + first["tokens_withheld"] == len(replies[0].decoded.tokens)
         assert first["evidence_bits"] > 3
         assert first["files"][0]["bits"] > 3
         whole, history = len((OWN.text + replies[0].text).encode()), second["history_bytes"]

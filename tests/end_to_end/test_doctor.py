@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.link.shared_key import new_key
 from dragonrt.node.connections.addresses import NetworkSettings
 from dragonrt.node.process.diagnosis import Finding, diagnose
 from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.service.cloud_process import CloudProcess
 
 HERE = SideSettings("device", "dragon-small", on="cpu")
 

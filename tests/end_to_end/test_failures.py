@@ -13,7 +13,6 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
@@ -22,13 +21,14 @@ from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process import composition as process
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer, Piece
+from dragonrt.service.chat import News, OnNews
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.timeouts import Timeouts
-from dragonrt.traces.events import TokenDecided
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
 
-from .conftest import DeviceAt, OnPiece, connected_device, counts
+from .conftest import DeviceAt, connected_device, counts
 
 QUESTION = "What do you need to make lemon cake?"
 WANDERING = Question(seed=4, sampler=Sampler(temperature=5.0), max_tokens=48)
@@ -52,17 +52,17 @@ def killing(
     pieces: int,
     killed: Callable[[], None] = lambda: None,
     number: signal.Signals = signal.SIGKILL,
-) -> OnPiece:
+) -> OnNews:
     """Sends a process a signal when so many pieces of an answer have been shown, and says so."""
     left = [pieces]
 
-    def on_piece(text: str, decision: TokenDecided) -> None:
-        left[0] -= 1
-        if left[0] == 0:
+    def on_news(news: News) -> None:
+        left[0] -= isinstance(news, Piece)
+        if left[0] == 0 and isinstance(news, Piece):
             os.kill(process.pid, number)
             killed()
 
-    return on_piece
+    return on_news
 
 
 async def peer_ended(peer: Peer) -> None:
@@ -79,16 +79,16 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
     with cloud_at(0, cloud_index) as first:
         port = await asyncio.to_thread(first.wait_ready)
         async with device_at(port) as device:
-            whole = (await device.ask(QUESTION, WANDERING, WAITING)).answer.tokens
+            whole = (await device.ask(QUESTION, WANDERING, WAITING)).decoded.tokens
             assert len(whole) > 20
 
             reply = await device.ask(QUESTION, WANDERING, WAITING, killing(first, 5))
             alone_from = counts(reply).alone_from
             assert alone_from is not None
             assert alone_from >= 5
-            assert NoticeKind.ALONE in [notice.kind for notice in reply.answer.notices]
-            assert reply.answer.tokens[:alone_from] == whole[:alone_from]
-            assert reply.answer.finish in (Finish.STOP, Finish.LENGTH)
+            assert NoticeKind.ALONE in [notice.kind for notice in reply.decoded.notices]
+            assert reply.decoded.tokens[:alone_from] == whole[:alone_from]
+            assert reply.decoded.finish in (Finish.STOP, Finish.LENGTH)
 
             private = await device.ask("What do I do when the printer beeps?")
             assert "press green twice" in private.text
@@ -98,13 +98,13 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
                 assert await asyncio.to_thread(second.wait_ready) == port
                 assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
                 again = await device.ask(QUESTION, WANDERING, WAITING)
-                assert again.answer.tokens == whole
+                assert again.decoded.tokens == whole
                 assert counts(again).alone_from is None
 
                 conversation = device.conversation(WANDERING, replace(WAITING, on_loss="wait"))
                 killed = asyncio.Event()
-                waiting: asyncio.Task[Reply] = asyncio.create_task(
-                    conversation.ask(QUESTION, killing(second, 5, killed.set))
+                waiting: asyncio.Task[Answer] = asyncio.create_task(
+                    conversation.ask(QUESTION, on_news=killing(second, 5, killed.set))
                 )
                 await killed.wait()
                 with cloud_at(port, cloud_index):
@@ -115,9 +115,9 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
                     await peer_ended(peer)
                 assert peer.end is not None
                 assert peer.end.reason is Reason.SHUTDOWN
-                assert waited.answer.tokens == whole
+                assert waited.decoded.tokens == whole
                 assert counts(waited).alone_from is None
-                assert waited.answer.notices[0].kind is NoticeKind.WAITING
+                assert waited.decoded.notices[0].kind is NoticeKind.WAITING
 
 
 @pytest.mark.slow
@@ -127,10 +127,10 @@ async def test_a_cloud_that_is_asked_to_end_finishes_the_answer_first(
     cloud.wait_ready()  # the index is complete
     with cloud_at(0, cloud_index) as ending:
         async with device_at(await asyncio.to_thread(ending.wait_ready)) as device:
-            whole = (await device.ask(QUESTION, WANDERING, WAITING)).answer.tokens
-            on_piece = killing(ending, 3, number=signal.SIGTERM)
-            reply = await device.ask(QUESTION, WANDERING, WAITING, on_piece)
-            assert reply.answer.tokens == whole
+            whole = (await device.ask(QUESTION, WANDERING, WAITING)).decoded.tokens
+            on_news = killing(ending, 3, number=signal.SIGTERM)
+            reply = await device.ask(QUESTION, WANDERING, WAITING, on_news)
+            assert reply.decoded.tokens == whole
             assert counts(reply).alone_from is None
             assert await asyncio.to_thread(ending.wait) == 0
 
@@ -144,18 +144,18 @@ async def test_a_suspended_cloud_is_found_and_used_again(
         port = await asyncio.to_thread(cloud.wait_ready)
         address = Address("127.0.0.1", port)
         async with connected_device(draft_model, None, address, WAITING) as device:
-            whole = (await device.ask(QUESTION, WANDERING)).answer.tokens
+            whole = (await device.ask(QUESTION, WANDERING)).decoded.tokens
             async with asyncio.timeout(TIME_LIMIT_S):
                 stop = killing(cloud, 5, number=signal.SIGSTOP)
-                reply = await device.ask(QUESTION, WANDERING, on_piece=stop)
+                reply = await device.ask(QUESTION, WANDERING, on_news=stop)
             alone_from = counts(reply).alone_from
             assert alone_from is not None
-            assert reply.answer.tokens[:alone_from] == whole[:alone_from]
-            assert reply.answer.finish in (Finish.STOP, Finish.LENGTH)
-            (notice,) = reply.answer.notices
+            assert reply.decoded.tokens[:alone_from] == whole[:alone_from]
+            assert reply.decoded.finish in (Finish.STOP, Finish.LENGTH)
+            (notice,) = reply.decoded.notices
             assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.IDLE)
             os.kill(cloud.pid, signal.SIGCONT)
             assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
             again = await device.ask(QUESTION, WANDERING)
-            assert again.answer.tokens == whole
+            assert again.decoded.tokens == whole
             assert counts(again).alone_from is None

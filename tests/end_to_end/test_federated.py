@@ -12,7 +12,6 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec, mix
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer
@@ -24,6 +23,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, OnNotice, Record, RoundDecided, TokenDecided
 from dragonrt.traces.file import read_trace

@@ -18,16 +18,16 @@ from pathlib import Path
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.node.connections.addresses import Member
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process import programs
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.reply import Reply
-from dragonrt.traces.events import TokenDecided
+from dragonrt.service.answer import Answer
+from dragonrt.service.chat import News
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
-from .conftest import BOTH, Device, counts
+from .conftest import BOTH, Device, counts, decides
 from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING
 
 BALANCER = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
@@ -46,21 +46,21 @@ def alike(cloud: CloudProcess, cloud_index: Path) -> Iterator[list[CloudProcess]
         yield [stack.enter_context(cloud_process(*options)) for _ in range(3)]
 
 
-async def asked_and_killed(device: Device, serving: CloudProcess, after: int) -> Reply:
+async def asked_and_killed(device: Device, serving: CloudProcess, after: int) -> Answer:
     """The answer, in which that process is killed after so many tokens."""
 
-    def kill(text: str, decision: TokenDecided) -> None:
-        if decision.step == after:
+    def kill(news: News) -> None:
+        if decides(news, after):
             os.kill(serving.pid, signal.SIGKILL)
 
     async with asyncio.timeout(TIME_LIMIT_S):
         return await device.ask(QUESTION, WANDERING, WAITING, kill)
 
 
-def check(reply: Reply, whole: list[int]) -> None:
-    assert reply.answer.tokens == whole
+def check(reply: Answer, whole: list[int]) -> None:
+    assert reply.decoded.tokens == whole
     assert counts(reply).alone_from is None
-    assert reply.answer.notices == []
+    assert reply.decoded.notices == []
 
 
 @contextmanager
@@ -109,7 +109,7 @@ async def test_an_answer_goes_on_at_another_host_behind_a_load_balancer(
         await reachable(port)
         direct = [Member("cloud", loopback(ports[1]))]
         async with programs.device(side, model, library, direct, BOTH) as connected:
-            whole = (await Device(connected).ask(QUESTION, WANDERING, WAITING)).answer.tokens
+            whole = (await Device(connected).ask(QUESTION, WANDERING, WAITING)).decoded.tokens
         # One connection after the other: the balancer gives the device to one of the two.
         while True:
             before = len(alike[2].lines)

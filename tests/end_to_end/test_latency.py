@@ -29,7 +29,6 @@ def test_every_method_answers_at_every_round_trip(run: Run, tmp_path: Path) -> N
     assert {row["same_text"] for row in rows if row["method"] != "synchronous"} == {"1"}
     slow = [float(row["round_trip_ms"]) for row in rows if row["extra_round_trip_ms"] == "40"]
     assert min(slow) >= 40
-    assert (tmp_path / "results" / "latency.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_own_documents_need_own_questions(run: Run, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.endpoints import Address
+from dragonrt.service.cloud_process import cloud_process
 from tests.tiny_models import saved, tiny, written_file
 
 from .conftest import BOTH, connected_device, counts
@@ -25,5 +25,5 @@ async def test_a_directory_and_a_file_answer_together(tmp_path: Path) -> None:
         address = Address("127.0.0.1", cloud.wait_ready())
         async with connected_device(model, None, address, BOTH) as device:
             reply = await device.ask("When?", Question(max_tokens=12, stop_tokens=()))
-    assert len(reply.answer.tokens) == 12
+    assert len(reply.decoded.tokens) == 12
     assert counts(reply).divergences == 0

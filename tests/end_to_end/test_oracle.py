@@ -7,12 +7,12 @@ import pytest
 
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer
+from dragonrt.service.cloud_process import CloudProcess
 
 from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
 
@@ -38,11 +38,11 @@ async def test_every_way_over_every_link_gives_one_text(
     texts: dict[tuple[str, Question, str], list[int]] = {}
     asked = [(questions()[n].text, n) for n in range(2)]
 
-    def check(prompt: str, question: Question, how: DragonSettings, reply: Reply) -> None:
-        assert counts(reply).alone_from is None, reply.answer.notices
+    def check(prompt: str, question: Question, how: DragonSettings, reply: Answer) -> None:
+        assert counts(reply).alone_from is None, reply.decoded.notices
         assert counts(reply).divergences == 0
         key = (prompt, question, how.rule)
-        assert reply.answer.tokens == texts.setdefault(key, reply.answer.tokens), (key, how)
+        assert reply.decoded.tokens == texts.setdefault(key, reply.decoded.tokens), (key, how)
 
     async with device_at(port) as near, device_at(port, emulate=slow_link(0.05, 0.03)) as far:
         for (prompt, seed), temperature in itertools.product(asked, TEMPERATURES):
@@ -74,7 +74,7 @@ async def test_a_question_for_both_is_answered_from_both(
     async with device_at(cloud.wait_ready()) as device:
         reply = await device.ask(question.text, replace(SHORT, max_tokens=48))
     assert question.answered_by(reply.text)
-    named = {(side, source.name) for side, source in reply.sources}
+    named = {(each.side, each.file) for each in reply.sources}
     assert named & set(question.evidence), "what moved the text, at least"
     assert named <= set(question.evidence), "and nothing else that was read"
     assert counts(reply).compared["device"] > 0

@@ -10,7 +10,7 @@ import pytest
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import listening_process
+from dragonrt.service.cloud_process import listening_process
 from retrieval import Index
 
 WORDS = ("zibeline", "quarrion", "vellichor", "ombrosa")

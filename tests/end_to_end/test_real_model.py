@@ -14,7 +14,6 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
@@ -23,6 +22,7 @@ from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.side import Side
 
 from .conftest import connected_device, counts, slow_link
@@ -119,10 +119,10 @@ async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
         for asked in IN_PARTS:
             reply = await device.ask(asked.text, question)
             assert asked.answered_by(reply.text), reply.text
-            (_, first), (_, second) = reply.parts
-            assert (first.sources[0][0], second.sources[0][0]) == ("device", "cloud")
+            first, second = reply.parts
+            assert (first.sources[0].side, second.sources[0].side) == ("device", "cloud")
             oracle = await device.ask(asked.text, question, synchronous)
-            assert oracle.answer.tokens == reply.answer.tokens
+            assert oracle.decoded.tokens == reply.decoded.tokens
 
 
 async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
@@ -149,12 +149,12 @@ async def test_a_list_of_a_document_is_read_chunk_by_chunk_and_no_link_changes_i
     for address, how in ((near, synchronous), (far, DragonSettings())):
         async with connected_device(real_model, real_library, address, how) as device:
             reply = await device.ask(f"List the people in {PLAN}", Question(max_tokens=40, seed=1))
-            found.append([part.answer.tokens for _, part in reply.parts])
-            assert [part.answer.passages[0].place for _, part in reply.parts] == [0, 54]
+            found.append([part.decoded.tokens for part in reply.parts])
+            assert [part.decoded.passages[0].place for part in reply.parts] == [0, 54]
             assert re.fullmatch(r".*(Omar|Paula).*; .*(Ivan|Hana).*", reply.text), reply.text
-            assert {(side, source.name) for side, source in reply.sources} == {("device", PLAN)}
+            assert {(each.side, each.file) for each in reply.sources} == {("device", PLAN)}
             chosen = await device.ask("Who brings the ropes?", Question(document=PLAN, seed=1))
-            assert {each.file for each in chosen.answer.passages} == {PLAN}
+            assert {each.file for each in chosen.decoded.passages} == {PLAN}
             for asked, document in ((f"Summarise {PLAN}", ""), ("Who?", "no plan.md")):
                 with pytest.raises(DragonError):
                     await device.ask(asked, Question(document=document))
@@ -179,13 +179,13 @@ async def test_no_link_load_aggregator_or_rule_changes_a_token(
     }.items():
         synchronous = DragonSettings(rule=rule, aggregator=Aggregator.SYNC)
         async with connected_device(real_model, real_library, address, synchronous) as near:
-            expected = [(await near.ask(*each)).answer.tokens for each in questions]
+            expected = [(await near.ask(*each)).decoded.tokens for each in questions]
         async with connected_device(real_model, real_library, far_away, synchronous) as far:
             for aggregator in aggregators:
                 how = replace(synchronous, aggregator=aggregator)
                 replies = await asyncio.gather(*(far.ask(*each, how) for each in questions))
                 assert all(counts(reply).alone_from is None for reply in replies)
-                assert [reply.answer.tokens for reply in replies] == expected
+                assert [reply.decoded.tokens for reply in replies] == expected
     assert len({tuple(tokens) for tokens in expected}) > 2
 
 
@@ -211,7 +211,7 @@ async def test_its_draft_changes_no_token(
             expected = said_alone(real_model, asked, question)
             for how in (coupled, rejection):
                 replies = [await device.ask(asked, question, how) for device in (one, other)]
-                texts = [reply.answer.tokens for reply in replies]
+                texts = [reply.decoded.tokens for reply in replies]
                 if temperature and how is rejection:
                     expected = texts[0]
                 assert texts == [expected] * 2

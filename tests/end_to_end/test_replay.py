@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.experiments.cloud_process import listening_process
+from dragonrt.service.cloud_process import listening_process
 
 from .conftest import plain_environment
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
 from .conftest import DeviceAt, counts, recording_proxy
 

@@ -16,8 +16,8 @@ from openai import APIStatusError, OpenAI
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.bundled import questions
-from dragonrt.experiments.cloud_process import CloudProcess, listening_process
 from dragonrt.node.process.library import Library
+from dragonrt.service.cloud_process import CloudProcess, listening_process
 
 
 @pytest.fixture(scope="module")

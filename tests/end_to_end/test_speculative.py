@@ -9,7 +9,6 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.distributions import Distribution
-from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
@@ -17,12 +16,13 @@ from dragonrt.node.connections.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer
+from dragonrt.service.cloud_process import CloudProcess
 from dragonrt.traces.answers import split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.file import read_trace
 
-from .conftest import Alone, Device, connected_device, counts, nothing, slow_link
+from .conftest import Alone, Device, connected_device, counts, slow_link
 
 TEXTS = [question.text for question in questions()[:2]]
 GREEDY = Question(max_tokens=24, documents=0)
@@ -50,9 +50,9 @@ def speculating(
     return connected_device(model, None, address, WAITING, trace)
 
 
-async def ask(device: Device, prompt: str, question: Question, how: SpeculativeSettings) -> Reply:
+async def ask(device: Device, prompt: str, question: Question, how: SpeculativeSettings) -> Answer:
     reply = await device.ask(prompt, question, how)
-    assert counts(reply).alone_from is None, reply.answer.notices
+    assert counts(reply).alone_from is None, reply.decoded.notices
     return reply
 
 
@@ -75,7 +75,7 @@ async def test_the_text_is_the_large_models_own(
             for device in (near, far):
                 for how in (WAITING, by_verdicts, in_turn, *looks, replace(in_turn, draft="auto")):
                     reply = await ask(device, prompt, question, how)
-                    assert reply.answer.tokens == expected, (question, how)
+                    assert reply.decoded.tokens == expected, (question, how)
                     found = counts(reply)
                     assert found.decoded == 0 or how.cloud_decodes
                     assert found.stood > 0 or found.decoded > 0 or how in looks
@@ -93,19 +93,19 @@ async def test_rejection_gives_one_text_over_every_link(
         speculating(draft_model, port, trace) as near,
         speculating(draft_model, port, far=True) as far,
     ):
-        given = (await ask(near, TEXTS[0], GREEDY, how)).answer.tokens
+        given = (await ask(near, TEXTS[0], GREEDY, how)).decoded.tokens
         assert given == said_alone(model, TEXTS[0], GREEDY)
         warm = replace(GREEDY, seed=7, sampler=Sampler(0.8))
         limited = replace(how, block_tokens=9, budget=1500)
         reply = await ask(near, TEXTS[1], warm, limited)
-        assert (await ask(far, TEXTS[1], warm, limited)).answer.tokens == reply.answer.tokens
+        assert (await ask(far, TEXTS[1], warm, limited)).decoded.tokens == reply.decoded.tokens
     found = counts(reply).dropped_mass
     assert found is not None
     assert found.tokens > 0
     assert found.follows
     answers, _ = split(read_trace(trace))
     assert AnswerCounts.of(answers[-1]).dropped_mass == found
-    numbers = reply.to_json()["statistics"]
+    numbers = reply.statistics
     assert numbers["bits_up"] > 0
     assert 0 < numbers["bits_per_token"] < 5000
 
@@ -118,8 +118,8 @@ async def test_c_sqs_goes_on_with_its_threshold_in_the_next_answer(
     async with speculating(draft_model, cloud.wait_ready()) as device:
         warm = replace(GREEDY, sampler=Sampler(0.8))
         talk = device.conversation(warm, how)
-        first = counts(await talk.ask(TEXTS[0], nothing)).dropped_mass
-        second = counts(await talk.ask(TEXTS[1], nothing)).dropped_mass
+        first = counts(await talk.ask(TEXTS[0])).dropped_mass
+        second = counts(await talk.ask(TEXTS[1])).dropped_mass
     assert first is not None
     assert second is not None
     assert first.first.beta == 0.01
@@ -143,15 +143,13 @@ async def test_the_threshold_leads_from_the_drafts_text_to_the_targets(
         ]
         warm = replace(GREEDY, sampler=Sampler(1.0), seed=5)
         some, again = [await device.ask(TEXTS[0], warm) for _ in range(2)]
-    assert never.answer.tokens == said_alone(draft_model, TEXTS[0], GREEDY)
-    assert never.statistics()["target_calls"] == 0
-    assert (
-        never.statistics()["unread"] == never.statistics()["unverified"] == len(never.answer.tokens)
-    )
-    assert always.answer.tokens == said_alone(model, TEXTS[0], GREEDY)
-    assert always.statistics()["unverified"] == 0
-    assert always.statistics()["tokens_per_target_call"] == 1.0
-    assert some.answer.tokens == again.answer.tokens, "a function of the seed"
-    numbers = some.statistics()
+    assert never.decoded.tokens == said_alone(draft_model, TEXTS[0], GREEDY)
+    assert never.statistics["target_calls"] == 0
+    assert never.statistics["unread"] == never.statistics["unverified"] == len(never.decoded.tokens)
+    assert always.decoded.tokens == said_alone(model, TEXTS[0], GREEDY)
+    assert always.statistics["unverified"] == 0
+    assert always.statistics["tokens_per_target_call"] == 1.0
+    assert some.decoded.tokens == again.decoded.tokens, "a function of the seed"
+    numbers = some.statistics
     assert numbers["target_calls"] + numbers["unverified"] == numbers["tokens"]
-    assert some.to_json()["approximate"] is True
+    assert some.to_object()["approximate"] is True

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.traces.events import TokenDecided
+from dragonrt.service.chat import News
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
-from .conftest import DeviceAt, counts
+from .conftest import DeviceAt, counts, decides
 
 FERRY = "When does the ferry to Lund leave?"
 NINE = "The ferry to Lund leaves at 9:15."
@@ -54,10 +54,10 @@ async def test_questions_are_answered_while_the_rest_is_indexed(
         async with device_at(port, documents=None) as device:
             reply = await device.ask(FERRY)
             assert "9:15" in reply.text
-            assert [each.name for _, each in reply.sources] == ["ferry.txt"]
+            assert [each.file for each in reply.sources] == ["ferry.txt"]
             await asyncio.to_thread(cloud.wait_line, re.compile("chunks of 2 files"))
             reply = await device.ask("Who has the spare key?")
-            assert [each.name for _, each in reply.sources] == ["diary.md"]
+            assert [each.file for each in reply.sources] == ["diary.md"]
 
 
 @pytest.mark.slow
@@ -81,19 +81,19 @@ async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change
             before = await device.ask(FERRY, LONG, PATIENT)
             assert "9:15" in (await device.ask(FERRY)).text
 
-            def change(text: str, decision: TokenDecided) -> None:
-                if decision.step == 3:
+            def change(news: News) -> None:
+                if decides(news, 3):
                     (documents / "ferry.txt").write_text(TEN)
                     cloud.wait_line(CHANGED)  # holds the answer up: it is not over before
                     streams[-1].abort()
 
             during = await device.ask(FERRY, LONG, PATIENT, change)
             assert len(streams) == 2, "it went on over another connection"
-            assert during.answer.tokens == before.answer.tokens
+            assert during.decoded.tokens == before.decoded.tokens
             assert counts(during).alone_from is None
 
             assert "10:45" in (await device.ask(FERRY)).text
             (documents / "ferry.txt").rename(documents / "boat.txt")
             await asyncio.to_thread(cloud.wait_line, RENAMED)
             moved = await device.ask(FERRY, replace(LONG, max_tokens=1))
-            assert [source.name for _, source in moved.sources] == ["boat.txt"]
+            assert [source.file for source in moved.sources] == ["boat.txt"]

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
+from dragonrt.service.answer import Source
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.request_body import ApiRequest, json_object
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.view import sources_text, without_sources
-from dragonrt.side import Side
-from dragonrt.wire.messages import Source
 
 DEFAULTS = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
 Parse = Callable[[dict[str, Any], ApiRequest], ApiRequest]
@@ -239,9 +238,7 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 def test_what_is_put_behind_a_text_can_be_taken_off_again(
     text: str, names: list[str], lost: bool
 ) -> None:
-    sources: list[tuple[Side, Source]] = [
-        ("device", Source("T", f"{name}.md", 0.5)) for name in names
-    ]
+    sources = [Source("device", f"{name}.md", "T", 0.5, 0.0, "") for name in names]
     behind = sources_text(sources, ["the cloud is lost"] * lost)
     assert bool(behind) == bool(sources or lost)
     assert without_sources(text + behind) == text

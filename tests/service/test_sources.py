@@ -24,8 +24,8 @@ from dragonrt.node.answers.citing import Passage
 from dragonrt.node.process.programs import Device
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Conversation
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer, Piece
+from dragonrt.service.chat import Chat, News
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, SimulatedContext, scripted_resources
@@ -115,7 +115,7 @@ def side_of(side: Side, *read: tuple[Passage, str], timeouts: Timeouts = USUAL) 
 @asynccontextmanager
 async def talking(
     device: ReadingSide, cloud: ReadingSide, settings: Settings, latency_s: float = 0.0
-) -> AsyncIterator[Conversation]:
+) -> AsyncIterator[Chat]:
     def far(stream: Stream) -> Stream:
         up, down = (LinkModel(latency_s=latency_s) for _ in range(2))
         return EmulatedStream(stream, up, down)
@@ -124,7 +124,7 @@ async def talking(
         found = scripted_resources(settings, VOCABULARY, timeouts=device.timeouts)
         resources = replace(found, marker=tuple(MARKER))
         stands_in: Any = device  # for the side of a real model
-        yield Conversation(Device(stands_in, linked.connectors, settings, resources), QUESTION)
+        yield Chat(Device(stands_in, linked.connectors, settings, resources), QUESTION)
 
 
 async def answered(
@@ -133,7 +133,7 @@ async def answered(
     settings: Settings | None = None,
     question: str = "When is the dance class?",
     latency_s: float = 0.0,
-) -> Reply:
+) -> Answer:
     settings = settings or DragonSettings()
     async with talking(device, cloud, settings, latency_s) as conversation:
         return await conversation.ask(question)
@@ -147,8 +147,8 @@ def both() -> tuple[ReadingSide, ReadingSide]:
     return side_of("device", (ROPE, nothing), day), side_of("cloud", time, (SALT, nothing))
 
 
-def named(reply: Reply) -> list[tuple[str, str]]:
-    return [(side, source.name) for side, source in reply.sources]
+def named(reply: Answer) -> list[tuple[str, str]]:
+    return [(source.side, source.file) for source in reply.sources]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ async def test_the_files_that_moved_the_text_are_named_with_their_sentences(
     reply = await answered(device, cloud, settings)
     assert reply.text == ANSWER
     assert named(reply) == [("device", "emil.md"), ("cloud", "school.md")]
-    sentences = [source.sentence for _, source in reply.sources]
+    sentences = [source.sentence for source in reply.sources]
     assert sentences == ["The class is on Friday, Tom drives.", "On Friday we begin at 15:00."]
     assert reply.not_found == []
-    assert reply.to_json()["sources"][1]["bits"] > 10
+    assert reply.to_object()["sources"][1]["bits"] > 10
 
 
 async def test_a_cloud_that_shares_no_sources_says_nothing_and_nothing_is_marked() -> None:
@@ -238,8 +238,8 @@ async def test_a_device_that_is_alone_names_its_only_file() -> None:
     assert [code.text for code in reply.not_found] == ["15:00"]
 
 
-def marked(reply: Reply) -> list[tuple[str, str, str]]:
-    return [(reply.text[m.start : m.end], m.side, m.source.name) for m in reply.marks]
+def marked(reply: Answer) -> list[tuple[str, str, str]]:
+    return [(reply.text[m.start : m.end], m.side, m.source.name) for m in reply.marked]
 
 
 @pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.CLOUD])
@@ -248,7 +248,7 @@ async def test_words_carry_the_file_that_moved_them(aggregator: Aggregator) -> N
     reply = await answered(device, cloud, DragonSettings(aggregator=aggregator))
     expected = [("on Friday", "device", "emil.md"), ("15:00", "cloud", "school.md")]
     assert marked(reply) == expected
-    assert [mark.place for mark in reply.marks] == [DANCE.place, None]
+    assert [mark.place for mark in reply.marked] == [DANCE.place, None]
 
 
 async def test_a_word_that_both_sides_have_is_of_the_one_that_is_named() -> None:
@@ -266,12 +266,12 @@ async def test_of_the_clouds_files_the_one_whose_sentence_has_the_word_is_marked
 
 async def test_words_of_a_refusal_are_nobodys() -> None:
     said = "I don't know."
-    shares: list[float] = []
+    news: list[News] = []
     device, cloud = side_of("device", (DANCE, said)), side_of("cloud", (SALT, UNSURE * len(said)))
     async with talking(device, cloud, DragonSettings()) as conversation:
-        reply = await conversation.ask("When?", lambda _, event: shares.append(event.share))
+        reply = await conversation.ask("When?", on_news=news.append)
     assert (reply.text, reply.marks) == (said, [])
-    assert {*shares} == {0.5}
+    assert {each.device_share for each in news if isinstance(each, Piece)} == {0.5}
 
 
 @pytest.mark.parametrize("settings", [SpeculativeSettings(), FederatedSettings()])

@@ -8,7 +8,8 @@ import pytest
 from dragonrt import bundled
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.answer import Piece
+from dragonrt.service.chat import Chat, News
 from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.notices import NoticeKind
@@ -82,20 +83,19 @@ class Shelf:
         return [*range(self.chunks)] if name == "plan.md" else []
 
 
-def shelved(
-    answers: dict[str, str], chunks: int, **asked: Any
-) -> tuple[Conversation, RecitingSide]:
+def shelved(answers: dict[str, str], chunks: int, **asked: Any) -> tuple[Chat, RecitingSide]:
     device, side = reciting_device(answers)
     side.library = side.librarian = Shelf(chunks)
-    return Conversation(device, Question(max_tokens=60, **asked), 7), side
+    return Chat(device, Question(max_tokens=60, **asked), 7), side
 
 
 async def test_a_list_is_read_chunk_by_chunk_and_is_one_turn() -> None:
     said = "cake", "I don't know.", "books"
     answers = {f"{PROMPT} {place}": each for place, each in enumerate(said)} | {"When?": "May"}
     conversation, side = shelved(answers, 3)
-    pieces: list[str] = []
-    reply = await conversation.ask(PROMPT, lambda text, _: pieces.append(text))
+    news: list[News] = []
+    reply = await conversation.ask(PROMPT, on_news=news.append)
+    pieces = [each.text for each in news if isinstance(each, Piece)]
     assert reply.text == "cake; books" == "".join(pieces)
     assert [(each.document, each.chunk) for each in side.questions] == [
         ("plan.md", place) for place in range(3)
@@ -111,12 +111,13 @@ async def test_a_list_is_read_chunk_by_chunk_and_is_one_turn() -> None:
 async def test_the_bound_is_said_and_a_chosen_document_needs_no_name() -> None:
     answers = {f"List all. {place}": "a" for place in range(MOST + 1)}
     conversation, side = shelved(answers, MOST + 1, document="plan.md")
-    notices: list[Noticed] = []
-    reply = await conversation.ask("List all.", on_notice=notices.append)
+    news: list[News] = []
+    reply = await conversation.ask("List all.", on_news=news.append)
     assert len(side.questions) == MOST
+    notices = [each for each in news if isinstance(each, Noticed)]
     (notice,) = [each for each in notices if each.kind is NoticeKind.BEGINNING]
     assert f"{MOST + 1}" in notice.text
-    assert notice in reply.answer.notices
+    assert notice in reply.decoded.notices
 
 
 @pytest.mark.parametrize("prompt", [PROMPT.replace("plan", "another"), "What is in plan.md?"])

@@ -19,7 +19,7 @@ from rich.console import Console
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service import terminal
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.chat import Chat
 from dragonrt.timeouts import Timeouts
 
 from .conftest import reciting_device
@@ -28,7 +28,7 @@ from .conftest import reciting_device
 async def test_a_first_sigterm_lets_the_answer_finish(capsys: pytest.CaptureFixture[str]) -> None:
     device, side = reciting_device({"a?": "the whole answer\n"})
     side.on_prepare = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit) as ended:
         await terminal.talk(talk, "a?", Console(), as_json=False)
     assert ended.value.code == 128 + signal.SIGTERM
@@ -46,7 +46,7 @@ async def test_a_second_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
             kill(os.getpid(), signal.SIGTERM)
 
     side.on_prepare = twice
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit):
         await terminal.talk(talk, "a?", Console(), as_json=True)
     assert killed == [(os.getpid(), signal.SIGTERM)]
@@ -56,7 +56,7 @@ async def test_an_answer_that_does_not_end_is_stopped() -> None:
     device, side = reciting_device({"a?": "abcdefgh"}, halt_at=5)
     side.timeouts = Timeouts(reach_s=0.0, answer_s=0.01)
     side.on_prepare = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit):
         await terminal.talk(talk, "a?", Console(), as_json=True)
 
@@ -68,7 +68,7 @@ async def test_a_line_in_the_middle_of_an_answer_waits_for_its_end(
     say = lines.saying(print)
     device, side = reciting_device({"a?": "the whole answer"})
     side.on_prepare = lambda: say("index: 4 chunks")
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     await terminal.talk(talk, "a?", Console(), as_json=False, lines=lines)
     shown = capsys.readouterr().out
     assert "\nthe whole answer\n" in shown
@@ -138,7 +138,7 @@ async def test_empty_lines_of_a_pipe_are_no_questions(
 ) -> None:
     device, _ = reciting_device({"a?": "yes\n", "b?": "no\n"})
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n a? \n  \nb?"))
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     await terminal.talk(talk, None, Console(), as_json=True)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["question"], each["text"]) for each in objects] == [("a?", "yes"), ("b?", "no")]
@@ -148,7 +148,7 @@ async def test_without_a_terminal_a_preview_sends_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, side = reciting_device({"a?": "yes\n"})
-    talk, said = Conversation(device, Question(max_tokens=40)), list[str]()
+    talk, said = Chat(device, Question(max_tokens=40)), list[str]()
     monkeypatch.setattr(sys, "stdin", at_a_terminal(False))
     await terminal.talk(talk, "a?", Console(), as_json=False, show=said.append)
     assert any("notes.txt" in line for line in said)
@@ -165,7 +165,7 @@ async def test_a_preview_comes_before_the_first_question_and_can_lower_the_level
     no: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, side = reciting_device({"a?": "yes\n", "b?": "no\n"})
-    talk, said = Conversation(device, Question(max_tokens=40)), list[str]()
+    talk, said = Chat(device, Question(max_tokens=40)), list[str]()
     screen = Vt100_Output(Screen(), lambda: Size(24, 80))
     monkeypatch.setattr(terminal, "create_output", lambda **how: screen)
     monkeypatch.setattr(sys, "stdin", at_a_terminal(True))
@@ -193,7 +193,7 @@ async def test_the_parts_of_a_question_are_one_text_with_the_sources_of_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     device, _ = reciting_device({"What is it?": "Heron\n", "Who bred it?": "I don't know.\n"})
-    talk = Conversation(device, Question(max_tokens=40))
+    talk = Chat(device, Question(max_tokens=40))
     asked, output = "What is it, and who bred it?", io.StringIO()
     await terminal.talk(talk, asked, Console(file=output, width=100), as_json=False)
     lines = output.getvalue().splitlines()

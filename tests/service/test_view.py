@@ -11,11 +11,11 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
-from dragonrt.node.answers.client_session import Answer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer, Piece, Source
 from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
 from dragonrt.traces.events import (
     AnswerClosed,
@@ -28,25 +28,22 @@ from dragonrt.traces.events import (
     TokenDecided,
 )
 from dragonrt.traces.notices import NoticeKind
-from dragonrt.wire.messages import Attribution, Source
+from dragonrt.wire import messages as wire
+from dragonrt.wire.messages import Attribution
 
-FERRY = Source("The Vardo ferry", "vardo_ferry.md", 0.25, 12.5, "It leaves at 7:40.")
+FERRY = wire.Source("The Vardo ferry", "vardo_ferry.md", 0.25, 12.5, "It leaves at 7:40.")
 HALF = TokenDecided(0, 5, True, True, "own", 0.1, 0.5)
-
-
-def carried(share: float) -> TokenDecided:
-    return replace(HALF, share=share)
 
 
 def record(t: float, event: Event) -> Record:
     return Record(t, "device", 1, event)
 
 
-def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
+def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Answer:
     moved = Moved()
     moved.decide(0, (6.2,))
     decided = (HALF, replace(HALF, cloud=False, share=1.0, document=0), replace(HALF, cloud=None))
-    answer = Answer(
+    answer = client_session.Answer(
         question=Question(seed=7, sampler=Sampler(temperature)),
         settings=DragonSettings(),
         records=[
@@ -61,7 +58,7 @@ def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
             Attribution((FERRY, structs.replace(FERRY, name="other.md", bits=1.0)), ("41",)),
         ),
     )
-    return Reply("yes", answer)
+    return Answer("yes", answer)
 
 
 def console(**options: object) -> Console:
@@ -75,7 +72,7 @@ def written(target: Console) -> str:
 
 def test_a_token_counts_as_a_sides_from_three_quarters_on() -> None:
     sides = {1.0: "device", 0.75: "device", 0.74: "both", 0.26: "both", 0.25: "cloud", 0.0: "cloud"}
-    assert {share: carrier(carried(share)) for share in sides} == sides
+    assert {share: carrier(Piece("", share)) for share in sides} == sides
 
 
 def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +80,7 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     target = console(force_terminal=True, color_system="standard")
     view = AnswerView(target)
     for share, text in ((1.0, "mine"), (0.0, "theirs"), (0.5, "ours")):
-        view.piece(text, carried(share))
+        view.show(Piece(text, share))
     assert "\x1b[36mmine\x1b[0m" in written(target)
     assert "\x1b[33mtheirs\x1b[0m" in written(target)
     assert "36mours" not in written(target)
@@ -93,10 +90,10 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
 def test_a_notice_has_a_line_of_its_own() -> None:
     target = console()
     view = AnswerView(target)
-    view.notice(Noticed(NoticeKind.WAITING, "the cloud was lost"))
-    view.piece("Yes, ", HALF)
-    view.notice(Noticed(NoticeKind.BACK, "it is back"))
-    view.piece("no.", HALF)
+    view.show(Noticed(NoticeKind.WAITING, "the cloud was lost"))
+    view.show(Piece("Yes, ", 0.5))
+    view.show(Noticed(NoticeKind.BACK, "it is back"))
+    view.show(Piece("no.", 0.5))
     view.end_line()
     assert written(target) == "[the cloud was lost]\nYes, \n[it is back]\nno.\n"
 
@@ -104,7 +101,7 @@ def test_a_notice_has_a_line_of_its_own() -> None:
 def test_an_answer_ends_with_its_sources_and_its_costs() -> None:
     target = console()
     view = AnswerView(target)
-    view.piece("yes", HALF)
+    view.show(Piece("yes", 0.5))
     view.end(reply())
     assert written(target).splitlines() == [
         "yes",
@@ -113,7 +110,7 @@ def test_an_answer_ends_with_its_sources_and_its_costs() -> None:
         "  cloud  0.25  vardo_ferry.md  The Vardo ferry",
         "         “It leaves at 7:40.”",
         f"  {cost_line(reply())}",
-        f"  {ledger_line(reply().ledger())}",
+        f"  {ledger_line(reply().ledger)}",
     ]
 
 
@@ -138,16 +135,16 @@ def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -
     told = replace(HALF, evidence=6.2, files=(5.9,))
     left = Disclosed("open", question=31, history=9), Disclosed("draft", tokens=1, distributions=1)
     records = [record(1.0 + 0.1 * i, each) for i, each in enumerate(left)]
-    answered = reply().answer
+    answered = reply().decoded
     answered.records += [*records, record(1.2, told)]
-    assert ledger_line(Reply("yes", answered).ledger()) == (
+    assert ledger_line(Answer("yes", answered).ledger) == (
         "left this side: 40 bytes asked | 1 tokens, 1 distributions | 0 not in the answer | "
         "6 bits of evidence | notes/tom.txt 6"
     )
 
 
 def test_evidence_against_the_text_is_not_shown() -> None:
-    ledger = replace(reply(), text="").ledger()
+    ledger = replace(reply(), text="").ledger
     against = {"evidence_bits": -3.0, "files": [{"file": "tom.txt", "bits": -3.0}]}
     line = ledger_line(ledger | against)
     assert "evidence" not in line
@@ -161,15 +158,17 @@ def test_an_approximate_answer_says_so() -> None:
         *(drafted, drafted, drafted, BlockJudged(1, 1, 1, 5, 0.1, 0.1)),
     )
     records = [record(10.0, event) for event in events]
-    answer = Answer(question=Question(), settings=SprinterSettings(), records=records)
-    assert cost_line(Reply("yes", answer)).endswith("approximate: 3 tokens not verified")
+    answer = client_session.Answer(
+        question=Question(), settings=SprinterSettings(), records=records
+    )
+    assert cost_line(Answer("yes", answer)).endswith("approximate: 3 tokens not verified")
 
 
 def test_an_answer_without_tokens_has_no_times() -> None:
     opened = record(10.0, AnswerOpened("dragon", 0, {"seed": 1}))
-    answer = Answer(question=Question(), settings=DragonSettings(), records=[opened])
-    assert cost_line(Reply("", answer)) == "stopped | 0 tokens | accepted device - cloud -"
-    assert Reply("", answer).statistics()["ms_per_token"] is None
+    answer = client_session.Answer(question=Question(), settings=DragonSettings(), records=[opened])
+    assert cost_line(Answer("", answer)) == "stopped | 0 tokens | accepted device - cloud -"
+    assert Answer("", answer).statistics["ms_per_token"] is None
 
 
 def test_a_title_is_shown_where_it_says_something_new() -> None:
@@ -180,4 +179,4 @@ def test_a_title_is_shown_where_it_says_something_new() -> None:
         ("a.md", "A sentence of the text.", ""),
         ("a.md", "A title", "A title"),
     ):
-        assert title(Source(given, name, 0.5)) == shown
+        assert title(Source("device", name, given, 0.5, 0.0, "")) == shown

@@ -20,7 +20,7 @@ from dragonrt.wire.messages import Source
 FEWEST_BITS = 1.0
 """The least evidence of a marked word."""
 
-Piece = tuple[str, TokenDecided]
+DecidedText = tuple[str, TokenDecided]
 """A piece of an answer's text, and the decision that completed it."""
 
 
@@ -39,7 +39,7 @@ class Mark:
 
 
 def marks(
-    pieces: Sequence[Piece],
+    pieces: Sequence[DecidedText],
     passages: Sequence[Passage],
     moved: Moved,
     sources: Sequence[tuple[Side, Source]],

@@ -10,15 +10,12 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
-from dragonrt.node.answers.marking import Mark
+from dragonrt.service.answer import Answer, Source, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest, Json
-from dragonrt.service.reply import Reply, cited_json, code_json
 from dragonrt.service.view import sources_text, title, warnings
-from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
-from dragonrt.wire.messages import Source
 
 ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
@@ -99,7 +96,7 @@ class AnswerForm:
         """Return the events of the decoding, as in a trace."""
         return ()
 
-    def finish(self, reply: Reply) -> Iterable[SseEvent]:
+    def finish(self, answer: Answer) -> Iterable[SseEvent]:
         """Return the events after the last text."""
         raise NotImplementedError
 
@@ -107,7 +104,7 @@ class AnswerForm:
         """Return the events of an answer that fails after its first event."""
         raise NotImplementedError
 
-    def whole(self, reply: Reply) -> Json:
+    def whole(self, answer: Answer) -> Json:
         """Return the response object of an unstreamed answer; call after all its events."""
         raise NotImplementedError
 
@@ -115,19 +112,19 @@ class AnswerForm:
         """Return the annotation of a document, for those characters of the text."""
         raise NotImplementedError
 
-    def annotations(self, reply: Reply) -> list[Json]:
+    def annotations(self, answer: Answer) -> list[Json]:
         """Return an annotation for each mark, and for each code that no document has.
 
         A document without a mark has one that covers the whole answer to its part of the question.
         """
         cited: list[Json] = []
-        for place, part in reply.parts:
-            marked, end = [(mark.side, mark.source) for mark in part.marks], len(part.text)
-            whole = (Mark(0, end, *each) for each in part.sources if each not in marked)
-            for mark in (*part.marks, *whole):
-                about = _about(mark.side, mark.source)
-                cited.append(self.cite(place + mark.start, place + mark.end, about))
-        missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
+        for part in answer.parts:
+            marks = [(m.start, m.end, Source.of(m.side, m.source)) for m in part.marked]
+            marked = [source for *_, source in marks]
+            whole = [(0, len(part.text), each) for each in part.sources if each not in marked]
+            for start, end, source in (*marks, *whole):
+                cited.append(self.cite(part.start + start, part.start + end, _about(source)))
+        missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in answer.not_found]
         return [*cited, *missing]
 
     def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> list[SseEvent]:
@@ -137,41 +134,41 @@ class AnswerForm:
         self.tokens += tokens
         return events
 
-    def end(self, reply: Reply) -> list[SseEvent]:
+    def end(self, answer: Answer) -> list[SseEvent]:
         """Return the last events, after the sources as text if the request wants them."""
-        notices = (each.text for each in reply.answer.notices)
-        closing = sources_text(reply.sources, [*notices, *warnings(reply)])
+        notices = (each.text for each in answer.notices)
+        closing = sources_text(answer.sources, [*notices, *warnings(answer)])
         events = self.text(closing) if closing and self.request.sources_in_text else []
-        return [*events, *self.finish(reply)]
+        return [*events, *self.finish(answer)]
 
 
-def too_long(reply: Reply) -> bool:
+def too_long(answer: Answer) -> bool:
     """Return whether the answer ended at the limit of its length."""
-    return reply.answer.finish is Finish.LENGTH
+    return answer.decoded.finish is Finish.LENGTH
 
 
-def usage(reply: Reply, prompt: str, answer: str) -> dict[str, int]:
+def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
     """Return the token counts of the conversation, without documents, and the answer, as named."""
-    given, written = _prompt(reply)[0], len(reply.answer.tokens)
-    return {prompt: given, answer: written, "total_tokens": given + written}
+    given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
+    return {asked: given, written: tokens, "total_tokens": given + tokens}
 
 
-def report(reply: Reply) -> Json:
+def report(answer: Answer) -> Json:
     """Return the data that no API has a place for, and times named as in llama.cpp's server.
 
     The drafts are the device's: in mode dragon both sides draft every token.
     """
-    given, prompt_s = _prompt(reply)
-    counts = AnswerCounts.of(reply.answer.records)
+    given, prompt_s = _prompt(answer)
+    counts = AnswerCounts.of(answer.decoded.records)
     total_s = (counts.last_s or 0.0) - (counts.opened_s or 0.0)
-    numbers = reply.statistics()
+    numbers = answer.statistics
     timings = {
         **_rate("prompt", given, prompt_s),
-        **_rate("predicted", len(reply.answer.tokens), max(0.0, total_s - prompt_s)),
+        **_rate("predicted", len(answer.decoded.tokens), max(0.0, total_s - prompt_s)),
         "draft_n": numbers.get("drafted", counts.compared["device"]),
         "draft_n_accepted": numbers.get("accepted", counts.accepted["device"]),
     }
-    own = {key: part for key, part in reply.to_json().items() if key not in ELSEWHERE}
+    own = {key: part for key, part in answer.to_object().items() if key not in ELSEWHERE}
     return {"timings": timings, "dragonrt": own}
 
 
@@ -184,14 +181,14 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
     }
 
 
-def _prompt(reply: Reply) -> tuple[int, float]:
+def _prompt(answer: Answer) -> tuple[int, float]:
     """Return the tokens of the conversation, and the seconds to prefill it, of all parts."""
-    events = (record.event for record in reply.answer.records)
+    events = (record.event for record in answer.decoded.records)
     ready = [event for event in events if isinstance(event, SideReady)]
     return sum(e.prompt_tokens for e in ready), sum(e.load + e.prefill for e in ready)
 
 
-def _about(side: Side, source: Source) -> Json:
+def _about(source: Source) -> Json:
     """Return the fields of a document's annotation in every API."""
-    url = f"dragonrt:{side}/{quote(source.name)}"
-    return {**cited_json(side, source), "title": title(source) or source.name, "url": url}
+    url = f"dragonrt:{source.side}/{quote(source.file)}"
+    return {**source.to_object(), "title": title(source) or source.file, "url": url}

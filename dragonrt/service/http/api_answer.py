@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,14 @@ from dragonrt.errors import DragonError
 from dragonrt.node.connections.hosts import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device, LevelError
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.answer import Piece
+from dragonrt.service.chat import Chat, Stream, code_of
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.service.languages import OtherLanguageError
-from dragonrt.service.reply import Reply
 from dragonrt.service.tasks import TaskError
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
@@ -38,26 +38,14 @@ class AnswerDesk:
     admission: Admission
     metrics: DeviceMetrics
 
-    def conversation(self, request: ApiRequest) -> Conversation:
-        """Return the conversation of a request. Raises ApiError for a level not allowed."""
+    def chat(self, request: ApiRequest) -> Chat:
+        """Return the chat of a request. Raises ApiError for a level not allowed."""
         try:
             device = self.device if request.level is None else self.device.at(request.level)
         except LevelError as error:
             raise invalid("disclose", error.allowed) from None
         asked = request.question
-        return Conversation(device, asked, request.seed, request.stops, [*asked.history])
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerPiece:
-    """A piece of the text, and the decision that completed it."""
-
-    text: str
-    decision: TokenDecided
-
-
-News = Sequence[AnswerPiece | Record]
-"""The news of an answer since the last ones; empty after PING_S without any."""
+        return Chat(device, asked, request.seed, request.stops, asked.history)
 
 
 class AnswerResponse:
@@ -83,25 +71,25 @@ class AnswerResponse:
         headers = self._request.warnings
         async with (
             self._desk.admission.place(),
-            self._asked() as news,
-            aclosing(self._events(news)) as events,
+            self._asked() as stream,
+            aclosing(self._events(stream)) as events,
         ):
             if self._request.stream:
                 headers |= {"X-Accel-Buffering": "no"}
                 body = _encoded(await anext(events), events)
-                stream = StreamingResponse(body, headers=headers, media_type="text/event-stream")
-                await stream.stream_response(send)
+                sent = StreamingResponse(body, headers=headers, media_type="text/event-stream")
+                await sent.stream_response(send)
                 return
             async for _ in events:
                 pass
-            whole = self._form.whole(self._reply)
+            whole = self._form.whole(await stream)
             await JSONResponse(whole, headers=headers)(scope, receive, send)
 
-    async def _events(self, news: AsyncIterator[News]) -> AsyncGenerator[list[SseEvent], None]:
+    async def _events(self, stream: Stream) -> AsyncGenerator[list[SseEvent], None]:
         """Yield the events of each moment. Raises ApiError for a failure before the first ones."""
         form, begun, trace = self._form, False, _LiveTrace(self._desk.device)
         try:
-            async for each in news:
+            async for each in stream.news(PING_S):
                 if not each and not begun:
                     continue
                 events = [] if begun else [*form.begin()]
@@ -119,66 +107,31 @@ class AnswerResponse:
                 raise failure from error
             yield [*form.failed(failure)]
             return
-        yield [*([] if begun else form.begin()), *form.end(self._reply)]
+        yield [*([] if begun else form.begin()), *form.end(await stream)]
 
     @asynccontextmanager
-    async def _asked(self) -> AsyncIterator[AsyncIterator[News]]:
-        """Start the answer, and yield its news; after them the reply is set.
-
-        News are queued until they are read. Reading raises DragonError if the answer fails. The
-        answer is stopped if the context ends first.
-        """
-        request, came = self._request, asyncio.Event()
-        unread: list[AnswerPiece | Record] = []
-        conversation = self._desk.conversation(request)
-
-        def hear(news: AnswerPiece | Record) -> None:
-            unread.append(news)
-            came.set()
-
-        def over(asking: "asyncio.Task[Reply]") -> None:
-            failed = asking.cancelled() or asking.exception() is not None
-            self._desk.metrics.over(None if failed else asking.result())
-            came.set()
-
-        async def read() -> AsyncIterator[News]:
-            while not asking.done() or unread:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PING_S):
-                        await came.wait()
-                came.clear()
-                news, unread[:] = unread[:], []
-                yield news
-            self._reply = asking.result()
-
-        wants_records = request.traced or request.question.top_logprobs is not None
-        asking = asyncio.create_task(
-            conversation.ask(
-                request.question.prompt,
-                lambda text, decision: hear(AnswerPiece(text, decision)),
-                on_record=hear if wants_records else lambda record: None,
-            ),
-            name="served answer",
-        )
-        asking.add_done_callback(over)
+    async def _asked(self) -> AsyncIterator[Stream]:
+        """Start the answer; it is ended if the context ends first."""
+        question, traced = self._request.question, self._request.traced
+        records = traced or question.top_logprobs is not None
+        stream = self._desk.chat(self._request).stream(question.prompt, records=records)
+        stream.when_ended(self._desk.metrics.over)
         try:
-            yield read()
+            yield stream
         finally:
-            if not asking.done():
-                await asyncio.sleep(0)  # a task that has not begun has nothing to stop
-                conversation.stop()
-            await asyncio.gather(asking, return_exceptions=True)
+            await stream.end()
 
-    def _pieces(self, news: News) -> tuple[str, list[RankedToken]]:
+    def _pieces(self, news: Sequence[Piece | Record]) -> tuple[str, list[RankedToken]]:
         """Return the new text, and its tokens if their probabilities are wanted."""
         decode, text = self._desk.device.side.model.decode, ""
         tokens: list[RankedToken] = []
         for each in news:
-            if isinstance(each, AnswerPiece):
-                text += each.text
-                tokens, self._ranked = tokens + self._ranked, []
-            elif isinstance(each.event, TokenRanked):
-                self._ranked.append(RankedToken.of(each.event, decode))
+            match each:
+                case Piece():
+                    text += each.text
+                    tokens, self._ranked = tokens + self._ranked, []
+                case Record(event=TokenRanked() as event):
+                    self._ranked.append(RankedToken.of(event, decode))
         return text, tokens
 
 
@@ -192,7 +145,7 @@ class _LiveTrace:
         self._device = device
         self._before = self._traffic()
 
-    def events(self, news: News) -> list[Json]:
+    def events(self, news: Sequence[Piece | Record]) -> list[Json]:
         peers = [connector.peer for connector in self._device.connectors.values()]
         trips = [peer.round_trip_s for peer in peers if peer is not None]
         sent, received = self._traffic()
@@ -205,13 +158,13 @@ class _LiveTrace:
         }
         return [*map(self._event, news), link]
 
-    def _event(self, news: AnswerPiece | Record) -> Json:
-        if isinstance(news, AnswerPiece):
-            return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
-        match news.event:
-            case TokenDecided(token=token) | Disclosed(token=int(token)):
+    def _event(self, news: Piece | Record) -> Json:
+        match news:
+            case Piece():
+                return {"event": "piece", "text": news.text, "share": round(news.device_share, 4)}
+            case Record(event=TokenDecided(token=token) | Disclosed(token=int(token))):
                 return {**to_object(news), "text": self._device.side.model.decode([token])}
-            case _:
+            case Record():
                 return to_object(news)
 
     def _traffic(self) -> tuple[int, int]:
@@ -223,22 +176,21 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
     """Return the HTTP error of an answer that failed."""
     if isinstance(error, ApiError):
         return error
+    code = code_of(error)
     if isinstance(error, LongQuestionError):
         return ApiError(
             400,
             f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
             f"for {error.room} beside documents and answer: shorten it, or lower "
             f"{request.length.field if request.length else 'max_tokens'}",
-            code="context_length_exceeded",
+            code=code,
             param=request.asked_in,
         )
-    if isinstance(error, OtherLanguageError):
-        return ApiError(400, str(error), code="unsupported_language", param=request.asked_in)
-    if isinstance(error, TaskError):
-        return ApiError(400, str(error), code="unsupported_task", param=request.asked_in)
+    if isinstance(error, OtherLanguageError | TaskError):
+        return ApiError(400, str(error), code=code, param=request.asked_in)
     if isinstance(error, NotConnectedError):
-        return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
-    return ApiError(500, str(error), code="answer_failed")
+        return ApiError(503, str(error), code=code, retry_after_s=USUAL.probe_s)
+    return ApiError(500, str(error), code=code)
 
 
 async def _encoded(

@@ -247,7 +247,7 @@ class HttpService:
         asked = ApiResponse.parse(body, self._defaults)
         async with self._desk.admission.place():
             try:
-                found = await foresee(self._desk.conversation(asked), asked.question.prompt)
+                found = await foresee(self._desk.chat(asked), asked.question.prompt)
             except DragonError as error:
                 raise api_error(error, asked) from error
         return JSONResponse({"levels": [each.to_json() for each in found]})

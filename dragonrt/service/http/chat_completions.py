@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
 
+from dragonrt.service.answer import Answer
 from dragonrt.service.http.answer_form import (
     AnswerForm,
     RankedToken,
@@ -27,7 +28,6 @@ from dragonrt.service.http.request_body import (
     dialogue,
     read,
 )
-from dragonrt.service.reply import Reply
 
 DONE = SseEvent("[DONE]")
 
@@ -58,24 +58,24 @@ class ChatCompletion(AnswerForm):
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
         yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.written)))
 
-    def finish(self, reply: Reply) -> Iterable[SseEvent]:
-        delta = {"annotations": self.annotations(reply)}
-        yield self._chunk(delta, None, _reason(reply), **report(reply))
+    def finish(self, answer: Answer) -> Iterable[SseEvent]:
+        delta = {"annotations": self.annotations(answer)}
+        yield self._chunk(delta, None, _reason(answer), **report(answer))
         if self.request.include_usage:
-            yield SseEvent(self._object(self.CHUNK, [], usage=_usage(reply)))
+            yield SseEvent(self._object(self.CHUNK, [], usage=_usage(answer)))
         yield DONE
 
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
         return SseEvent(error.to_json()), DONE
 
-    def whole(self, reply: Reply) -> Json:
+    def whole(self, answer: Answer) -> Json:
         choice = {
             "index": 0,
-            **self._content(reply),
+            **self._content(answer),
             "logprobs": self._logprobs(self.tokens, 0),
-            "finish_reason": _reason(reply),
+            "finish_reason": _reason(answer),
         }
-        return self._object(self.OBJECT, [choice], usage=_usage(reply), **report(reply))
+        return self._object(self.OBJECT, [choice], usage=_usage(answer), **report(answer))
 
     def cite(self, start: int, end: int, source: Json) -> Json:
         place = {"start_index": start, "end_index": end}
@@ -85,10 +85,10 @@ class ChatCompletion(AnswerForm):
         head = {"id": self.id, "created": self.created, "model": self.model}
         return {**head, "object": kind, "choices": choices, **more}
 
-    def _content(self, reply: Reply) -> Json:
+    def _content(self, answer: Answer) -> Json:
         """Return a choice's field for the whole answer."""
         message = {"role": "assistant", "content": self.written, "refusal": None}
-        return {"message": {**message, "annotations": self.annotations(reply)}}
+        return {"message": {**message, "annotations": self.annotations(answer)}}
 
     def _piece(self, delta: Json) -> Json:
         """Return a choice's field for a piece of the answer."""
@@ -125,7 +125,7 @@ class Completion(ChatCompletion):
     def begin(self) -> Iterable[SseEvent]:
         return ()
 
-    def _content(self, reply: Reply) -> Json:
+    def _content(self, answer: Answer) -> Json:
         return {"text": self.written}
 
     def _piece(self, delta: Json) -> Json:
@@ -143,9 +143,9 @@ class Completion(ChatCompletion):
         }
 
 
-def _reason(reply: Reply) -> str:
-    return "length" if too_long(reply) else "stop"
+def _reason(answer: Answer) -> str:
+    return "length" if too_long(answer) else "stop"
 
 
-def _usage(reply: Reply) -> dict[str, int]:
-    return usage(reply, "prompt_tokens", "completion_tokens")
+def _usage(answer: Answer) -> dict[str, int]:
+    return usage(answer, "prompt_tokens", "completion_tokens")

@@ -30,10 +30,10 @@ from dragonrt.node.compute.worker import Worker
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Cloud, Device
+from dragonrt.service.answer import Answer
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.http_settings import StatusSettings
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
-from dragonrt.service.reply import Reply
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (
     AnswerClosed,
@@ -210,17 +210,17 @@ class DeviceMetrics(Metrics):
             case _:
                 pass
 
-    def over(self, reply: Reply | None) -> None:
+    def over(self, answered: Answer | None) -> None:
         """Count a finished answer; None if it failed."""
-        if reply is None:
+        if answered is None:
             self.add("answers", "error")
             return
-        answer, ledger = reply.answer, reply.ledger()
+        answer, ledger = answered.decoded, answered.ledger
         counts = AnswerCounts.of(answer.records)
         for seconds in counts.first_token_s:
             self._first.observe(seconds)
-        for _, part in reply.parts:
-            for (before, _), (after, _) in pairwise(part.answer.decisions):
+        for part in answered.parts:
+            for (before, _), (after, _) in pairwise(part.decoded.decisions):
                 self._between.observe(after - before)
         amounts: dict[str, Mapping[Any, float]] = {
             "answers": {answer.finish.value: 1.0},

@@ -11,7 +11,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import MAX_RANKED, Question, Turn
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import HISTORY
+from dragonrt.service.chat import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
 from dragonrt.settings import SettingError

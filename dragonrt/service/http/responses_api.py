@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from dragonrt.service.answer import Answer
 from dragonrt.service.http.answer_form import (
     AnswerForm,
     RankedToken,
@@ -24,7 +25,6 @@ from dragonrt.service.http.request_body import (
     dialogue,
     read,
 )
-from dragonrt.service.reply import Reply
 
 
 class ApiResponse(AnswerForm):
@@ -69,33 +69,33 @@ class ApiResponse(AnswerForm):
             {"type": TRACE, "sequence_number": next(self._numbers), "events": events}, TRACE
         )
 
-    def finish(self, reply: Reply) -> Iterable[SseEvent]:
-        part = self._part(self.annotations(reply))
+    def finish(self, answer: Answer) -> Iterable[SseEvent]:
+        part = self._part(self.annotations(answer))
         for place, annotation in enumerate(part["annotations"]):
             fields = {"annotation_index": place, "annotation": annotation}
             yield self._event("output_text.annotation.added", **self._place, **fields)
         done = {"text": part["text"], "logprobs": part["logprobs"]}
         yield self._event("output_text.done", **self._place, **done)
         yield self._event("content_part.done", **self._place, part=part)
-        item = self._message(_status(reply), [part])
+        item = self._message(_status(answer), [part])
         yield self._event("output_item.done", output_index=0, item=item)
-        yield self._event(_status(reply), response=self.whole(reply))
+        yield self._event(_status(answer), response=self.whole(answer))
 
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
         failure = {"code": "server_error", "message": str(error)}
         yield self._event("failed", response=self._object("failed", [], error=failure))
 
-    def whole(self, reply: Reply) -> Json:
-        message = self._message(_status(reply), [self._part(self.annotations(reply))])
+    def whole(self, answer: Answer) -> Json:
+        message = self._message(_status(answer), [self._part(self.annotations(answer))])
         details = {
             "input_tokens_details": {"cached_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         }
         more = {
-            "incomplete_details": {"reason": "max_output_tokens"} if too_long(reply) else None,
-            "usage": usage(reply, "input_tokens", "output_tokens") | details,
+            "incomplete_details": {"reason": "max_output_tokens"} if too_long(answer) else None,
+            "usage": usage(answer, "input_tokens", "output_tokens") | details,
         }
-        return self._object(_status(reply), [message], **more, **report(reply))
+        return self._object(_status(answer), [message], **more, **report(answer))
 
     def cite(self, start: int, end: int, source: Json) -> Json:
         return {
@@ -150,5 +150,5 @@ class ApiResponse(AnswerForm):
         }
 
 
-def _status(reply: Reply) -> str:
-    return "incomplete" if too_long(reply) else "completed"
+def _status(answer: Answer) -> str:
+    return "incomplete" if too_long(answer) else "completed"

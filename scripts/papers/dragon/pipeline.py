@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
@@ -25,6 +24,7 @@ from dragonrt.traces.timeline import Timeline, aligned, timeline
 from scripts.lab.arena import emulated
 from scripts.lab.intervals import Row, grouped
 from scripts.lab.virtual_arena import Pace, played, scripted
+from scripts.papers.dragon.pipeline_picture import draw_pipeline
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 
 NAME = "pipeline"

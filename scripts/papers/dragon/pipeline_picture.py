@@ -1,13 +1,19 @@
-"""The pipelines of both sides as a picture (DRAGON Fig. 9), from a timeline."""
+"""The pipelines of both sides as a picture (DRAGON Fig. 9), from a timeline.
 
+`python -m scripts.papers.dragon.pipeline_picture OUT.png SESSION TRACE [TRACE]` draws one answer
+of the traces of one side, or of both.
+"""
+
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import picture
 from dragonrt.side import SIDES, Side
-from dragonrt.traces.timeline import Flight, Forward, Timeline
+from dragonrt.traces.file import read_trace
+from dragonrt.traces.timeline import Flight, Forward, Timeline, aligned, timeline
+from scripts.lab import picture
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
@@ -206,3 +212,9 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
     axes.set_ylabel("accepted")
     if axes.lines:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+if __name__ == "__main__":
+    path, session, *files = sys.argv[1:]
+    traces = aligned([read_trace(Path(each)) for each in files])
+    draw_pipeline(timeline(traces, int(session)), Path(path))

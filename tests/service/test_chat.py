@@ -11,14 +11,14 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
-from dragonrt.node.answers.client_session import Answer
 from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.conversation import HISTORY, SEED_BITS, Conversation
+from dragonrt.service.answer import Answer, JoinedAnswer, Piece
+from dragonrt.service.chat import HISTORY, SEED_BITS, Chat, News
 from dragonrt.service.languages import OtherLanguageError
 from dragonrt.service.parts import JoinedText
-from dragonrt.service.reply import JoinedReply, Reply
 from dragonrt.settings import traced
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (
@@ -33,20 +33,24 @@ from dragonrt.traces.events import (
 from .conftest import READS_ENGLISH, RecitingSide, reciting_device
 
 
-def conversation(answers: dict[str, str], **options: Any) -> tuple[Conversation, RecitingSide]:
+def conversation(answers: dict[str, str], **options: Any) -> tuple[Chat, RecitingSide]:
     device, side = reciting_device(answers)
-    return Conversation(device, Question(max_tokens=40), **options), side
+    return Chat(device, Question(max_tokens=40), **options), side
+
+
+def pieces(news: list[News]) -> list[Piece]:
+    return [each for each in news if isinstance(each, Piece)]
 
 
 async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
     talk, side = conversation({"a?": " É 🐉!\nQuestion: more", "b?": " fine\n"}, seed=5)
-    pieces: list[str] = []
-    first = await talk.ask("a?", lambda text, decision: pieces.append(text))
+    news: list[News] = []
+    first = await talk.ask("a?", on_news=news.append)
     second = await talk.ask("b?")
-    assert first.text == "".join(pieces) == "É 🐉!"
-    assert first.answer.finish is Finish.STOP
+    assert first.text == "".join(each.text for each in pieces(news)) == "É 🐉!"
+    assert first.decoded.finish is Finish.STOP
     assert (second.text, side.heard[1]) == ("fine", ("b?", (("a?", "É 🐉!"),)))
-    assert first.answer.question.seed == second.answer.question.seed == 5
+    assert first.decoded.question.seed == second.decoded.question.seed == 5
 
 
 async def test_a_question_in_a_language_that_the_model_does_not_read_is_told_so() -> None:
@@ -63,16 +67,14 @@ async def test_a_question_in_a_language_that_the_model_does_not_read_is_told_so(
 
 async def test_a_stopped_answer_keeps_what_there_is_and_the_chat_goes_on() -> None:
     talk, _ = conversation({"long?": "abcdefghij", "b?": "yes\n"})
-    shown: list[str] = []
 
-    def stop_at_c(text: str, decision: Any) -> None:
-        shown.append(text)
-        if text == "c":
+    def stop_at_c(news: News) -> None:
+        if isinstance(news, Piece) and news.text == "c":
             talk.stop()
 
-    reply = await talk.ask("long?", stop_at_c)
+    reply = await talk.ask("long?", on_news=stop_at_c)
     assert reply.text == "abc"
-    assert reply.answer.finish is Finish.CANCELLED
+    assert reply.decoded.finish is Finish.CANCELLED
     assert (await talk.ask("b?")).text == "yes"
 
 
@@ -80,7 +82,7 @@ async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
     talk, side = conversation({"?": "abc\n"})
     side.on_prepare = talk.stop
     reply = await talk.ask("?")
-    assert (reply.text, reply.answer.finish) == ("", Finish.CANCELLED)
+    assert (reply.text, reply.decoded.finish) == ("", Finish.CANCELLED)
 
 
 async def test_a_question_that_cannot_be_answered_leaves_the_conversation_usable() -> None:
@@ -100,16 +102,16 @@ async def test_old_turns_are_forgotten() -> None:
 
 async def test_without_a_seed_each_answer_draws_its_own() -> None:
     talk, _ = conversation({"?": "yes\n"})
-    seeds = {(await talk.ask("?")).answer.question.seed for _ in range(4)}
+    seeds = {(await talk.ask("?")).decoded.question.seed for _ in range(4)}
     assert len(seeds) > 1
     assert max(seeds) < 2**SEED_BITS
 
 
 async def test_json_says_everything_about_an_answer() -> None:
     talk, _ = conversation({"?": "yes\n"}, seed=3)
-    notices: list[Noticed] = []
-    reply = await talk.ask("?", on_notice=notices.append)
-    report = reply.to_json()
+    news: list[News] = []
+    reply = await talk.ask("?", on_news=news.append)
+    report = reply.to_object()
     assert report["text"] == "yes"
     assert report["question"] == "?"
     assert report["tokens"] == [*b"yes\n"]
@@ -130,7 +132,7 @@ async def test_json_says_everything_about_an_answer() -> None:
         }
     ]
     assert report["not_found"] == []
-    (notice,) = notices  # there is no cloud
+    (notice,) = [each for each in news if isinstance(each, Noticed)]  # there is no cloud
     assert report["notices"] == [{"kind": "alone", "text": notice.text, "reason": "lost"}]
     assert report["statistics"]["alone_from"] == 0
     assert report["statistics"]["tokens"] == 4
@@ -142,17 +144,18 @@ ASKED = "What is it, and who bred it?"
 
 async def test_the_parts_of_a_question_are_turns_of_one_answer() -> None:
     talk, side = conversation(TWO, seed=5)
-    pieces: list[tuple[str, float]] = []
-    reply = await talk.ask(ASKED, lambda text, decision: pieces.append((text, decision.share)))
-    assert reply.text == "".join(text for text, _ in pieces) == "Heron; I bred it"
+    news: list[News] = []
+    reply = await talk.ask(ASKED, on_news=news.append)
+    assert reply.text == "".join(each.text for each in pieces(news)) == "Heron; I bred it"
     assert side.heard == [("What is it?", ()), ("Who bred it?", (("What is it?", "Heron"),))]
-    assert dict(pieces)["; "] == 0.5, "the words between are no side's"
+    assert Piece("; ", 0.5) in news, "the words between are no side's"
+    assert [each.text for each in news if isinstance(each, Answer)] == ["Heron", "I bred it"]
     first, second = side.questions
     assert (first.seed, first.max_tokens) == (5, 40)
     assert second.seed not in (5, first.seed)
     assert second.max_tokens == 40 - len(TWO["What is it?"])
     again, _ = conversation(TWO, seed=5)
-    assert [each.answer.question.seed for _, each in (await again.ask(ASKED)).parts] == [
+    assert [each.decoded.question.seed for each in (await again.ask(ASKED)).parts] == [
         first.seed,
         second.seed,
     ]
@@ -162,17 +165,17 @@ async def test_the_parts_of_a_question_are_turns_of_one_answer() -> None:
 async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of_each() -> None:
     talk, _ = conversation({"What is it?": "41\n", "Who bred it?": "No 42\n"}, seed=5)
     reply = await talk.ask(ASKED)
-    first, second = [part.to_json() for _, part in reply.parts]
+    first, second = reply.to_json()
     assert [(each["question"], each["part"], each["of"]) for each in (first, second)] == [
         ("What is it?", 1, 2),
         ("Who bred it?", 2, 2),
     ]
-    report = reply.to_json()
+    report = reply.to_object()
     assert (report["question"], report["text"], report["seed"]) == (ASKED, "41; No 42", 5)
     assert report["notices"] == first["notices"] == second["notices"]
     for name in ("tokens",):
         assert report[name] == first[name] + second[name]
-    assert [reply.text[m.start : m.end] for m in reply.marks] == ["41", "No 42"]
+    assert [reply.text[m.start : m.end] for m in reply.marked] == ["41", "No 42"]
     for name in ("tokens", "bytes_sent", "forwards"):
         whole = report["statistics"][name]
         assert whole == first["statistics"][name] + second["statistics"][name]
@@ -183,12 +186,12 @@ async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of
 
 
 def test_what_left_the_device_and_the_costs_are_summed() -> None:
-    def told(prompt: str, begun_s: float, first_s: float, *files: tuple[str, float]) -> Reply:
+    def told(prompt: str, begun_s: float, first_s: float, *files: tuple[str, float]) -> Answer:
         decided_s = begun_s + first_s
         evidence = TokenDecided(
             0, 1, None, None, "own", 0.0, 1.0, evidence=1.5, files=tuple(bits for _, bits in files)
         )
-        answer = Answer(
+        answer = client_session.Answer(
             question=Question(prompt=prompt),
             settings=DragonSettings(),
             records=[
@@ -205,28 +208,29 @@ def test_what_left_the_device_and_the_costs_are_summed() -> None:
             ],
             passages=tuple(Passage("", name, 0.5) for name, _ in files),
         )
-        return Reply(prompt, answer)
+        return Answer(prompt, answer)
 
     parts = [told("a?", 0.0, 1.0, ("x", 1.0), ("y", 2.0)), told("b?", 2.5, 2.0, ("y", 4.0))]
     text = JoinedText(["a?", "b?"], "")
-    reply = JoinedReply.of("a? b?", text, parts, Finish.STOP)
-    ledger = reply.ledger()
+    reply = JoinedAnswer.of("a? b?", text, parts, Finish.STOP)
+    ledger = reply.ledger
     assert ledger["files"] == [{"file": "x", "bits": 2.0}, {"file": "y", "bits": 12.0}]
     for name in ("question_bytes", "tokens_sent", "tokens_not_in_answer", "evidence_bits"):
-        assert ledger[name] == sum(part.ledger()[name] for part in parts) > 0
-    assert reply.statistics()["bytes_sent"] == 200
+        assert ledger[name] == sum(part.ledger[name] for part in parts) > 0
+    assert reply.statistics["bytes_sent"] == 200
     # 1 and 2 s to the first tokens, 0.5 s to each one after it; and a second between the parts
-    assert AnswerCounts.of(reply.answer.records).first_token_s == [1.0, 2.0]
-    assert reply.statistics()["ms_per_token"] == 500
-    assert reply.statistics()["total_ms"] == 1000 * (1.5 + 1.0 + 2.5)
+    assert AnswerCounts.of(reply.decoded.records).first_token_s == [1.0, 2.0]
+    assert reply.statistics["ms_per_token"] == 500
+    assert reply.statistics["total_ms"] == 1000 * (1.5 + 1.0 + 2.5)
 
 
 async def test_a_part_without_an_answer_is_named_and_has_no_source() -> None:
     talk, _ = conversation(TWO | {"Who bred it?": " I don't know.\n"})
-    pieces: list[str] = []
-    reply = await talk.ask(ASKED, lambda text, decision: pieces.append(text))
-    assert reply.text == "".join(pieces) == "Heron; who bred it: I don't know."
-    assert [len(part.sources) for _, part in reply.parts] == [1, 0]
+    news: list[News] = []
+    reply = await talk.ask(ASKED, on_news=news.append)
+    assert reply.text == "".join(each.text for each in pieces(news))
+    assert reply.text == "Heron; who bred it: I don't know."
+    assert [len(part.sources) for part in reply.parts] == [1, 0]
     talk, _ = conversation(dict.fromkeys(TWO, " I don't know.\n"))
     reply = await talk.ask(ASKED)
     assert (reply.text, reply.sources) == ("I don't know.", [])
@@ -244,24 +248,31 @@ async def test_a_question_is_asked_whole_if_the_user_or_a_client_needs_that(
     asked: Question, options: dict[str, Any]
 ) -> None:
     device, side = reciting_device({ASKED: "both\n"})
-    talk = Conversation(device, asked, **options)
+    talk = Chat(device, asked, **options)
     assert (await talk.ask(ASKED)).text == "both"
     assert [prompt for prompt, _ in side.heard] == [ASKED]
 
 
 async def test_no_part_is_asked_after_a_stop_or_at_the_limit_of_the_length() -> None:
     talk, side = conversation(TWO)
-    reply = await talk.ask(ASKED, lambda text, decision: talk.stop())
-    assert (reply.text, reply.answer.finish) == ("H", Finish.CANCELLED)
+
+    def stop_at_a_piece(news: News) -> None:
+        if isinstance(news, Piece):
+            talk.stop()
+
+    reply = await talk.ask(ASKED, on_news=stop_at_a_piece)
+    assert (reply.text, reply.decoded.finish) == ("H", Finish.CANCELLED)
     talk.question = Question(max_tokens=len(TWO["What is it?"]))
     reply = await talk.ask(ASKED)
-    assert (reply.text, reply.answer.finish) == ("Heron", Finish.LENGTH)
+    assert (reply.text, reply.decoded.finish) == ("Heron", Finish.LENGTH)
     assert [prompt for prompt, _ in side.heard] == ["What is it?"] * 2
 
 
 def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
-    reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
-    assert reply.to_json()["approximate"] is True
+    reply = Answer(
+        "yes", client_session.Answer(question=Question(prompt="?"), settings=SprinterSettings())
+    )
+    assert reply.to_object()["approximate"] is True
 
 
 async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:
@@ -272,10 +283,10 @@ async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> N
     await talk.ask("who?")  # alone: all of it is withheld
     reply = await talk.ask("b?")
     assert side.heard[1] == ("b?", (("who?", "Tom"),)), "this side reads it whole"
-    asked = reply.answer.question
+    asked = reply.decoded.question
     assert "Tom" not in asked.redacted(" …", (), resources.marker).history[0][1]
     talk.history = [("who?", "Tim")]  # of which is not known what was shown
-    asked = (await talk.ask("b?")).answer.question
+    asked = (await talk.ask("b?")).decoded.question
     assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)
 
 
@@ -290,7 +301,7 @@ async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later(
         shown = asked.redacted(" …", (), resources.marker).history
         assert "Heron" not in str(shown)
     talk.history = [(ASKED, reply.text)]  # as a client of the API sends it
-    asked = (await talk.ask("b?")).answer.question
+    asked = (await talk.ask("b?")).decoded.question
     ((_, shown_whole),) = asked.redacted(" …", (), resources.marker).history
     assert "Heron" not in shown_whole
     assert "; " in shown_whole, "it is known what was shown"
@@ -308,7 +319,7 @@ async def test_what_was_withheld_stays_withheld_after_a_restart(
         told = ToldAnswers(tmp_path / "told")
         talk.device = replace(talk.device, settings=settings, resources=resources, told=told)
         talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back
-        asked = (await talk.ask(prompt)).answer.question  # alone: all of it is withheld
+        asked = (await talk.ask(prompt)).decoded.question  # alone: all of it is withheld
     ((_, read),) = asked.resumed(()).history
     assert "Tom" not in read
 
@@ -318,5 +329,5 @@ async def test_an_answer_that_nobody_knows_is_withheld_where_drafts_are_kept() -
     for level, told in ((Disclosure.DRAFTS, "Tim"), (Disclosure.ANSWER, "…")):
         talk.history = [("who?", "Tim")]
         talk.device = replace(talk.device, settings=DragonSettings(disclose=level))
-        asked = (await talk.ask("b?")).answer.question
+        asked = (await talk.ask("b?")).decoded.question
         assert asked.resumed(()).history == (("who?", told),)

@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 from rich.console import Console
 from dragonrt import bundled
-from dragonrt.experiments.demo import run_demo
+from dragonrt.cli.demo import run_demo
 from dragonrt.link.profile import LinkProfile
 from scripts.lab.arena import emulated
 from dragonrt.modes.question import Question
@@ -27,7 +27,6 @@ run_demo(
     DragonSettings(),
     "dragon-small",
     output=Console(width=80),
-    messages=Console(stderr=True),
     emulate=emulated(LinkProfile(latency_s=float(sys.argv[1]))),
 )
 """

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
 
 def started(program: str) -> CloudProcess:

@@ -1,7 +1,8 @@
 """Methods of answering, the same questions answered by each, and what the answers cost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,17 +15,20 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.answers import client_session
 from dragonrt.node.connections.addresses import Member
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process import programs
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
-from dragonrt.service.conversation import Conversation
-from dragonrt.service.reply import Reply
+from dragonrt.service.answer import Answer
+from dragonrt.service.chat import Chat
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.counts import AnswerCounts
 
@@ -53,7 +57,7 @@ async def connected(
 class Given:
     """An answer of at least one token and what it cost. Times are seconds of the device's clock."""
 
-    answer: Answer
+    answer: client_session.Answer
 
     @property
     def tokens(self) -> list[int]:
@@ -163,13 +167,11 @@ Measured = dict[Method, list[Given]]
 """The answers of each method to the same questions."""
 
 
-def conversation(
+def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
-) -> Conversation:
-    """Return a conversation without history by these settings, with the question's seed."""
-    return Conversation(
-        replace(device, settings=how, resources=None), question, question.seed, tuple(stops)
-    )
+) -> Chat:
+    """Return a chat without history by these settings, with the question's seed."""
+    return Chat(replace(device, settings=how, resources=None), question, question.seed, stops)
 
 
 async def ask_each(
@@ -180,13 +182,13 @@ async def ask_each(
     stops: Sequence[str] = (),
 ) -> list[Given]:
     """Ask the prompts one after another, as costs are measured; each part has its answer."""
-    replies = [await conversation(device, question, how, stops).ask(prompt) for prompt in prompts]
-    return [given for reply in replies for given in given_of(reply)]
+    answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
+    return [given for each in answers for given in given_of(each)]
 
 
-def given_of(reply: Reply) -> list[Given]:
+def given_of(asked: Answer) -> list[Given]:
     """Return the answer to each part of a question."""
-    return [Given(part.answer) for _, part in reply.parts]
+    return [Given(part.decoded) for part in asked.parts]
 
 
 async def measured(
@@ -213,6 +215,83 @@ async def measured(
         asking = (ask_each(device, part, question, settings, stops) for part in parts)
         found[method] = [each for part in await asyncio.gather(*asking) for each in part]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """The answers at one extra round trip; times in seconds."""
+
+    extra_s: float
+    round_trip_s: float
+    found: Measured
+
+    @property
+    def title(self) -> str:
+        """Return the heading of their table."""
+        added, whole = 1000 * self.extra_s, 1000 * self.round_trip_s
+        count = len(self.found[LEADERLESS])
+        return f"{count} answers, {added:g} ms added, round trip {whole:.0f} ms in all"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield a row of numbers for each answer of each method."""
+        for method, oracle in ORACLES.items():
+            for number, answer in enumerate(self.found[method]):
+                between_s = answer.between_s
+                truth = None if oracle is None else self.found[oracle][number]
+                yield {
+                    "extra_round_trip_ms": f"{1000 * self.extra_s:g}",
+                    "round_trip_ms": f"{1000 * self.round_trip_s:.1f}",
+                    "method": method.name,
+                    "question": number,
+                    "tokens": len(answer.tokens),
+                    "first_ms": f"{1000 * answer.first_s:.2f}",
+                    "ms_per_token": f"{1000 * answer.seconds / len(answer.tokens):.2f}",
+                    "ms_between_tokens": "" if between_s is None else f"{1000 * between_s:.2f}",
+                    "bytes": answer.wire_bytes,
+                    "accepted_device": answer.accepted("device"),
+                    "accepted_cloud": answer.accepted("cloud"),
+                    "same_text": "" if truth is None else int(answer.tokens == truth.tokens),
+                }
+
+
+async def over_slower_links(
+    side: SideSettings,
+    model: LanguageModel,
+    library: Library,
+    cloud: Address,
+    prompts: Sequence[str],
+    question: Question,
+    how: DragonSettings,
+    round_trips_s: Sequence[float],
+    progress: Callable[[int, int, str], None],
+) -> list[Slowed]:
+    """Connect once per extra round trip and ask by every method. Raises DragonError.
+
+    The documents are read once before anything is timed. The real network below the emulated link
+    stays.
+    """
+    results: list[Slowed] = []
+    steps, total = itertools.count(), len(round_trips_s) * (len(ORACLES) + 1)
+    for extra_s in round_trips_s:
+        link = LinkProfile(latency_s=extra_s / 2)
+
+        def count(method: Method, extra_s: float = extra_s) -> None:
+            progress(next(steps), total, f"{method.name}, {1000 * extra_s:g} ms")
+
+        def slower(stream: Stream, link: LinkProfile = link) -> Stream:
+            return EmulatedStream(stream, *link.models("device", 0))
+
+        address = replace(cloud, emulate=slower if extra_s else None)
+        async with connected(side, model, library, address) as device:
+            if not results:
+                once = replace(question, max_tokens=1)
+                await ask_each(device, prompts, once, LEADERLESS.settings(how))
+            found = await measured(device, prompts, question, how, on_method=count)
+            peer = device.connectors["cloud"].peer
+        if peer is None:
+            raise DragonError("the cloud was lost while measuring: run it again")
+        results.append(Slowed(extra_s, peer.round_trip_s, found))
+    return results
 
 
 def comparison_table(found: Measured) -> Table:
@@ -243,16 +322,16 @@ def comparison_table(found: Measured) -> Table:
     return table
 
 
-def evidence_table(asked: Sequence[tuple[str, Reply]]) -> Table:
+def evidence_table(asked: Sequence[Answer]) -> Table:
     """Return the bits by which each side's documents moved the answers, by question."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("bits of evidence from the documents of the", max_width=58)
     for side in SIDES:
         table.add_column(side, justify="right", no_wrap=True)
-    for question, reply in asked:
-        sources = [source for _, part in reply.parts for source in part.sources]
-        bits = (sum(each.bits for side, each in sources if side == known) for known in SIDES)
-        table.add_row(question, *(_cell(each or None) for each in bits))
+    for each in asked:
+        sources = [source for part in each.parts for source in part.sources]
+        bits = [sum(one.bits for one in sources if one.side == side) for side in SIDES]
+        table.add_row(each.decoded.question.prompt, *(_cell(known or None) for known in bits))
     return table
 
 

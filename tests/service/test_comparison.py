@@ -6,7 +6,10 @@ import pytest
 from rich.console import Console
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.comparison import (
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.question import Question
+from dragonrt.node.answers.client_session import Answer
+from dragonrt.service.comparison import (
     ALGORITHM1_GREEDY,
     COUPLED_GREEDY,
     LEADERLESS,
@@ -17,9 +20,6 @@ from dragonrt.experiments.comparison import (
     comparison_table,
     costs,
 )
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.question import Question
-from dragonrt.node.answers.client_session import Answer
 from dragonrt.traces.events import Record, TokenDecided
 
 

@@ -1,6 +1,6 @@
 """The style of pictures: size, font, grid, legends, colours that colour-blind people can tell.
 
-Needs matplotlib, an extra of the package.
+Needs matplotlib.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def picture(
         from matplotlib.figure import Figure
         from matplotlib.rcsetup import cycler
     except ImportError:
-        raise DragonError("pictures need matplotlib: pip install 'dragonrt[pictures]'") from None
+        raise DragonError("pictures need matplotlib: pip install matplotlib") from None
     with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **subplots)

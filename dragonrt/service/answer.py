@@ -1,0 +1,230 @@
+"""An answer for a person: its text, what it rests on, what it cost and disclosed."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Any, Self
+
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.registry import entry_of
+from dragonrt.node.answers import client_session
+from dragonrt.node.answers.citing import Code, cited, is_refusal, missing, named, texts
+from dragonrt.node.answers.marking import DecidedText, Mark, marks
+from dragonrt.service.parts import JoinedText
+from dragonrt.settings import traced
+from dragonrt.side import Side
+from dragonrt.traces import statistics
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Noticed
+from dragonrt.traces.schema import own_fields
+from dragonrt.wire import messages as wire
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that one token completed; `device_share` from 0 to 1 is the device's part in it."""
+
+    text: str
+    device_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document that an answer rests on: the `sentence` read, and its evidence in `bits`."""
+
+    side: Side
+    file: str
+    title: str
+    relevance: float
+    bits: float
+    sentence: str
+
+    @classmethod
+    def of(cls, side: Side, found: wire.Source) -> Self:
+        """Return the source that a side names."""
+        return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the JSON object of a source, for `--json` and the APIs."""
+        rounded = {"relevance": round(self.relevance, 4), "bits": round(self.bits, 2)}
+        return asdict(self) | rounded
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question, or to one part of it.
+
+    `decoded` has its tokens and events; `pieces` are the text as it was generated. `refusal` is the
+    model's refusal if no document has the answer. A part is the `place[0]`th of `place[1]`, and
+    begins at the character `start` of the whole text.
+    """
+
+    text: str
+    decoded: client_session.Answer
+    refusal: str = ""
+    pieces: tuple[DecidedText, ...] = ()
+    place: tuple[int, int] = (1, 1)
+    start: int = 0
+
+    @property
+    def finish(self) -> str:
+        """Return why it ended: stop, length or cancelled."""
+        return self.decoded.finish.value
+
+    @property
+    def notices(self) -> list[Noticed]:
+        """Return what the user should know, such as that the cloud was away: `kind` and `text`."""
+        return self.decoded.notices
+
+    @property
+    def parts(self) -> Sequence["Answer"]:
+        """Return an answer for each part of the question."""
+        return [self]
+
+    @cached_property
+    def _cited(self) -> list[tuple[Side, wire.Source]]:
+        if is_refusal(self.text, self.refusal):
+            return []
+        read, moved = self.decoded.passages, self.decoded.moved
+        own = cited(read, moved.files, self.text, self.decoded.question.prompt)
+        theirs = (each.sources for each in self.decoded.attributions if each is not None)
+        return named(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
+
+    @property
+    def sources(self) -> list[Source]:
+        """Return the documents that it rests on, the device's first; none for a refusal."""
+        return [Source.of(*each) for each in self._cited]
+
+    @cached_property
+    def marked(self) -> list[Mark]:
+        """The words of the text that one of the sources moved, in order."""
+        return marks(self.pieces, self.decoded.passages, self.decoded.moved, self._cited)
+
+    @property
+    def marks(self) -> list[dict[str, Any]]:
+        """Return the words that a source moved: start_index and end_index in characters, file."""
+        return [
+            {
+                "start_index": mark.start,
+                "end_index": mark.end,
+                "side": mark.side,
+                "file": mark.source.name,
+                "chunk_start": mark.place,
+            }
+            for mark in self.marked
+        ]
+
+    @cached_property
+    def not_found(self) -> list[Code]:
+        """The numbers and codes of the text that neither a document nor the user has.
+
+        Empty if another side took part and does not report what its documents have.
+        """
+        answer, question = self.decoded, self.decoded.question
+        asked = (question.prompt, question.instructions, *(asked for asked, _ in question.history))
+        found = missing(self.text, [*asked, *texts(answer.passages)])
+        missed = [set(each.missing) if each else set() for each in answer.attributions]
+        return [code for code in found if all(code.text in each for each in missed)]
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """Return times, acceptances and bytes; None for what was not measured."""
+        of_mode = entry_of(self.decoded.settings).statistics
+        return statistics.statistics(AnswerCounts.of(self.decoded.records), of_mode)
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """Return what left this side for it (SPEC 1.10): bytes, tokens, bits of each file."""
+        left = statistics.ledger(AnswerCounts.of(self.decoded.records))
+        files = dict.fromkeys(passage.file for passage in self.decoded.passages)
+        bits = left.pop("evidence_bits_of_files")
+        named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
+        return {**left, "files": named}
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the objects that `--json` prints, one for each part of the question."""
+        return [each.to_object() for each in self.parts]
+
+    def to_object(self) -> dict[str, Any]:
+        """Return one object for all parts together."""
+        answer, entry = self.decoded, entry_of(self.decoded.settings)
+        part, of = self.place
+        return {
+            "question": answer.question.prompt,
+            "part": part,
+            "of": of,
+            "text": self.text,
+            "tokens": answer.tokens,
+            "finish": self.finish,
+            "mode": entry.name,
+            "approximate": not entry.exact,
+            **traced(answer.question),
+            **traced(answer.settings),
+            "sources": [each.to_object() for each in self.sources],
+            "marks": self.marks,
+            "not_found": [code_json(each) for each in self.not_found],
+            "notices": [own_fields(each) for each in self.notices],
+            "statistics": self.statistics,
+            "ledger": self.ledger,
+        }
+
+
+@dataclass(frozen=True)
+class JoinedAnswer(Answer):
+    """The answers to a question's parts as one. Its costs, and what left the device, are sums."""
+
+    answered: tuple[Answer, ...] = ()
+
+    @classmethod
+    def of(cls, prompt: str, text: JoinedText, parts: Sequence[Answer], finish: Finish) -> Self:
+        """Join the answers to the parts of a prompt."""
+        first, answers = parts[0], [part.decoded for part in parts]
+        whole = replace(
+            first.decoded,
+            question=replace(first.decoded.question, prompt=prompt),
+            records=[record for each in answers for record in each.records],
+            finish=finish,
+            bytes_sent=sum(each.bytes_sent for each in answers),
+            bytes_received=sum(each.bytes_received for each in answers),
+        )
+        placed = zip(parts, text.places, strict=False)
+        answered = tuple(replace(part, start=start) for part, start in placed)
+        return cls(text.text, whole, first.refusal, answered=answered)
+
+    @property
+    def parts(self) -> Sequence[Answer]:
+        return self.answered
+
+    @property
+    def sources(self) -> list[Source]:
+        found = [source for part in self.answered for source in part.sources]
+        return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
+
+    @cached_property
+    def marked(self) -> list[Mark]:
+        return [
+            replace(mark, start=part.start + mark.start, end=part.start + mark.end)
+            for part in self.answered
+            for mark in part.marked
+        ]
+
+    @cached_property
+    def not_found(self) -> list[Code]:
+        return [
+            Code(code.text, part.start + code.start, part.start + code.end)
+            for part in self.answered
+            for code in part.not_found
+        ]
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        bits: dict[str, float] = {}
+        for each in [each for part in self.answered for each in part.ledger["files"]]:
+            bits[each["file"]] = round(bits.get(each["file"], 0.0) + each["bits"], 2)
+        return {**super().ledger, "files": [{"file": n, "bits": b} for n, b in bits.items()]}
+
+
+def code_json(code: Code) -> dict[str, Any]:
+    """Return a number or code and its place, in characters, in the text."""
+    return {"text": code.text, "start_index": code.start, "end_index": code.end}

@@ -1,0 +1,341 @@
+"""A chat with both sides: questions, their answers as they are decided, and the history."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Self
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.registry import entry_of, traits_of
+from dragonrt.node.answers import client_session
+from dragonrt.node.answers.marking import DecidedText
+from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.process.local_side import LongQuestionError
+from dragonrt.node.process.programs import Device
+from dragonrt.privacy.preview import Preview, of_parts
+from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.sampling.noise import Noise
+from dragonrt.service.answer import Answer, JoinedAnswer, Piece
+from dragonrt.service.languages import OtherLanguageError, check_language
+from dragonrt.service.parts import JoinedText, parts_of
+from dragonrt.service.tasks import TaskError, named_in, reads_whole, turns
+from dragonrt.service.text import TextStream
+from dragonrt.traces.events import Noticed, Record, TokenDecided
+
+HISTORY = 16
+"""Turns kept as history; a model with less room drops the oldest ones."""
+SEED_BITS = 32
+"""The largest fresh seed: short enough to be typed again."""
+NEUTRAL = 0.5
+"""The share of a refusal, and of words between the answers of two parts: they are nobody's."""
+
+News = Piece | Noticed | Answer | Record
+"""What happens in an answer: a piece of its text, a notice for the user (each once), the complete
+answer to a part, or an event of the trace; the decision of a piece comes before it."""
+OnNews = Callable[[News], None]
+
+CODES: dict[type[DragonError], str] = {
+    LongQuestionError: "context_length_exceeded",
+    NotConnectedError: "not_connected",
+    OtherLanguageError: "unsupported_language",
+    TaskError: "unsupported_task",
+}
+
+
+def code_of(error: DragonError) -> str:
+    """Return the code by which programs know why there is no answer."""
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), "answer_failed")
+
+
+class Stream:
+    """An answer under way: iterate over its pieces, or await it for the Answer.
+
+    An answer that nobody reads to its end goes on until `stop`, or until its device is closed.
+    """
+
+    def __init__(self, chat: "Chat", question: str, seed: int | None, *, records: bool) -> None:
+        self._chat = chat
+        self._kinds = Piece | Record if records else Piece
+        self._unread: deque[Piece | Record] = deque()  # no longer than the answer
+        self._came = asyncio.Event()
+        asked = chat.ask(question, seed=seed, on_news=self._hear)
+        self._task = asyncio.create_task(asked, name="answer")
+        self._task.add_done_callback(lambda task: self._came.set())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Piece:
+        while await self._goes_on():
+            if isinstance(each := self._unread.popleft(), Piece):
+                return each
+        raise StopAsyncIteration
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self._task.__await__()
+
+    async def news(self, silent_s: float | None = None) -> AsyncIterator[list[Piece | Record]]:
+        """Yield what has come since the last time; an empty list after `silent_s` of silence.
+
+        Records are among it if the stream has them. Raises what ended the answer.
+        """
+        while await self._goes_on(silent_s):
+            news = [*self._unread]
+            self._unread.clear()
+            yield news
+
+    def when_ended(self, act: Callable[[Answer | None], None]) -> None:
+        """Call `act` with the answer once there is one, or with None if it failed."""
+
+        def ended(task: "asyncio.Task[Answer]") -> None:
+            failed = task.cancelled() or task.exception() is not None
+            act(None if failed else task.result())
+
+        self._task.add_done_callback(ended)
+
+    async def end(self) -> None:
+        """End the answer with what is decided of it, and wait until it has ended."""
+        if not self._task.done():
+            await asyncio.sleep(0)  # a task that has not begun has nothing to stop
+            self._chat.stop()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def cancel(self) -> None:
+        """End the answer without a turn of the chat, and wait until it has ended."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def _hear(self, news: News) -> None:
+        if isinstance(news, self._kinds):
+            self._unread.append(news)
+            self._came.set()
+
+    async def _goes_on(self, silent_s: float | None = None) -> bool:
+        """Wait for news; return False after the last. Raises what ended the answer."""
+        if not self._unread and not self._task.done():
+            self._came.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(silent_s):
+                    await self._came.wait()
+        if self._unread or not self._task.done():
+            return True
+        await self._task
+        return False
+
+
+class Chat:
+    """Questions and answers in a row, each of which sees those before it.
+
+    They are asked with the settings of `question`. Questions that are asked at the same time are
+    answered one after another. If `seed` is None each answer draws a fresh one. `stops` are texts
+    that end an answer. The parts of a question are turns of their own; with stops, or if tokens are
+    ranked, it is asked whole.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        question: Question,
+        seed: int | None = None,
+        stops: Iterable[str] = (),
+        history: Iterable[Turn] = (),
+    ) -> None:
+        self.device, self.question, self.seed = device, question, seed
+        self.stops, self.history = tuple(stops), list(history)
+        self._turn = asyncio.Lock()
+        self._streams: set[Stream] = set()
+        self._session: client_session.ClientSession | None = None
+        self._stopped = False
+
+    async def ask(
+        self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
+    ) -> Answer:
+        """Return the answer. Cancelling it ends the answer. Raises DragonError."""
+        async with self._turn:
+            return await self._joined(question, self.seed if seed is None else seed, on_news)
+
+    def stream(self, question: str, *, seed: int | None = None, records: bool = False) -> Stream:
+        """Begin an answer and return its pieces as they are decided; `news` has records, too."""
+        self._streams.add(stream := Stream(self, question, seed, records=records))
+        stream.when_ended(lambda answer: self._streams.discard(stream))
+        return stream
+
+    def stop(self) -> None:
+        """End the answer under way with what is decided of it."""
+        self._stopped = True  # between two parts, too
+        if self._session is not None:
+            self._session.stop()
+
+    async def close(self) -> None:
+        """Cancel the streams, and wait until they have ended."""
+        await asyncio.gather(*(each.cancel() for each in self._streams))
+
+    async def foreseen(self, prompt: str) -> tuple[Preview, list[Question]]:
+        """Return what may leave for a question, and its parts. Raises DragonError as `ask` does.
+
+        Of the answers to earlier parts it does not know the bytes.
+        """
+        check_language(self.device.side.model, prompt)
+        turns, _ = await self._turns(prompt)
+        asked, history = list[Question](), list(self.history)
+        for part in turns:
+            asked.append(self._in_context(part, history[-HISTORY:]))
+            if part.chunk is None:
+                history.append((part.prompt, ""))
+        return of_parts([self.device.foreseen(each) for each in asked]), asked
+
+    async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
+        """Return the turns of an answer, each a question, and notices.
+
+        Raises TaskError for a task that the model cannot do.
+        """
+        question, side = replace(self.question, prompt=prompt), self.device.side
+        library, mixes = side.library, entry_of(self.device.settings).unread is None
+        if question.parts != "on" or self.stops or question.top_logprobs is not None:
+            return [question], []
+        if reads_whole(prompt, side.model.name) and library is not None and mixes:
+
+            def chunks() -> tuple[str, int]:
+                index = library.retriever.index
+                document = question.document or named_in(prompt, index.files())
+                return document, len(index.store.chunks_of(document))
+
+            document, count = await side.librarian.call(chunks)
+            if count:
+                return turns(question, document, count)
+        return [replace(question, prompt=part) for part in parts_of(prompt)], []
+
+    async def _joined(self, prompt: str, seed: int | None, on_news: OnNews) -> Answer:
+        """Return the answer to all parts of a question."""
+        check_language(self.device.side.model, prompt)
+        limit = self.question.max_tokens
+        asked, notices = await self._turns(prompt)
+        noise = Noise(seed if seed is not None else secrets.randbits(SEED_BITS))
+        by_chunk = asked[0].chunk is not None
+        labels = ["" if by_chunk else each.prompt for each in asked]
+        text = JoinedText(labels, self.device.side.model.prompt.template.refusal)
+        parts: list[Answer] = []
+
+        def hear(news: Piece | Record) -> None:
+            if isinstance(news, Piece):
+                lead, words = text.push(news.text)
+                shown = Piece(lead, NEUTRAL), replace(news, text=words)
+                for each in filter(lambda piece: piece.text, shown):
+                    on_news(each)
+                return
+            on_news(news)
+            notice = news.event
+            # Each part would repeat that the cloud is away.
+            if isinstance(notice, Noticed) and not any(notice in part.notices for part in parts):
+                on_news(notice)
+
+        now_s = asyncio.get_running_loop().time()
+        told = [Record(now_s, "device", 0, notice) for notice in notices]
+        for record in told:
+            hear(record)
+        self._stopped, finish, before = False, Finish.STOP, self.history
+        for number, part in enumerate(asked):
+            if by_chunk:
+                self.history = before
+            question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
+            answer = replace(await self._answer(question, hear), place=(number + 1, len(asked)))
+            parts.append(answer)
+            on_news(answer)
+            text.next()
+            limit, finish = limit - len(answer.decoded.tokens), answer.decoded.finish
+            if self._stopped or limit < 1 or finish is not Finish.STOP:
+                break
+        if len(asked) == 1:
+            return parts[0]
+        if rest := text.end():
+            on_news(Piece(rest, NEUTRAL))
+        if len(parts) < len(asked) and finish is Finish.STOP:
+            finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
+        joined = JoinedAnswer.of(prompt, text, parts, finish)
+        joined.decoded.records.extend(told)
+        if by_chunk:
+            self.history = [*before, (prompt, joined.text)][-HISTORY:]
+        if traits_of(self.device.settings).keeps_drafts:  # a client may put all parts into one turn
+            each = [(part.decoded.question.prompt, part.text) for part in parts]
+            disclosed = "; ".join(self.device.told.get(turn) or "" for turn in each)
+            self.device.told.remember((prompt, joined.text), disclosed)
+        return joined
+
+    async def _answer(self, question: Question, hear: Callable[[Piece | Record], None]) -> Answer:
+        """Return the answer to one part of a question, and make both a turn of the chat."""
+        model, strings = self.device.side.model, self._stop_strings
+        question = self._in_context(question, self.history)
+        stream = TextStream(model.decode, strings)
+        pieces: list[DecidedText] = []
+        refusal = model.prompt.template.refusal
+
+        def text() -> str:
+            return "".join(piece for piece, _ in pieces)
+
+        def emit(piece: str, decision: TokenDecided) -> None:
+            piece = piece if pieces else piece.lstrip()
+            if piece:
+                pieces.append((piece, decision))
+                refused = refusal.strip().startswith(text().rstrip())
+                hear(Piece(piece, NEUTRAL if refused else decision.share))
+
+        def handle(record: Record) -> None:
+            hear(record)
+            event = record.event
+            if not isinstance(event, TokenDecided) or stream.stopped:
+                return
+            if event.token not in question.stop_tokens:
+                emit(stream.push(event.token), event)
+                if stream.stopped:
+                    session.stop(Finish.STOP)
+
+        session = self._session = self.device.asking(question, handle)
+        try:
+            decoded = await session.ask()
+        finally:
+            self._session = None
+        if decoded.decisions and (rest := stream.finish()):
+            emit(rest, decoded.decisions[-1][1])
+        answer = Answer(text().rstrip(), decoded, refusal, tuple(pieces))
+        turn = question.prompt, answer.text
+        self.history = [*self.history, turn][-HISTORY:]
+        if traits_of(self.device.settings).keeps_drafts:
+            self.device.told.remember(turn, self._shown_of(decoded, strings))
+        return answer
+
+    @property
+    def _stop_strings(self) -> tuple[str, ...]:
+        return (*self.device.side.model.prompt.template.stops, *self.stops)
+
+    def _in_context(self, question: Question, history: list[Turn]) -> Question:
+        """Return the question after these turns of the chat."""
+        return replace(
+            question,
+            history=tuple(history),
+            shown=self._shown_before(history),
+            stop_tokens=self.device.side.model.with_stops(self._stop_strings),
+        )
+
+    def _shown_before(self, history: list[Turn]) -> tuple[str, ...]:
+        """Return what other sides may read of the history's answers.
+
+        What was withheld stays withheld, at level `drafts`, too. A device that keeps its drafts
+        withholds an answer of which it is not known what was disclosed.
+        """
+        keeps = traits_of(self.device.settings).keeps_drafts
+        told = map(self.device.told.get, history)
+        unknown = (MARKER.strip() if keeps else answer for _, answer in history)
+        return tuple(a if a is not None else b for a, b in zip(told, unknown, strict=True))
+
+    def _shown_of(self, answer: client_session.Answer, stops: tuple[str, ...]) -> str:
+        """Return the disclosed text of an answer, with marks for withheld tokens."""
+        model, ends = self.device.side.model, answer.question.stop_tokens
+        kept = [(e.token, e.withheld) for _, e in answer.decisions if e.token not in ends]
+        stream = TextStream(model.decode, stops)
+        pieces = [stream.push(token) for token in redacted(kept, model.encode(MARKER))]
+        return ("".join(pieces) + stream.finish()).strip()
