@@ -178,16 +178,6 @@ def test_a_resolution_out_of_range_is_refused(name: str, resolution: int) -> Non
 class TestWhatIsKept:
     Q = np.array([0.1, 0.4, 0.1, 0.3, 0.0, 0.1])
 
-    def test_qs_keeps_all_tokens(self) -> None:
-        point = point_of(codec("qs:10", 6).quantize(self.Q))
-        assert point.ids.tolist() == [0, 1, 2, 3, 4, 5]
-        assert point.counts.tolist() == [1, 4, 1, 3, 0, 1]
-
-    def test_k_sqs_keeps_the_most_likely(self) -> None:
-        point = point_of(codec("ksqs:3:8", 6).quantize(self.Q))
-        assert point.ids.tolist() == [0, 1, 3]  # of three equal tokens the lowest
-        assert point.counts.tolist() == [1, 4, 3]
-
     def test_k_sqs_keeps_exactly_k(self) -> None:
         q = np.array([0, 0, 0.5, 0, 0.5, 0])
         assert point_of(codec("ksqs:4:8", 6).quantize(q)).ids.tolist() == [0, 1, 2, 4]

@@ -120,12 +120,6 @@ class TestTemperatureZero:
         assert each.target(9, Candidate(2, device), Candidate(1, cloud), (0.5, 0.5)) == 1
 
 
-def test_algorithm1_shapes_what_is_encoded() -> None:
-    sampler = Sampler(top_k=2)
-    shaped = rule("algorithm1", Noise(0), sampler).shape(DEVICE)
-    assert np.array_equal(shaped, sampler.dense(DEVICE))
-
-
 class TestWeights:
     @given(st.lists(st.floats(-300, 300), min_size=1, max_size=5), st.floats(-1e3, 1e3))
     def test_softmax(self, h: list[float], shift: float) -> None:

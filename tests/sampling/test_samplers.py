@@ -84,12 +84,6 @@ def test_a_plain_sampler_changes_nothing() -> None:
     assert Sampler()(p) is p
 
 
-def test_top_p_counts_what_top_k_left() -> None:
-    p = np.array([0.4, 0.3, 0.2, 0.1])
-    assert Sampler(top_k=2, top_p=0.55).dense(p).tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert np.flatnonzero(Sampler(top_p=0.55).dense(p)).tolist() == [0, 1]
-
-
 def test_min_p_keeps_what_has_exactly_its_part() -> None:
     p = np.array([0.5, 0.25, 0.125, 0.125])
     assert np.flatnonzero(Sampler(min_p=0.5).dense(p)).tolist() == [0, 1]

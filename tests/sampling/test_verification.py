@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
@@ -22,18 +21,11 @@ from dragonrt.sampling.verification import (
 )
 from dragonrt.side import Side
 from scripts.papers.theory import acceptance_probability, expected_acceptance_coupled
+from tests.sampling.test_aggregation import fits
 
 NAMES = ["rejection", "coupled", "sample-quantize"]
 EXACT = ["rejection", "coupled"]
 VOCABULARY = 16
-
-
-def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
-    counts = np.bincount(tokens, minlength=p.size)
-    possible = p > 0
-    if counts[~possible].any():
-        return False
-    return bool(stats.chisquare(counts[possible], p[possible] * tokens.size).pvalue > 1e-3)
 
 
 @pytest.mark.parametrize("name", EXACT)
