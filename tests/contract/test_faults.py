@@ -243,27 +243,6 @@ def test_a_cloud_process_that_ends_is_replaced_by_the_next(waiting: Settings) ->
 # Several at once.
 
 
-@pytest.mark.slow
-def test_neighbours_do_not_disturb_each_other(waiting: Settings) -> None:
-    """Two devices, one cancelled answer, one stopped one, and links that fail."""
-    asked = [request(waiting, 10 + number, device=number % 2) for number in range(4)]
-    asked[1] = replace(asked[1], end_s=0.1)
-    asked[2] = replace(asked[2], end_s=0.05, stops=True)
-    scenario = together(*asked, schedule=drawn_link(1, cuts=1))
-    (links,) = scenario.schedules
-    other = tuple(replace(link, seed=link.seed + 9, faults=()) for link in links)
-    answers = run(observe(replace(scenario, schedules=(links, other))))
-    for number in (0, 3):
-        assert answers[number].answer.tokens == text(asked[number]), number
-
-
-def test_one_question_after_another_over_one_connection(waiting: Settings) -> None:
-    asked = [request(waiting, seed, start_s=5.0 * seed) for seed in range(3)]
-    for found, each in zip(run(observe(together(*asked))), asked, strict=True):
-        assert found.answer.tokens == text(each)
-        assert not found.answer.notices
-
-
 def test_a_thing_that_takes_long_holds_up_its_own_session_only(
     way: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

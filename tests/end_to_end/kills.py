@@ -32,7 +32,7 @@ def kills_over_http(
     on_loss: OnLoss,
     *,
     model: str = "dragon-small",
-    tokens: int = 48,
+    tokens: int = 24,
     seed: int = 4,
 ) -> list[dict[str, Any]]:
     """Kill the cloud once in each of so many answers; needs the extra `serve`.

@@ -41,8 +41,8 @@ CONTENTS: dict[str, Kind] = {
 
 
 def written(path: Path, kind: Kind, rng: random.Random, columns: int) -> Path:
-    """A file of some 3,000 contents, in that shape."""
-    rows = [[kind(rng) for _ in range(columns)] for _ in range(min(400, 3000 // columns))]
+    """A file of some 1,000 contents, in that shape."""
+    rows = [[kind(rng) for _ in range(columns)] for _ in range(min(400, 1000 // columns))]
     lines = ["\t".join(row) for row in rows]
     if path.suffix == ".md":
         table = ["| " + " | ".join(row) + " |" for row in rows]
