@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dragonrt import bundled, cli
+from dragonrt import cli
 from dragonrt.backends.llama_cpp.cache import models_directory
 
 if TYPE_CHECKING:
@@ -92,12 +92,18 @@ def run(
 def model() -> "LanguageModel":
     from dragonrt.backends.model import LanguageModel
 
-    return LanguageModel.load(bundled.models()[0])
+    return LanguageModel.load("dragon-small", "cpu")
 
 
 @pytest.fixture(scope="session")
-def pair(model: "LanguageModel") -> "ModelPair":
+def draft_model() -> "LanguageModel":
     from dragonrt.backends.model import LanguageModel
+
+    return LanguageModel.load("dragon-draft", "cpu")
+
+
+@pytest.fixture(scope="session")
+def pair(model: "LanguageModel", draft_model: "LanguageModel") -> "ModelPair":
     from scripts.lab.model_pair import ModelPair
 
-    return ModelPair(LanguageModel.load("dragon-draft"), model)
+    return ModelPair(draft_model, model)

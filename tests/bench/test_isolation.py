@@ -196,9 +196,9 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
 
 @pytest.mark.slow
 def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
-    articles: Path, tmp_path: Path
+    model: LanguageModel, articles: Path, tmp_path: Path
 ) -> None:
-    model, question = LanguageModel.load("dragon-small"), Question(seed=3, max_tokens=8)
+    question = Question(seed=3, max_tokens=8)
     side = SideSettings("device", model="dragon-small")
     refusal = model.prompt.template.refusal
     (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, refusal)

@@ -35,7 +35,6 @@ from scripts.lab.model_sides import worker
 from scripts.lab.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
-MODELS = ("dragon-draft", "dragon-small")
 
 
 async def texts_under_load(

@@ -159,16 +159,6 @@ async def recording_proxy(port: int) -> AsyncIterator[Recording]:
 
 
 @pytest.fixture(scope="session")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small", "cpu")
-
-
-@pytest.fixture(scope="session")
-def draft_model() -> LanguageModel:
-    return LanguageModel.load("dragon-draft", "cpu")
-
-
-@pytest.fixture(scope="session")
 def device_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("device") / "index"
 

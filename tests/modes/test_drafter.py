@@ -34,6 +34,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
+from tests.modes.machines import of
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
@@ -76,10 +77,6 @@ def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[Block]:
 
 def verdict(number: int, accepted: int = 1, token: int = 3) -> Verdict:
     return Verdict(8, number, accepted, token, 500)
-
-
-def of(effects: Effects, kind: type[Any]) -> list[Any]:
-    return [event for event in effects.events if isinstance(event, kind)]
 
 
 def test_a_block_is_told_with_what_it_took() -> None:

@@ -1,6 +1,6 @@
 """The coordinator without any runtime: its text, its rounds, and workers that come and go."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_UPLOAD
 from dragonrt.wire.reasons import Reason
+from tests.modes.machines import of, work_off
 
 V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
@@ -40,8 +41,6 @@ MODELS: Mapping[str, SimulatedModel] = {
     "one": ScriptedModel("cloud", Script(5, vocabulary=V, worker=0)),
     "two": ScriptedModel("cloud", Script(5, vocabulary=V, worker=1)),
 }
-
-WorkOff = Callable[..., Effects]
 
 
 def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
@@ -72,14 +71,10 @@ def upload(name: str, one: Any, block: Block, settings: Any = SETTINGS) -> Uploa
     return Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
 
 
-def of(effects: Effects, kind: type[Any]) -> list[Any]:
-    return [event for event in effects.events if isinstance(event, kind)]
-
-
 # The text.
 
 
-def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
+def test_a_block_leaves_room_for_the_token_behind_it() -> None:
     short = joined(replace(SETTINGS, block_tokens=8), replace(QUESTION, max_tokens=2))
     assert {block.count for block in blocks(work_off(short, MODELS["device"])).values()} == {1}
     shortest = coordinator(SETTINGS, replace(QUESTION, max_tokens=1))
@@ -87,7 +82,7 @@ def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
     assert blocks(shortest.handle(Prepared(), 0.0))["one"].count == 0
 
 
-def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
+def test_a_drafted_stop_token_ends_block_and_answer() -> None:
     sure = np.full(V, 0.01, np.float32)
     sure[2] = 1
 
@@ -110,7 +105,7 @@ def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
     assert (judged.tokens, judged.accepted, judged.token) == (1, 1, 2)
 
 
-def test_the_payload_holds_the_block(work_off: WorkOff) -> None:
+def test_the_payload_holds_the_block() -> None:
     one = joined()
     effects = work_off(one, MODELS["device"])
     sent = blocks(effects)
@@ -127,7 +122,7 @@ def test_the_payload_holds_the_block(work_off: WorkOff) -> None:
 # Rounds.
 
 
-def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
+def test_a_round_is_told_with_its_weights() -> None:
     one = joined()
     for name, block in blocks(work_off(one, MODELS["device"], 1.0)).items():
         one.handle(Received(name, upload(name, one, block)), 1.5)
@@ -144,7 +139,7 @@ def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
 # What workers say.
 
 
-def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkOff) -> None:
+def test_uploads_are_bounded_by_their_codec_and_by_their_message() -> None:
     lattice = replace(SETTINGS, codec="qs:100")
     one = joined(lattice)
     work_off(one, MODELS["device"])
@@ -160,7 +155,7 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
         judging.answer(ReadBlock(0, [1] * 6, None), [flat] * 7)
 
 
-def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide(work_off: WorkOff) -> None:
+def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide() -> None:
     one = joined()
     block = blocks(work_off(one, MODELS["device"]))
     bad = (b"\xff",) * (block["one"].count + 1)
@@ -175,7 +170,7 @@ def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide(work_off:
     assert blocks(effects).keys() == {"two"}, "it is asked no more"
 
 
-def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> None:
+def test_an_upload_of_an_earlier_round_decides_nothing() -> None:
     """It came too late for its own round, and is of another text than the next one."""
     one = joined(replace(SETTINGS, quorum_deadline=0.5))
     first = blocks(work_off(one, MODELS["device"]))
@@ -196,7 +191,7 @@ def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> Non
     assert told.weights == {"one": 1.0}
 
 
-def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
+def test_weights_by_relevance_are_those_of_the_round() -> None:
     one = joined(replace(SETTINGS, weights="relevance"))
     relevances = {"one": 0.0, "two": float(np.log(3))}
     for name, block in blocks(work_off(one, MODELS["device"])).items():

@@ -18,14 +18,15 @@ from scipy import stats
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec, mix
 from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.mode import Mode, Prediction
+from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid, scripted_resources
+from dragonrt.testing.scripted import SimulatedSaid, scripted_resources
+from tests.modes.machines import answer
 
 V = 3
 LENGTH = 3
@@ -34,7 +35,6 @@ WEIGHTS = {"one": 0.7, "two": 0.3}
 
 Table = NDArray[np.float64]
 """A distribution for each last token, and one for the beginning: [V + 1, V]."""
-Answer = Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]
 
 DRAFTS, *TARGETS = np.random.default_rng(5).dirichlet(np.ones(V), (3, V + 1))
 
@@ -71,7 +71,6 @@ class Confident:
 
 
 def texts(
-    answer: Answer,
     settings: Callable[[int], Settings],
     others: Mapping[str, Table],
     controller: Controller | None = None,
@@ -118,22 +117,20 @@ def p_value(found: NDArray[np.int64], table: Table) -> float:
         ({"rule": "rejection", "codec": "qs:5", "draft": "auto"}, None),
     ],
 )
-def test_texts_follow_the_clouds_law(
-    answer: Answer, fields: dict[str, Any], controller: Controller | None
-) -> None:
+def test_texts_follow_the_clouds_law(fields: dict[str, Any], controller: Controller | None) -> None:
     def settings(seed: int) -> SpeculativeSettings:
         length = None if controller is not None else 1 + seed % 2
         return SpeculativeSettings(**fields, block_tokens=length, pipelined=seed % 3 > 0)
 
-    found = texts(answer, settings, {"cloud": TARGETS[0]}, controller)
+    found = texts(settings, {"cloud": TARGETS[0]}, controller)
     assert p_value(found, TARGETS[0]) > 1e-3
 
 
 @pytest.mark.slow
-def test_a_rule_that_is_biased_is_found(answer: Answer) -> None:
+def test_a_rule_that_is_biased_is_found() -> None:
     """Sample first, quantize then (QSV's baseline S-Q): what is verified is not what was drawn."""
     settings = SpeculativeSettings(rule="sample-quantize", codec="ksqs:2:5", block_tokens=2)
-    found = texts(answer, lambda seed: settings, {"cloud": TARGETS[0]})
+    found = texts(lambda seed: settings, {"cloud": TARGETS[0]})
     assert p_value(found, TARGETS[0]) < 1e-6
 
 
@@ -157,11 +154,9 @@ def mixed_table(code: str) -> Table:
 @pytest.mark.parametrize(
     ("rule", "block_tokens"), [("coupled", 0), ("coupled", 2), ("rejection", 2)]
 )
-def test_texts_follow_the_mixture_of_the_uploads(
-    answer: Answer, rule: str, block_tokens: int
-) -> None:
+def test_texts_follow_the_mixture_of_the_uploads(rule: str, block_tokens: int) -> None:
     code = "topk:2:residual"
     settings = FederatedSettings(rule=rule, codec=code, block_tokens=block_tokens)
-    found = texts(answer, lambda seed: settings, dict(zip(WEIGHTS, TARGETS, strict=True)))
+    found = texts(lambda seed: settings, dict(zip(WEIGHTS, TARGETS, strict=True)))
     assert p_value(found, mixed_table(code)) > 1e-3
     assert p_value(found, TARGETS[0]) < 1e-6

@@ -1,6 +1,5 @@
 """The cloud's machine of block modes: what may come, and what is answered to it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +34,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
+from tests.modes.machines import work_off
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
@@ -44,8 +44,6 @@ IDS = codec("ids", V)
 COUPLED = SpeculativeSettings()
 K_SQS = codec("ksqs:4:20", V).header
 LATTICE = SpeculativeSettings(rule="rejection", codec="ksqs:4:20")
-
-WorkOff = Callable[..., Effects]
 
 
 def block(number: int = 1, **fields: Any) -> Block:
@@ -109,7 +107,7 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     assert mode.wanted() is None
 
 
-def test_blocks_wait_until_the_question_is_read(work_off: WorkOff) -> None:
+def test_blocks_wait_until_the_question_is_read() -> None:
     mode = verifier(ready=False)
     mode.handle(Received("device", block()), 0.0)
     assert mode.wanted() is None
@@ -156,7 +154,7 @@ def test_a_block_that_takes_too_much_memory_is_refused(monkeypatch: pytest.Monke
         many.handle(Received("device", three), 0.0)
 
 
-def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) -> None:
+def test_blocks_of_another_text_are_dropped_but_not_for_ever() -> None:
     for last, answered in ((block(MAX_OUTSTANDING), True), (None, False)):
         mode = verifier()
         for number in range(1, MAX_OUTSTANDING):
@@ -174,7 +172,7 @@ def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) 
             assert leave.end.reason is Reason.PROTOCOL
 
 
-def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff) -> None:
+def test_decided_tokens_bring_the_text_where_the_block_begins() -> None:
     follows = extend_hash(start_hash(QUESTION.seed), 9) & LOW_BITS
     mode, found = verifier(), []
     for number in (1, 2):
@@ -188,7 +186,7 @@ def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff)
     assert mode.decided[0] == 9
 
 
-def test_a_session_in_which_nothing_comes_is_closed(work_off: WorkOff) -> None:
+def test_a_session_in_which_nothing_comes_is_closed() -> None:
     mode = verifier()
     assert mode.deadline() == USUAL.idle_s
     mode.handle(Received("device", block()), 10.0)
@@ -213,7 +211,7 @@ def test_why_a_session_ended_is_what_the_text_says() -> None:
         assert (effects.finished, effects.preempt) == (finish, True)
 
 
-def test_a_dropped_block_makes_room_for_the_next(work_off: WorkOff) -> None:
+def test_a_dropped_block_makes_room_for_the_next() -> None:
     mode = verifier()
     mode.handle(Received("device", block(1)), 0.0)
     mode.handle(Received("device", block(2)), 0.0)

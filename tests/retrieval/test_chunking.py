@@ -57,8 +57,7 @@ def test_text_without_spaces_is_cut_too() -> None:
         "\n".join(f"QX-{number}-K\t{number * 3.75:.2f}" for number in range(1000, 1200)),
     ],
 )
-def test_what_takes_many_tokens_is_cut_into_shorter_chunks(text: str) -> None:
-    model = LanguageModel.load("dragon-small")
+def test_what_takes_many_tokens_is_cut_into_shorter_chunks(model: LanguageModel, text: str) -> None:
     lengths = [len(model.encode(text[a:b])) for a, b in chunk(text, 64)]
     assert len(text.split()) / len(lengths) < 60
     assert max(lengths) < 512

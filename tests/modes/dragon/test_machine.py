@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +42,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, sai
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
+from tests.modes.machines import of, work_off
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
@@ -100,10 +100,6 @@ def their_draft(
     mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
     message = drafts_of(do(mode, wanted(mode)))[0]
     return structs.replace(message, **fields)
-
-
-def of(effects: Effects, kind: type[Any]) -> list[Any]:
-    return [event for event in effects.events if isinstance(event, kind)]
 
 
 def wanted(mode: Dragon) -> Work:
@@ -232,9 +228,7 @@ def test_a_race_decides_the_text_of_the_whole_mixture(
             assert oracle(question, replace(settings, codec="dense:fp32"), MODELS) == expected
 
 
-def test_entries_that_a_lost_session_owes_are_asked_for_again(
-    work_off: Callable[..., Effects],
-) -> None:
+def test_entries_that_a_lost_session_owes_are_asked_for_again() -> None:
     """Else the step waits for ever for what nobody was asked."""
     settings = replace(SETTINGS, codec="race:0.35", run_ahead=2)
 

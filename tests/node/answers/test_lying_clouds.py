@@ -300,9 +300,8 @@ CANARY = " The canary word of this note is"
 
 
 @pytest.mark.slow
-async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
+async def test_planted_words_stay_where_they_are(model: LanguageModel, tmp_path: Path) -> None:
     """Notes with a word each, of which nobody asks. Unbounded, each is told whole."""
-    model = LanguageModel.load("dragon-small", "cpu")
     notes = tmp_path / "notes"
     notes.mkdir()
     for topic, word in PLANTED.items():

@@ -34,11 +34,6 @@ TEXT = [301, 450, 435, 432]
 Bits = tuple[bytes, float, bytes]
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small")
-
-
 @dataclass
 class Bench:
     """A session on a model, and the worker behind it."""

@@ -28,11 +28,6 @@ NOTES = {
 QUESTION = Question(prompt="When does the ferry leave?", documents=3, max_tokens=4)
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-draft", "cpu")
-
-
 @pytest.fixture
 def settings(tmp_path: Path) -> SideSettings:
     documents = tmp_path / "documents"
@@ -59,11 +54,11 @@ def bits(library: Library) -> dict[str, dict[str, bytes]]:
 
 
 def test_of_one_document_as_many_chunks_are_found_as_are_wanted(
-    settings: SideSettings, model: LanguageModel
+    settings: SideSettings, draft_model: LanguageModel
 ) -> None:
     ways = "\n\n".join(f"The ferry to island {n} leaves at {n}. " * 6 for n in range(9))
     (settings.documents[0] / "ferry.txt").write_text(ways)
-    library = library_of(settings, model)
+    library = library_of(settings, draft_model)
     assert len(library.chunks_of("ferry.txt")) > 3
     for document in ("ferry.txt", "bus.txt"):
         hits = library.find("When does the ferry leave?", 3, within=document)
@@ -125,9 +120,9 @@ async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]
 
 
 async def test_kv_has_the_same_bits_however_it_came_about(
-    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+    settings: SideSettings, draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    library = library_of(settings, model)
+    library = library_of(settings, draft_model)
     assert library.kv.stored() == set(), "nothing is computed before it is needed"
     ways = {
         way: replace(library, kv=KvStore(settings.index / way, "kv"))  # type: ignore[operator]
@@ -135,13 +130,13 @@ async def test_kv_has_the_same_bits_however_it_came_about(
     }
     prefill(ways["ahead"])
     wait = written(monkeypatch, len(NOTES))
-    async with local_side(settings, model, ways["idle"], Heard()) as side:
+    async with local_side(settings, draft_model, ways["idle"], Heard()) as side:
         await wait()
         idle = await answer_of(side)
     never = KvStore(settings.index / "never", "kv", limit=0)  # type: ignore[operator]
-    async with local_side(settings, model, replace(library, kv=never), Heard()) as side:
+    async with local_side(settings, draft_model, replace(library, kv=never), Heard()) as side:
         fresh = await answer_of(side)
-    async with local_side(settings, model, ways["ahead"], Heard()) as side:
+    async with local_side(settings, draft_model, ways["ahead"], Heard()) as side:
         stored = await answer_of(side)
     assert never.stored() == set()
     assert idle == fresh == stored
@@ -150,13 +145,13 @@ async def test_kv_has_the_same_bits_however_it_came_about(
 
 
 async def test_a_store_that_cannot_be_written_is_a_notice(
-    settings: SideSettings, model: LanguageModel
+    settings: SideSettings, draft_model: LanguageModel
 ) -> None:
     """As on a full disk: the system refuses every write."""
-    library, heard = library_of(settings, model), Heard()
+    library, heard = library_of(settings, draft_model), Heard()
     assert settings.index is not None
     (settings.index / "kv").write_text("not a directory")
-    async with local_side(settings, model, library, heard) as side:
+    async with local_side(settings, draft_model, library, heard) as side:
         await heard.line()
         await answer_of(side)
         await answer_of(side)
@@ -164,14 +159,14 @@ async def test_a_store_that_cannot_be_written_is_a_notice(
 
 
 async def test_a_store_that_is_full_is_a_notice(
-    settings: SideSettings, model: LanguageModel
+    settings: SideSettings, draft_model: LanguageModel
 ) -> None:
-    library, heard = library_of(settings, model), Heard()
+    library, heard = library_of(settings, draft_model), Heard()
     prefill(library)
     size = max(path.stat().st_size for path in library.kv.directory.iterdir())
     assert settings.index is not None
     library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
-    async with local_side(settings, model, library, heard) as side:
+    async with local_side(settings, draft_model, library, heard) as side:
         await heard.line()
         assert len(library.kv.stored()) == 1
         await answer_of(side)
@@ -181,24 +176,24 @@ async def test_a_store_that_is_full_is_a_notice(
 
 
 async def test_idle_time_goes_to_new_documents_too(
-    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+    settings: SideSettings, draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("watchfiles")
-    library, heard = library_of(settings, model), Heard()
+    library, heard = library_of(settings, draft_model), Heard()
     prefill(library)
     wait = written(monkeypatch, 1)
-    async with local_side(replace(settings, watch=True), model, library, heard):
+    async with local_side(replace(settings, watch=True), draft_model, library, heard):
         (settings.documents[0] / "tram.txt").write_text("The tram is green.")
         await wait()
     assert len(library.kv.stored()) == len(NOTES) + 1
 
 
 async def test_a_late_side_reads_the_question_with_its_first_forward(
-    settings: SideSettings, model: LanguageModel
+    settings: SideSettings, draft_model: LanguageModel
 ) -> None:
-    library = library_of(settings, model)
+    library = library_of(settings, draft_model)
     prefill(library)
-    async with local_side(settings, model, library, Heard()) as side:
+    async with local_side(settings, draft_model, library, Heard()) as side:
         batches = side.worker.batches
         before = batches.total()
         prompt_first = await answer_of(side)

@@ -20,11 +20,6 @@ Kind = Callable[[random.Random], str]
 WORDS = SideSettings("device").chunk_words
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small", "cpu")
-
-
 def drawn(rng: random.Random, letters: str, most: int) -> str:
     return "".join(rng.choices(letters, k=rng.randint(1, most)))
 

@@ -39,7 +39,7 @@ def posted(data: bytes) -> Request:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells the children")
 async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    draft_model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reindexing, "FIRST_WAIT_S", 1.0)
     reports: asyncio.Queue[Report | DragonError] = asyncio.Queue()
@@ -58,10 +58,12 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
         private.report(report)
         reports.put_nowait(report)
 
-    model = LanguageModel.load("dragon-draft", "cpu")
-    library = complete_library(settings, model, kv=False)
+    library = complete_library(settings, draft_model, kv=False)
     before = set(children())
-    async with local_side(settings, model, library, updated) as side, asyncio.timeout(BOUND_S):
+    async with (
+        local_side(settings, draft_model, library, updated) as side,
+        asyncio.timeout(BOUND_S),
+    ):
         following = side.following
         assert following is not None
         assert await private.add(side, "a.txt", posted(b"The bus is yellow.")) == {
@@ -99,14 +101,15 @@ async def _files(side: LocalSide) -> dict[str, str]:
     return await side.librarian.call(lambda: library.retriever.index.files())
 
 
-async def test_what_cannot_be_watched_is_said_at_once(tmp_path: Path) -> None:
+async def test_what_cannot_be_watched_is_said_at_once(
+    draft_model: LanguageModel, tmp_path: Path
+) -> None:
     (tmp_path / "a.txt").write_text("The ferry leaves at nine.")
     settings = SideSettings(
         "device", model="dragon-draft", on="cpu", documents=(tmp_path,), index=tmp_path / ".i"
     )
-    model = LanguageModel.load("dragon-draft", "cpu")
-    library = complete_library(settings, model, kv=False)
+    library = complete_library(settings, draft_model, kv=False)
     gone = replace(settings, documents=(tmp_path / "gone" / "a.txt",), watch=True)
     with pytest.raises(DragonError):
-        async with local_side(gone, model, library):
+        async with local_side(gone, draft_model, library):
             pass

@@ -1,18 +1,18 @@
 """Modes without a driver: their work is done at once, by postprocessing it."""
 
-from collections.abc import Callable, Mapping
-
-import pytest
+from collections.abc import Mapping
+from typing import TypeVar
 
 from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received
 from dragonrt.testing.scripted import SimulatedModel, said_of
 from dragonrt.wire.messages import SessionMessage
 
+E = TypeVar("E")
 TEXTS = ((0, 1, 2, 0, 2, 1), (1, 1, 0))
 """What the device may look up drafts in."""
 
 
-def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
+def work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     """All that the mode wants, one after the other, and all that it led to."""
     everything = Effects()
     while (work := mode.wanted()) is not None:
@@ -26,7 +26,7 @@ def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     return everything
 
 
-def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, SimulatedModel]) -> None:
+def answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, SimulatedModel]) -> None:
     """Turn about: each side does all it can, then its messages arrive, in order."""
     for name, other in others.items():
         other.handle(Prepared(), 0)
@@ -34,7 +34,7 @@ def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, Simul
         device.handle(Joined(name, 1), 0)
     waiting = device.handle(Prepared(texts=TEXTS), 0).send
     while True:
-        effects = _work_off(device, models["device"])
+        effects = work_off(device, models["device"])
         waiting += effects.send
         if effects.finished is not None or not waiting:
             return
@@ -43,7 +43,7 @@ def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, Simul
             sent = others[name].handle(Received("device", message), 0).send
             replies += [(name, each) for _, each in sent]
         for name, other in others.items():
-            sent = _work_off(other, models[name]).send
+            sent = work_off(other, models[name]).send
             replies += [(name, each) for _, each in sent]
         waiting = []
         for name, reply in replies:
@@ -53,11 +53,6 @@ def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, Simul
                 return
 
 
-@pytest.fixture
-def work_off() -> Callable[..., Effects]:
-    return _work_off
-
-
-@pytest.fixture
-def answer() -> Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]:
-    return _answer
+def of(effects: Effects, kind: type[E]) -> list[E]:
+    """The events of a kind."""
+    return [event for event in effects.events if isinstance(event, kind)]
