@@ -15,7 +15,6 @@ import pytest
 from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import LinkError
-from dragonrt.link.memory import memory_streams
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
@@ -34,6 +33,7 @@ from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.liar import Leading, Says, speaking
+from tests.node.virtual import peer_of
 
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
@@ -115,9 +115,7 @@ async def reached(
     async def dial() -> Peer:
         if not reachable.is_set():
             raise LinkError("nobody is there")
-        ours, theirs = memory_streams()
-        cloud.accept(theirs)
-        return Peer(ours, device.connection(), device.recorder)
+        return peer_of(device, cloud)
 
     reachable.set()
     connector = Hosts({"cloud": Connector(dial)})

@@ -1,6 +1,5 @@
 """What documents hold in place of a number of the answer."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from dragonrt.node.compute.job_thread import JobThread
 from dragonrt.node.compute.worker import Worker
 from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
 from tests.copying_model import AGREEMENT, START, Copying, cache, numbered
+from tests.node.virtual import outcome
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,7 @@ async def test_each_number_that_no_document_agrees_with_has_theirs(
         await worker.read(read.prefill)
         session = ModelSession(worker, read, START)
         span = Span(tokens[:-1], extended([START], tokens[:-1]), 0)
-        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        session.start(Work(len, span), done.set_result)
-        await done
+        await outcome(session, Work(len, span))
         assert await session.other_values(tokens, AGREEMENT) == expected
         session.close()
         assert await session.other_values(tokens, AGREEMENT) == ()

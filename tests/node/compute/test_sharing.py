@@ -32,6 +32,7 @@ from dragonrt.node.process.local_side import LocalSide
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
 from retrieval import Chunk, Hit
+from tests.node.virtual import outcome
 from tests.tiny_models import tiny, tokenizer
 
 LONG = 3500
@@ -105,10 +106,8 @@ def nothing(said: Sequence[Prediction]) -> None:
 
 async def asked(session: Any, tokens: Sequence[int], first: int) -> ForwardResult:
     """The result of reading what follows the prefixes of these tokens from that length on."""
-    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
     line = TokenPrefix(start_hash(1), tokens)
-    session.start(Work(nothing, Span.of(line, first, len(tokens))), done.set_result)
-    result = await done
+    result = await outcome(session, Work(nothing, Span.of(line, first, len(tokens))))
     assert result.error is None
     return result
 
@@ -303,10 +302,9 @@ async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushe
         assert side.pool.used == taken
         await asked(first.context, [5, 6], 2)
         late = await side.prepare(question, verifies=False, late=True)
-        done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-        late.context.start(Work(nothing, Span([], [start_hash(1)], 0)), done.set_result)
-        assert isinstance((await done).error, BusyError), "it opens its rows with the first forward"
-        del done
+        found = await outcome(late.context, Work(nothing, Span([], [start_hash(1)], 0)))
+        assert isinstance(found.error, BusyError), "it opens its rows with the first forward"
+        del found
         end(late)
         end(first)
         await settled(side.worker)

@@ -29,10 +29,9 @@ from dragonrt.node.connections.admission import (
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script
-from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.reasons import BusyError, Reason
-from tests.node.virtual import virtual
+from tests.node.virtual import alone, virtual
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=8)
@@ -69,10 +68,6 @@ def asked_at_once(
 
 def seconds(answer: Answer) -> float:
     return answer.decisions[-1][0] - answer.asked_s
-
-
-def alone(answer: Answer) -> bool:
-    return AnswerCounts.of(answer.records).alone_from is not None
 
 
 def test_who_asks_too_often_is_told_when_to_come_back_and_gets_the_same_answers() -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from dragonrt.errors import DragonError, LinkError
-from dragonrt.link.memory import memory_streams
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
@@ -22,13 +21,12 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from dragonrt.wire.reasons import Reason
-from tests.node.virtual import virtual
+from tests.node.virtual import alone, peer_of, virtual
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=12)
@@ -96,9 +94,7 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
             host.dialled += 1
             if not host.reachable:
                 raise LinkError("cannot reach it")
-            ours, theirs = memory_streams()
-            host.cloud.accept(theirs)
-            return Peer(ours, side.connection(), side.recorder)
+            return peer_of(side, host.cloud)
 
         return Connector(dial)
 
@@ -141,10 +137,6 @@ async def test_an_answer_goes_on_with_no_other_model() -> None:
         assert alone(answer)
         assert Reason.UNSUPPORTED in {notice.reason for notice in answer.notices}
         assert not alone(await device.ask()), "the next one begins with it"
-
-
-def alone(answer: Answer) -> bool:
-    return AnswerCounts.of(answer.records).alone_from is not None
 
 
 @virtual

@@ -23,7 +23,6 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.client_session import Answer
 from dragonrt.node.connections.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
@@ -33,13 +32,13 @@ from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
+from tests.node.virtual import alone
 from tests.silent_session import SilentSession
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
@@ -55,12 +54,6 @@ T = TypeVar("T")
 M = TypeVar("M")
 SIDES: tuple[Side, ...] = ("device", "cloud")
 MODELS: Models = {side: ScriptedModel(side, script("who?")) for side in SIDES}
-
-
-def alone_from(answer: Answer) -> int | None:
-    """From which token on the device answered alone."""
-    events = (record.event for record in answer.records)
-    return next((event.step for event in events if isinstance(event, WentAlone)), None)
 
 
 class Stranger:
@@ -151,7 +144,7 @@ async def closed_after(messages: list[Message]) -> Close:
         heard = await stranger.hear(Close)
         given = await asking
         assert given.tokens == oracle(QUESTION, LEADERLESS, MODELS)
-        assert alone_from(given) is None
+        assert not alone(given)
         await stranger.leave()
     await cloud.wait_idle()
     assert cloud.sessions == 0

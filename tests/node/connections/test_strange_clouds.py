@@ -23,10 +23,10 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.messages import Message, Open, Opened
 from dragonrt.wire.reasons import BusyError, Reason
+from tests.node.virtual import alone_from
 from tests.silent_session import SilentSession
 
 QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
@@ -112,7 +112,7 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
     found = asked(saying(say), settings)
     assert len(found.answer.tokens) == QUESTION.max_tokens
     assert found.seconds < USUAL.mute_s + 1.0
-    assert AnswerCounts.of(found.answer.records).alone_from == 0
+    assert alone_from(found.answer) == 0
     notice = found.answer.notices[0]
     assert (notice.kind, notice.reason) == (NoticeKind.ALONE, Reason.MUTE)
     assert found.opens == 1

@@ -13,12 +13,12 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import ForwardResult
 from dragonrt.node.process.composition import complete_library, local_side
 from dragonrt.node.process.library import Library, prefill
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from retrieval import KvStore, Report, RetrievalError
+from tests.node.virtual import outcome
 
 NOTES = {
     "ferry.txt": "The ferry to Lund leaves at nine from the north quay.",
@@ -109,9 +109,7 @@ async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]
     """What a question rests on: the chunks with their scores, and what the model predicts first."""
     prepared = await side.prepare(QUESTION, verifies=True, late=late)
     work = Work(lambda found: found[0].p.tobytes(), Span([], [start_hash(QUESTION.seed)], 0))
-    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
-    prepared.context.start(work, done.set_result)
-    found = (await done).value
+    found = (await outcome(prepared.context, work)).value
     prepared.context.close()
     texts = [side.model.decode(each) for each in prepared.prepared.texts]
     assert sorted(texts) == sorted(NOTES.values())
