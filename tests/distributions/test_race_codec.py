@@ -1,5 +1,6 @@
 """The race codec: what is listed, what the bound promises, and what is refused."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,10 @@ from dragonrt.distributions.race_codec import (
     encode_probabilities,
 )
 from dragonrt.sampling.noise import Noise, RaceNoise
+from tests.distributions.test_codec import VOCABULARY as V
+from tests.distributions.test_codec import encoded, refuses_other_lengths, spread
 
 NAMES = ("race", "race:0.3", "race:0.1:fp32")
-V = 400
-
-
-def spread(seed: int, vocabulary: int = V, concentration: float = 0.05) -> NDArray[np.float64]:
-    return np.random.default_rng(seed).dirichlet(np.full(vocabulary, concentration))
 
 
 def through(
@@ -119,14 +117,9 @@ def test_what_was_not_listed_can_be_said_later() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_truncation_and_trailing_byte_is_refused(name: str) -> None:
+def test_other_lengths_are_refused(name: str) -> None:
     each = codec(name, V)
-    payload = encode_distribution(each, each.quantize(spread(4)))
-    for length in range(len(payload)):
-        with pytest.raises(CodecError):
-            decode_distribution(each, payload[:length])
-    with pytest.raises(CodecError):
-        decode_distribution(each, payload + b"\0")
+    refuses_other_lengths(partial(decode_distribution, each), encoded(each, spread(4)))
 
 
 @given(st.binary(max_size=40))

@@ -1,12 +1,10 @@
 """Traces as files: every event comes back as it was, up to date after each answer, or one line."""
 
 import json
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
-from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -17,37 +15,16 @@ from dragonrt.traces import events
 from dragonrt.traces.events import Event, Record
 from dragonrt.traces.file import Recorder, TraceFile, read_trace, start
 from dragonrt.traces.schema import from_object, to_object
+from tests.strategies import of_kind
 
-VALUES = {
-    int: st.integers(),
-    float: st.floats(allow_nan=False),
-    str: st.text(),
-    type(None): st.none(),
-    bool: st.booleans(),
-}
-SETTINGS = st.one_of(*(VALUES[kind] for kind in (int, float, str, bool, type(None))))
-
-
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """All values of a field of that type."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return st.sampled_from(arguments)
-    if origin is types.UnionType:
-        return st.one_of(*(values(each) for each in arguments))
-    if origin is tuple:
-        return st.lists(values(arguments[0])).map(tuple)
-    if origin is Mapping:
-        held = SETTINGS if arguments[1] is Any else values(arguments[1])
-        return st.dictionaries(st.text(), held)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return st.sampled_from(kind)
-    return VALUES[kind]
+SETTINGS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
 
 def instances(kind: type[Event]) -> st.SearchStrategy[Event]:
     hints = get_type_hints(kind, include_extras=True)
-    return st.builds(kind, **{each.name: values(hints[each.name]) for each in fields(kind)})
+    return st.builds(
+        kind, **{each.name: of_kind(hints[each.name], SETTINGS) for each in fields(kind)}
+    )
 
 
 @given(

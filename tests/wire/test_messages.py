@@ -1,7 +1,7 @@
 """Fields are checked as bytes come in, and messages survive the way through bytes unchanged."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgpack
 import pytest
@@ -13,9 +13,9 @@ from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest, EntryResponse
 from dragonrt.modes.messages import Target
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.fields import MAX_LINE
+from dragonrt.wire.fields import MAX_LINE, Fields
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.limits import MAX_BLOCK, MAX_TOKENS
+from dragonrt.wire.limits import MAX_TOKENS
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
@@ -23,105 +23,45 @@ from dragonrt.wire.messages import (
     Attribution,
     Authenticate,
     Close,
-    Conclude,
     Goodbye,
     Hello,
     Message,
     Open,
-    Opened,
     Ping,
-    Pong,
     Source,
-    Working,
 )
 from dragonrt.wire.reasons import MessageError, Reason
-
-INT32 = st.integers(0, 2**32 - 1)
-INT64 = st.integers(0, 2**64 - 1)
-TIME = st.integers(0, 2**63 - 1)
-TOKEN = st.integers(0, 2**31 - 1)
-STEP = st.integers(0, MAX_TOKENS)
-NUMBER = st.floats(allow_nan=False, allow_infinity=False)
-NAME = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20)
-TEXT = st.text(max_size=30)
-SIDE = st.sampled_from(["device", "cloud"])
-SOURCE = st.builds(Source, TEXT, TEXT, NUMBER, NUMBER, TEXT)
-ATTRIBUTION = st.builds(
-    Attribution,
-    st.lists(SOURCE, max_size=3).map(tuple),
-    st.lists(TEXT, max_size=3).map(tuple),
-    st.lists(NAME, max_size=2).map(tuple),
-)
+from tests.strategies import of_kind
 
 VALUE = st.one_of(
     st.none(),
     st.booleans(),
-    INT64,
-    NUMBER,
-    TEXT,
+    st.integers(0, 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=30),
     st.binary(max_size=50),
-    st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
+    st.lists(st.tuples(st.text(max_size=30), st.text(max_size=30)), max_size=3).map(tuple),
 )
-VALUES = st.lists(st.tuples(NAME, VALUE), max_size=20).map(tuple)
-OPEN = st.builds(Open, session=INT32, mode=NAME, question=VALUES, settings=VALUES)
-DRAFT = st.builds(
-    Draft,
-    session=INT32,
-    step=STEP,
-    prefix_hash=INT64,
-    token=TOKEN,
-    relevance=NUMBER,
-    decode_us=TIME,
-    ahead=st.just(0),
-    decided_hash=INT32,
-    payload=st.binary(max_size=50),
-    time_us=TIME,
-    echo_us=TIME,
-)
-BLOCK = st.builds(
-    Block,
-    session=INT32,
-    round=INT32,
-    step=st.integers(5, MAX_TOKENS),
-    prefix_hash=INT32,
-    count=st.just(3),
-    resolutions=st.sampled_from([(), (100,), (100, 7, 2**20)]),
-    decided=st.lists(TOKEN, max_size=5).map(tuple),
-    payload=st.binary(max_size=50),
-)
-MESSAGE = st.one_of(
-    st.builds(
-        Hello,
-        version=st.just(PROTOCOL_VERSION),
-        nonce=st.binary(min_size=16, max_size=16),
-        role=SIDE,
-        tokenizer=NAME,
-        vocabulary=st.integers(1, 2**31 - 1),
-        model=NAME,
-        software=NAME,
-        weights=NAME,
-        corpus=NAME,
-    ),
-    st.builds(Authenticate, st.binary(min_size=32, max_size=32)),
-    st.builds(Ping, INT32, TIME, st.binary(max_size=50)),
-    st.builds(Pong, INT32, TIME, INT32),
-    st.builds(Goodbye, st.sampled_from(Reason), TEXT),
-    OPEN,
-    st.builds(Opened, INT32, TOKEN, TIME, TIME, NAME),
-    DRAFT,
-    st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE, TIME, TIME),
-    st.builds(Coefficients, INT32, *[st.floats(1.0, 1e9)] * 3),
-    st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32, st.none() | ATTRIBUTION),
-    st.builds(Conclude, INT32),
-    st.builds(Working, INT32),
-    st.builds(EntryRequest, INT32, STEP, INT64, st.sampled_from([(0,), (3, 9, 2**31 - 1)])),
-    st.builds(EntryResponse, INT32, STEP, INT64, st.binary(min_size=8, max_size=50)),
-    BLOCK,
-    st.builds(Verdict, INT32, INT32, st.integers(0, MAX_BLOCK), TOKEN, TIME),
-    st.builds(
-        Upload, INT32, INT32, NUMBER, TIME, st.lists(st.binary(max_size=50), max_size=5).map(tuple)
-    ),
-)
+TOGETHER: dict[type[Fields], dict[str, st.SearchStrategy[Any]]] = {
+    Hello: {"version": st.just(PROTOCOL_VERSION)},
+    Draft: {"ahead": st.just(0)},
+    EntryRequest: {"tokens": st.sampled_from([(0,), (3, 9, 2**31 - 1)])},
+    Block: {
+        "step": st.integers(5, MAX_TOKENS),
+        "count": st.just(3),
+        "resolutions": st.sampled_from([(), (100,), (100, 7, 2**20)]),
+    },
+}
+"""Of fields that are bounded by other fields, too."""
+
+
+def instances(kind: type[Fields]) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    own = {name: of_kind(hints[name], VALUE, instances) for name in kind.__struct_fields__}
+    return st.builds(kind, **own | TOGETHER.get(kind, {}))
+
+
+MESSAGE = st.one_of(*map(instances, (*CONNECTION_MESSAGES, *SESSION_MESSAGES)))
 
 OPENING = Open(1, "dragon", (("prompt", "Who?"),), (("codec", "topp:0.8"),))
 GUESS = Draft(

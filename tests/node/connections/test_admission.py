@@ -38,29 +38,34 @@ QUESTION = Question(prompt="who?", max_tokens=8)
 WAITING = DragonSettings(codec="topp:0.95", run_ahead=4, on_loss="wait")
 
 
+@asynccontextmanager
+async def one_cloud(
+    devices: int, limits: CloudLimits = USUAL_LIMITS, read_s: float = 0.0
+) -> AsyncIterator[tuple[SimulatedCloud, list[SimulatedDevice]]]:
+    """A cloud with connected devices."""
+    cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT, prepare_s=read_s), limits)
+    async with AsyncExitStack() as stack:
+        found = []
+        for _ in range(devices):
+            side = SimulatedSide("device", lambda _: SCRIPT)
+            link = linked_device(cloud, side, lambda stream: stream)
+            found.append(await stack.enter_async_context(link))
+        yield cloud, found
+    await cloud.kill()
+
+
 def asked_at_once(
-    answers: list[int], limits: CloudLimits, how: DragonSettings = WAITING, read_s: float = 0.0
+    answers: list[int], limits: CloudLimits, read_s: float = 0.0
 ) -> list[list[Answer]]:
     """Each device asks so many questions at the same time of one cloud with these limits."""
 
     async def ask() -> list[list[Answer]]:
-        cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT, prepare_s=read_s), limits)
-        async with AsyncExitStack() as stack:
-            devices = []
-            for _ in answers:
-                side = SimulatedSide("device", lambda _: SCRIPT)
-                link = linked_device(cloud, side, lambda stream: stream)
-                devices.append(await stack.enter_async_context(link))
-            found = list(
-                await asyncio.gather(
-                    *(several(*each) for each in zip(devices, answers, strict=True))
-                )
-            )
-        await cloud.wait_idle()
-        return found
+        async with one_cloud(len(answers), limits, read_s) as (_, devices):
+            asking = (several(*each) for each in zip(devices, answers, strict=True))
+            return list(await asyncio.gather(*asking))
 
     async def several(device: SimulatedDevice, count: int) -> list[Answer]:
-        each = (device.asking(replace(QUESTION, seed=n), how).ask() for n in range(count))
+        each = (device.asking(replace(QUESTION, seed=n), WAITING).ask() for n in range(count))
         return list(await asyncio.gather(*each))
 
     return run(ask())
@@ -185,20 +190,6 @@ def test_who_is_refused_later_is_to_come_back_later() -> None:
     waits = run(refused())
     assert waits[:3] == [0.5, 1.0, 1.5]
     assert waits[-1] == LONGEST_RETRY_S
-
-
-@asynccontextmanager
-async def one_cloud(devices: int) -> AsyncIterator[tuple[SimulatedCloud, list[SimulatedDevice]]]:
-    """A cloud with connected devices."""
-    cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT))
-    async with AsyncExitStack() as stack:
-        found = []
-        for _ in range(devices):
-            side = SimulatedSide("device", lambda _: SCRIPT)
-            link = linked_device(cloud, side, lambda stream: stream)
-            found.append(await stack.enter_async_context(link))
-        yield cloud, found
-    await cloud.kill()
 
 
 async def begun(device: SimulatedDevice, tokens: int) -> tuple[ClientSession, asyncio.Task[Answer]]:
