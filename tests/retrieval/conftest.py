@@ -4,12 +4,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retrieval import Embedder
+from retrieval import Embedder, Index, Report
 
 
 @dataclass
@@ -40,6 +41,37 @@ def hashes() -> WordHashes:
 @pytest.fixture
 def embedder(hashes: WordHashes) -> Embedder:
     return hashes.embedder()
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A directory of documents, and the place of their index."""
+
+    documents: Path
+    where: Path
+    embedder: Embedder
+
+    def update(
+        self,
+        documents: Path | Sequence[Path] | None = None,
+        embedder: Embedder | None = None,
+        **how: Any,
+    ) -> Report:
+        named = self.documents if documents is None else documents
+        return Index.update(self.where, named, embedder or self.embedder, **how)
+
+    def open(self) -> Index:
+        return Index.open(self.where)
+
+    def found(self, question: str, k: int = 1) -> list[str]:
+        """The files of the chunks that are nearest to a question."""
+        hits = self.open().search(self.embedder.encode_question(question), k)
+        return [hit.chunk.source for hit in hits]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, documents: Path, embedder: Embedder) -> Shelf:
+    return Shelf(documents, tmp_path / "index", embedder)
 
 
 @pytest.fixture

@@ -25,32 +25,22 @@ from retrieval.ingestion import excluded, index_name
 from retrieval.reader import Reader
 from retrieval.sqlite_store import SqliteStore
 
-from .conftest import WordHashes
+from .conftest import Shelf, WordHashes
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> Path:
-    return tmp_path / "index"
-
-
-def found(where: Path, embedder: Embedder, question: str, k: int = 1) -> list[str]:
-    hits = Index.open(where).search(embedder.encode_question(question), k)
-    return [hit.chunk.source for hit in hits]
-
-
-def test_every_kind_of_document_is_found(where: Path, documents: Path, embedder: Embedder) -> None:
-    report = Index.update(where, documents, embedder)
+def test_every_kind_of_document_is_found(shelf: Shelf) -> None:
+    report = shelf.update()
     assert (report.added, report.chunks, report.skipped, report.ignored) == (4, 4, (), ())
-    assert found(where, embedder, "Which gate for my flight?") == ["travel/flight.txt"]
-    assert found(where, embedder, "Is the museum closed on Mondays?") == ["museum.md"]
-    assert found(where, embedder, "Does the hotel keep luggage?") == ["travel/hotel.html"]
+    assert shelf.found("Which gate for my flight?") == ["travel/flight.txt"]
+    assert shelf.found("Is the museum closed on Mondays?") == ["museum.md"]
+    assert shelf.found("Does the hotel keep luggage?") == ["travel/hotel.html"]
 
 
-def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder: Embedder) -> None:
+def test_a_hit_says_where_its_text_stands(shelf: Shelf) -> None:
     text = " ".join(f"word{i}" for i in range(10)) + " zebra " + "end " * 3
-    (documents / "long.txt").write_text(text)
-    Index.update(where, documents, embedder, words=4)
-    hit = Index.open(where).search(embedder.encode_question("zebra"), 1)[0]
+    (shelf.documents / "long.txt").write_text(text)
+    shelf.update(words=4)
+    hit = shelf.open().search(shelf.embedder.encode_question("zebra"), 1)[0]
     chunk = hit.chunk
     assert "zebra" in chunk.text
     assert text[chunk.start : chunk.end] == chunk.text
@@ -58,43 +48,39 @@ def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder
     assert 0 < hit.score <= 1
 
 
-def test_a_document_is_read_in_order_and_of_each_its_beginning(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
+def test_a_document_is_read_in_order_and_of_each_its_beginning(shelf: Shelf) -> None:
     text = " ".join(f"word{i}" for i in range(10))
-    (documents / "long.txt").write_text(text)
-    Index.update(where, documents, embedder, words=4)
-    store = Index.open(where).store
+    (shelf.documents / "long.txt").write_text(text)
+    shelf.update(words=4)
+    store = shelf.open().store
     assert " ".join(each.text for each in store.chunks_of("long.txt")) == text
     assert store.chunks_of("other.txt") == []
     first = store.first_chunks(6)
     assert len(first) == 6
-    assert {each.source for each in first[:5]} == {*Index.open(where).files()}
+    assert {each.source for each in first[:5]} == {*shelf.open().files()}
 
 
-def test_nothing_is_done_twice(where: Path, documents: Path, hashes: WordHashes) -> None:
-    Index.update(where, documents, hashes.embedder())
-    before = (where / "index.sqlite").stat().st_mtime_ns
+def test_nothing_is_done_twice(shelf: Shelf, hashes: WordHashes) -> None:
+    shelf.update()
+    before = (shelf.where / "index.sqlite").stat().st_mtime_ns
     hashes.encoded.clear()
-    report = Index.update(where, documents, hashes.embedder())
+    report = shelf.update()
     assert (report.added, report.changed, report.unchanged, report.embedded) == (0, 0, 4, 0)
     assert hashes.encoded == []
-    assert (where / "index.sqlite").stat().st_mtime_ns == before
+    assert (shelf.where / "index.sqlite").stat().st_mtime_ns == before
 
 
-def test_only_new_and_changed_text_costs(
-    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
+def test_only_new_and_changed_text_costs(shelf: Shelf, hashes: WordHashes) -> None:
+    shelf.update()
     hashes.encoded.clear()
-    (documents / "ferry.txt").write_text("The ferry leaves at ten.")
-    (documents / "bus.txt").write_text("The bus is yellow.")
-    (documents / "museum.md").unlink()
-    report = Index.update(where, documents, embedder)
+    (shelf.documents / "ferry.txt").write_text("The ferry leaves at ten.")
+    (shelf.documents / "bus.txt").write_text("The bus is yellow.")
+    (shelf.documents / "museum.md").unlink()
+    report = shelf.update()
     assert (report.added, report.changed, report.deleted, report.unchanged) == (1, 1, 1, 2)
     assert sorted(hashes.encoded) == ["The bus is yellow.", "The ferry leaves at ten."]
-    assert "museum.md" not in found(where, embedder, "museum of glass", 10)
-    assert [hit.source for hit in Index.open(where).chunks()] == [
+    assert "museum.md" not in shelf.found("museum of glass", 10)
+    assert [hit.source for hit in shelf.open().chunks()] == [
         "bus.txt",
         "ferry.txt",
         "travel/flight.txt",
@@ -102,244 +88,229 @@ def test_only_new_and_changed_text_costs(
     ]
 
 
-def test_a_renamed_file_costs_nothing(
-    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
+def test_a_renamed_file_costs_nothing(shelf: Shelf, hashes: WordHashes) -> None:
+    shelf.update()
     hashes.encoded.clear()
-    (documents / "ferry.txt").rename(documents / "boat.txt")
-    report = Index.update(where, documents, embedder)
+    (shelf.documents / "ferry.txt").rename(shelf.documents / "boat.txt")
+    report = shelf.update()
     assert (report.added, report.deleted, hashes.encoded) == (1, 1, [])
-    assert found(where, embedder, "When does the ferry leave?") == ["boat.txt"]
+    assert shelf.found("When does the ferry leave?") == ["boat.txt"]
 
 
-def test_a_copy_is_listed_but_embedded_and_found_once(
-    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
-) -> None:
-    text = (documents / "ferry.txt").read_text()
-    (documents / "travel" / "ferry copy.txt").write_text(text)
-    report = Index.update(where, documents, embedder)
+def test_a_copy_is_listed_but_embedded_and_found_once(shelf: Shelf, hashes: WordHashes) -> None:
+    text = (shelf.documents / "ferry.txt").read_text()
+    (shelf.documents / "travel" / "ferry copy.txt").write_text(text)
+    report = shelf.update()
     assert (report.added, report.chunks, hashes.encoded.count(text)) == (5, 4, 1)
-    hits = Index.open(where).search(embedder.encode_question("ferry"), 10)
+    hits = shelf.open().search(shelf.embedder.encode_question("ferry"), 10)
     ferry = [hit.chunk for hit in hits if "ferry" in hit.chunk.text]
     assert [chunk.source for chunk in ferry] == ["ferry.txt"]
-    (documents / "ferry.txt").unlink()
-    Index.update(where, documents, embedder)
-    assert found(where, embedder, "ferry") == ["travel/ferry copy.txt"]
+    (shelf.documents / "ferry.txt").unlink()
+    shelf.update()
+    assert shelf.found("ferry") == ["travel/ferry copy.txt"]
 
 
-def test_an_updated_index_equals_a_rebuilt_one(
-    tmp_path: Path, where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
-    (documents / "a new one.txt").write_text("The bus is yellow.")
-    (documents / "museum.md").unlink()
-    Index.update(where, documents, embedder)
-    Index.update(tmp_path / "fresh", documents, embedder)
-    updated, fresh = Index.open(where), Index.open(tmp_path / "fresh")
+def test_an_updated_index_equals_a_rebuilt_one(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.update()
+    (shelf.documents / "a new one.txt").write_text("The bus is yellow.")
+    (shelf.documents / "museum.md").unlink()
+    shelf.update()
+    Index.update(tmp_path / "fresh", shelf.documents, shelf.embedder)
+    updated, fresh = shelf.open(), Index.open(tmp_path / "fresh")
     assert list(updated.chunks()) == list(fresh.chunks())
     for question in ("ferry", "bus", "gate of my flight"):
-        vector = embedder.encode_question(question)
+        vector = shelf.embedder.encode_question(question)
         assert updated.search(vector, 10) == fresh.search(vector, 10)
 
 
-def test_broken_files_are_named_and_the_rest_is_indexed(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    (documents / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
-    (documents / "broken.docx").write_bytes(b"no archive")
-    (documents / "picture.png").write_bytes(b"\x89PNG")
-    (documents / ".hidden.txt").write_text("private")
-    (documents / "program").write_bytes(b"\x7fELF\0\0")
-    report = Index.update(where, documents, embedder)
+def test_broken_files_are_named_and_the_rest_is_indexed(shelf: Shelf) -> None:
+    (shelf.documents / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (shelf.documents / "broken.docx").write_bytes(b"no archive")
+    (shelf.documents / "picture.png").write_bytes(b"\x89PNG")
+    (shelf.documents / ".hidden.txt").write_text("private")
+    (shelf.documents / "program").write_bytes(b"\x7fELF\0\0")
+    report = shelf.update()
     assert [name for name, _ in report.skipped] == ["broken.docx", "broken.pdf"]
     assert report.ignored == ("picture.png", "program")
     assert report.other_kinds == ".png (none)"
     assert report.added == report.chunks == 4
 
 
-def test_texts_of_other_programs_are_read(where: Path, tmp_path: Path, embedder: Embedder) -> None:
+def test_texts_of_other_programs_are_read(shelf: Shelf, tmp_path: Path) -> None:
     names = {"README", "notes.org", "settings.json", "yesterday.LOG"}
     folder = tmp_path / "others"
     folder.mkdir()
     for name in names:
         (folder / name).write_text(f"Größe in {name}, äöü" * 100)
-    Index.update(where, folder, embedder)
-    assert Index.open(where).files().keys() == names
+    shelf.update(folder)
+    assert shelf.open().files().keys() == names
 
 
-def test_documents_may_be_named_one_by_one(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    picture = documents / "picture.png"
+def test_documents_may_be_named_one_by_one(shelf: Shelf) -> None:
+    picture = shelf.documents / "picture.png"
     picture.write_bytes(b"\x89PNG")
-    report = Index.update(where, [documents / "travel", documents / "ferry.txt", picture], embedder)
+    report = shelf.update([shelf.documents / "travel", shelf.documents / "ferry.txt", picture])
     assert [name for name, _ in report.skipped] == ["picture.png"]
-    assert [chunk.source for chunk in Index.open(where).chunks()] == [
+    assert [chunk.source for chunk in shelf.open().chunks()] == [
         "ferry.txt",
         "travel/flight.txt",
         "travel/hotel.html",
     ]
 
 
-def test_an_index_inside_its_documents_does_not_index_itself(
-    documents: Path, embedder: Embedder
-) -> None:
+def test_an_index_inside_its_documents_does_not_index_itself(shelf: Shelf) -> None:
     for _ in range(2):
-        report = Index.update(documents / "index", documents, embedder)
+        report = Index.update(shelf.documents / "index", shelf.documents, shelf.embedder)
         assert (report.chunks, report.ignored) == (4, ())
 
 
-def test_documents_that_are_gone_are_refused_not_deleted(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
+def test_documents_that_are_gone_are_refused_not_deleted(shelf: Shelf) -> None:
+    shelf.update()
     with pytest.raises(RetrievalError):
-        Index.update(where, documents / "unmounted", embedder)
+        shelf.update(shelf.documents / "unmounted")
     with pytest.raises(RetrievalError):
-        Index.update(where, [], embedder)
-    assert len(Index.open(where)) == 4
+        shelf.update([])
+    assert len(shelf.open()) == 4
 
 
-def test_an_empty_directory_makes_an_empty_index(
-    tmp_path: Path, where: Path, documents: Path, embedder: Embedder
-) -> None:
+def test_an_empty_directory_makes_an_empty_index(shelf: Shelf, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     for _ in range(2):
-        assert Index.update(where, empty, embedder).chunks == 0
-        assert Index.open(where).search(embedder.encode_question("ferry"), 3) == []
-    Index.update(where, documents, embedder)
-    assert found(where, embedder, "ferry") == ["ferry.txt"]
-    assert Index.update(where, empty, embedder).deleted == 4
-    assert len(Index.open(where)) == 0
+        assert shelf.update(empty).chunks == 0
+        assert shelf.found("ferry", 3) == []
+    shelf.update()
+    assert shelf.found("ferry") == ["ferry.txt"]
+    assert shelf.update(empty).deleted == 4
+    assert len(shelf.open()) == 0
 
 
 def test_another_embedding_model_is_refused_with_the_command_that_rebuilds(
-    where: Path, documents: Path, hashes: WordHashes
+    shelf: Shelf, hashes: WordHashes
 ) -> None:
-    paths = [(documents / "ferry.txt").rename(documents / "the ferry.txt"), documents / "museum.md"]
-    Index.update(where, paths, hashes.embedder())
+    paths = [
+        (shelf.documents / "ferry.txt").rename(shelf.documents / "the ferry.txt"),
+        shelf.documents / "museum.md",
+    ]
+    shelf.update(paths)
     other = hashes.embedder("words-2")
     with pytest.raises(RetrievalError) as caught:
-        Index.update(where, documents, other)
+        shelf.update(embedder=other)
     command = str(caught.value).rpartition("rebuild it with dragonrt index ")[2]
-    assert shlex.split(command) == [*map(str, paths), "--index", str(where), "--rebuild"]
-    assert Index.open(where).manifest.fingerprint == "words-1"
+    assert shlex.split(command) == [*map(str, paths), "--index", str(shelf.where), "--rebuild"]
+    assert shelf.open().manifest.fingerprint == "words-1"
     with pytest.raises(RetrievalError):
-        Retriever(Index.open(where), other)
+        Retriever(shelf.open(), other)
     hashes.encoded.clear()
-    report = Index.update(where, documents, other, rebuild=True)
+    report = shelf.update(embedder=other, rebuild=True)
     assert (report.added, len(hashes.encoded)) == (4, 4)
-    assert Index.open(where).manifest.fingerprint == "words-2"
+    assert shelf.open().manifest.fingerprint == "words-2"
 
 
-def test_a_vector_of_another_dimension_is_refused(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
+def test_a_vector_of_another_dimension_is_refused(shelf: Shelf) -> None:
+    shelf.update()
     with pytest.raises(RetrievalError):
-        Index.open(where).search(np.ones(3, dtype=np.float32), 1)
+        shelf.open().search(np.ones(3, dtype=np.float32), 1)
 
 
 @pytest.mark.parametrize("kept", [None, 600, 5000])
 def test_an_index_of_a_later_format_or_damaged_is_refused_and_rebuilt(
-    where: Path, documents: Path, embedder: Embedder, kept: int | None
+    shelf: Shelf, kept: int | None
 ) -> None:
-    Index.update(where, documents, embedder)
-    path = where / "index.sqlite"
+    shelf.update()
+    path = shelf.where / "index.sqlite"
     if kept is None:
         connection = sqlite3.connect(path)
         connection.execute("PRAGMA user_version = 99")
         connection.close()
     else:
         path.write_bytes(path.read_bytes()[:kept] + b"torn")
-    for act in (lambda: Index.open(where), lambda: Index.update(where, documents, embedder)):
+    for act in (lambda: shelf.open(), lambda: shelf.update()):
         with pytest.raises(RetrievalError) as caught:
             act()
-        assert str(caught.value).endswith(f"--index {where} --rebuild")
+        assert str(caught.value).endswith(f"--index {shelf.where} --rebuild")
         assert "\n" not in str(caught.value)
-    Index.update(where, documents, embedder, rebuild=True)
-    assert found(where, embedder, "ferry") == ["ferry.txt"]
+    shelf.update(rebuild=True)
+    assert shelf.found("ferry") == ["ferry.txt"]
 
 
-def test_a_second_writer_gets_one_line(where: Path, documents: Path, embedder: Embedder) -> None:
+def test_a_second_writer_gets_one_line(shelf: Shelf) -> None:
     def second(_: Progress) -> None:
         with pytest.raises(RetrievalError) as caught:
-            Index.update(where, documents, embedder)
+            shelf.update()
         assert "\n" not in str(caught.value)
 
-    Index.update(where, documents, embedder, progress=second)
-    assert len(Index.open(where)) == 4
+    shelf.update(progress=second)
+    assert len(shelf.open()) == 4
 
 
-def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
-    (where / "nearest-1.faiss").write_bytes(b"vectors")
-    reader = Index.open(where)
-    (documents / "ferry.txt").unlink()
-    Index.update(where, documents, embedder)
-    hits = reader.search(embedder.encode_question("When does the ferry leave?"), 10)
+def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(shelf: Shelf) -> None:
+    shelf.update()
+    (shelf.where / "nearest-1.faiss").write_bytes(b"vectors")
+    reader = shelf.open()
+    (shelf.documents / "ferry.txt").unlink()
+    shelf.update()
+    hits = reader.search(shelf.embedder.encode_question("When does the ferry leave?"), 10)
     assert (hits[0].chunk.source, len(hits)) == ("ferry.txt", 4)
-    assert len(Index.open(where)) == 3
-    assert not list(where.glob("nearest-*"))
+    assert len(shelf.open()) == 3
+    assert not list(shelf.where.glob("nearest-*"))
 
 
-def test_foreign_files_in_the_folder_are_left_alone(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
-    foreign = [where / name for name in (".DS_Store", "index.sqlite.bak", "nearest-shop")]
+def test_foreign_files_in_the_folder_are_left_alone(shelf: Shelf) -> None:
+    shelf.update()
+    foreign = [shelf.where / name for name in (".DS_Store", "index.sqlite.bak", "nearest-shop")]
     for path in foreign:
         path.write_bytes(b"x")
         path.chmod(0o644)
-    (where / "index.sqlite").write_bytes(b"no database")
-    Index.update(where, documents, embedder, rebuild=True)
+    (shelf.where / "index.sqlite").write_bytes(b"no database")
+    shelf.update(rebuild=True)
     for path in foreign:
         assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"x", 0o644)
 
 
 def test_progress_counts_bytes_from_small_files_to_large(
-    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "_SETTLED_NS", 0)
-    (documents / "a-diary.txt").write_text("".join(f"Day {n}: rain again.\n\n" for n in range(200)))
+    (shelf.documents / "a-diary.txt").write_text(
+        "".join(f"Day {n}: rain again.\n\n" for n in range(200))
+    )
     seen: list[Progress] = []
-    Index.update(where, documents, embedder, words=4, progress=seen.append)
-    sizes = {path: path.stat().st_size for path in documents.rglob("*.*")}
+    shelf.update(words=4, progress=seen.append)
+    sizes = {path: path.stat().st_size for path in shelf.documents.rglob("*.*")}
     files = list(dict.fromkeys(now.file for now in seen))
     assert files == [
-        p.relative_to(documents).as_posix() for p in sorted(sizes, key=sizes.__getitem__)
+        p.relative_to(shelf.documents).as_posix() for p in sorted(sizes, key=sizes.__getitem__)
     ]
     done = [now.done for now in seen]
     assert (done, done[-1]) == (sorted(done), sum(sizes.values()))
     assert {now.total for now in seen} == {sum(sizes.values())}
     assert len([now for now in seen if now.file == "a-diary.txt"]) > 3, "also within a long file"
     seen.clear()
-    (documents / "ferry.txt").write_text("The ferry leaves at ten.")
-    Index.update(where, documents, embedder, words=4, progress=seen.append)
-    assert {now.total for now in seen} == {(documents / "ferry.txt").stat().st_size}
+    (shelf.documents / "ferry.txt").write_text("The ferry leaves at ten.")
+    shelf.update(words=4, progress=seen.append)
+    assert {now.total for now in seen} == {(shelf.documents / "ferry.txt").stat().st_size}
 
 
 def test_portions_can_be_searched_while_the_rest_is_still_read(
-    where: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updating, "_PORTION", 100)
-    (documents / "long.txt").write_text("".join(f"Sentence {n} is here.\n\n" for n in range(300)))
-    embedder, reports = hashes.embedder(), list[Report]()
-    first = Index.update(where, documents, embedder, 4, on_portion=lambda report: False)
+    (shelf.documents / "long.txt").write_text(
+        "".join(f"Sentence {n} is here.\n\n" for n in range(300))
+    )
+    reports: list[Report] = []
+    first = shelf.update(words=4, on_portion=lambda report: False)
     assert (first.added, first.left, first.next_file) == (4, 1, "long.txt")
-    assert first.left_bytes == (documents / "long.txt").stat().st_size
-    assert found(where, embedder, "When does the ferry leave?")[0] == "ferry.txt"
+    assert first.left_bytes == (shelf.documents / "long.txt").stat().st_size
+    assert shelf.found("When does the ferry leave?")[0] == "ferry.txt"
     hashes.encoded.clear()
 
     def taken(report: Report) -> bool:
         reports.append(report)
         return True
 
-    last = Index.update(where, documents, embedder, 4, on_portion=taken)
+    last = shelf.update(words=4, on_portion=taken)
     assert (last.left, last.unchanged, last.added) == (0, 4, 1)
     assert len(hashes.encoded) == last.embedded == last.chunks - first.embedded
     assert [report.left for report in reports] == [1] * len(reports)
@@ -347,63 +318,57 @@ def test_portions_can_be_searched_while_the_rest_is_still_read(
 
 
 def test_an_update_in_portions_equals_a_whole_one(
-    tmp_path: Path,
-    where: Path,
-    documents: Path,
-    embedder: Embedder,
-    monkeypatch: pytest.MonkeyPatch,
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every portion a reader sees the changed files as they were, or as they are."""
     monkeypatch.setattr(updating, "_PORTION", 1)
     monkeypatch.setattr(updating, "_SHARE", 10**9)
-    Index.update(where, documents, embedder)
+    shelf.update()
     for name in ("ferry.txt", "museum.md", "bus.txt"):
-        (documents / name).write_text(f"# New\n\nAll about {name} is new.")
-    (documents / "travel" / "hotel.html").rename(documents / "inn.html")
+        (shelf.documents / name).write_text(f"# New\n\nAll about {name} is new.")
+    (shelf.documents / "travel" / "hotel.html").rename(shelf.documents / "inn.html")
     seen: list[set[str]] = []
 
     def taken(report: Report) -> bool:
-        seen.append({chunk.text for chunk in Index.open(where).chunks()})
+        seen.append({chunk.text for chunk in shelf.open().chunks()})
         assert report.deleted == 1, "what is not read yet is not gone"
         return True
 
-    hashes_before = Index.open(where).fingerprint()
-    Index.update(where, documents, embedder, on_portion=taken)
+    hashes_before = shelf.open().fingerprint()
+    shelf.update(on_portion=taken)
     assert len(seen) >= 2
     assert any("The ferry leaves at nine from the north quay." in texts for texts in seen)
-    Index.update(tmp_path / "whole", documents, embedder)
-    assert Index.open(where).fingerprint() == Index.open(tmp_path / "whole").fingerprint()
-    assert Index.open(where).fingerprint() != hashes_before
-    assert list(Index.open(where).chunks()) == list(Index.open(tmp_path / "whole").chunks())
+    Index.update(tmp_path / "whole", shelf.documents, shelf.embedder)
+    assert shelf.open().fingerprint() == Index.open(tmp_path / "whole").fingerprint()
+    assert shelf.open().fingerprint() != hashes_before
+    assert list(shelf.open().chunks()) == list(Index.open(tmp_path / "whole").chunks())
 
 
 def test_a_rebuild_in_portions_begins_with_nothing(
-    where: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updating, "_PORTION", 1)
-    Index.update(where, documents, hashes.embedder("one"))
+    shelf.update(embedder=hashes.embedder("one"))
     other = hashes.embedder("two")
-    Index.update(where, documents, other, rebuild=True, on_portion=lambda report: False)
-    assert Index.open(where).manifest.files == 1
-    report = Index.update(where, documents, other)
+    shelf.update(embedder=other, rebuild=True, on_portion=lambda report: False)
+    assert shelf.open().manifest.files == 1
+    report = shelf.update(embedder=other)
     assert (report.unchanged, report.added) == (1, 3)
-    Index.update(where, documents, other, words=3, on_portion=lambda report: False)
-    assert Index.open(where).manifest.files == 1, "no chunk is there that was cut otherwise"
+    shelf.update(embedder=other, words=3, on_portion=lambda report: False)
+    assert shelf.open().manifest.files == 1, "no chunk is there that was cut otherwise"
 
 
-def test_what_is_excluded_or_too_large_is_left_out(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    (documents / "log.txt").write_text("x " * 3000)
-    (documents / "build").mkdir()
-    (documents / "build" / "made.txt").write_text("Made by a program.")
-    report = Index.update(where, documents, embedder, exclude=["build/", "travel/h*"], largest=5000)
-    assert {chunk.source for chunk in Index.open(where).chunks()} == {
+def test_what_is_excluded_or_too_large_is_left_out(shelf: Shelf) -> None:
+    (shelf.documents / "log.txt").write_text("x " * 3000)
+    (shelf.documents / "build").mkdir()
+    (shelf.documents / "build" / "made.txt").write_text("Made by a program.")
+    report = shelf.update(exclude=["build/", "travel/h*"], largest=5000)
+    assert {chunk.source for chunk in shelf.open().chunks()} == {
         *("ferry.txt", "museum.md", "travel/flight.txt")
     }
     assert [name for name, _ in report.skipped] == ["log.txt"]
-    report = Index.update(where, documents, embedder, exclude=["*.txt"])
-    assert {chunk.source for chunk in Index.open(where).chunks()} == {
+    report = shelf.update(exclude=["*.txt"])
+    assert {chunk.source for chunk in shelf.open().chunks()} == {
         *("museum.md", "travel/hotel.html")
     }
 
@@ -433,38 +398,36 @@ def test_patterns_are_those_of_gitignore(
     assert not any(map(left_out, does_not))
 
 
-def test_a_table_repeats_its_header_in_every_chunk(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
+def test_a_table_repeats_its_header_in_every_chunk(shelf: Shelf) -> None:
     rows = [f"| Quay {n} | QX-{1000 + n}-K | {n}:15 | {n * 3.75:.2f} |" for n in range(26)]
     lines = ["| Station | Code | Opens | Price |", "|---|---|---|---|", *rows]
-    (documents / "table.md").write_text("# Quays\n\n" + "\n".join(lines))
-    Index.update(where, documents, embedder)
-    chunks = [chunk for chunk in Index.open(where).chunks() if chunk.source == "table.md"]
+    (shelf.documents / "table.md").write_text("# Quays\n\n" + "\n".join(lines))
+    shelf.update()
+    chunks = [chunk for chunk in shelf.open().chunks() if chunk.source == "table.md"]
     assert len(chunks) > 2
     assert all(chunk.text.startswith("Station Code Opens Price\n") for chunk in chunks[1:])
     text = "\n".join(chunk.text for chunk in chunks)
     assert [text.count(f"QX-{1000 + n}-K") for n in range(26)] == [1] * 26
 
 
-def test_kv_lives_as_long_as_its_chunk(where: Path, documents: Path, embedder: Embedder) -> None:
-    store = KvStore(where, "model")
-    Index.update(where, documents, embedder)
-    ids = Index.open(where).store.ids()
+def test_kv_lives_as_long_as_its_chunk(shelf: Shelf) -> None:
+    store = KvStore(shelf.where, "model")
+    shelf.update()
+    ids = shelf.open().store.ids()
     for digest in ids:
         store.write(digest, {"keys": np.zeros(3, np.uint16)})
-    museum = next(c for c in Index.open(where).chunks() if c.source == "museum.md")
-    (documents / "museum.md").unlink()
-    Index.update(where, documents, embedder)
+    museum = next(c for c in shelf.open().chunks() if c.source == "museum.md")
+    (shelf.documents / "museum.md").unlink()
+    shelf.update()
     assert store.stored() == set(ids) - {museum.digest}
 
 
 def test_a_full_database_is_one_line_and_leaves_the_index(
-    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Index.update(where, documents, embedder)
+    shelf.update()
     for i in range(100):
-        (documents / f"bus{i}.txt").write_text(f"The bus {i} is yellow. " * 40)
+        (shelf.documents / f"bus{i}.txt").write_text(f"The bus {i} is yellow. " * 40)
     keep_vectors = SqliteStore.keep_vectors
 
     def bounded(store: SqliteStore, *rest: Any) -> None:
@@ -474,12 +437,12 @@ def test_a_full_database_is_one_line_and_leaves_the_index(
     with monkeypatch.context() as patched:
         patched.setattr(SqliteStore, "keep_vectors", bounded)
         with pytest.raises(RetrievalError):
-            Index.update(where, documents, embedder)
-    assert len(Index.open(where)) == 4
-    assert Index.update(where, documents, embedder).chunks > 104
+            shelf.update()
+    assert len(shelf.open()) == 4
+    assert shelf.update().chunks > 104
 
 
-def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Embedder) -> None:
+def test_any_file_name_can_be_indexed(shelf: Shelf) -> None:
     names = {
         "b\\xfcs 'a\".txt": os.fsdecode(b"b\xfcs 'a\".txt"),
         "b\\\\xfcs 'a\".txt": "b\\xfcs 'a\".txt",
@@ -487,17 +450,17 @@ def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Em
         "bus \u202f \U0001f469\u200d\U0001f680.txt": "bus \u202f \U0001f469\u200d\U0001f680.txt",
     }
     for number, name in enumerate(names.values()):
-        (documents / name).write_text(f"The bus {number} is yellow.")
-        assert index_name([documents], documents / name) in names
-    Index.update(where, documents, embedder)
-    assert names.keys() < Index.open(where).files().keys()
+        (shelf.documents / name).write_text(f"The bus {number} is yellow.")
+        assert index_name([shelf.documents], shelf.documents / name) in names
+    shelf.update()
+    assert names.keys() < shelf.open().files().keys()
     for name in names.values():
-        (documents / name).unlink()
-    assert Index.update(where, documents, embedder).deleted == len(names)
+        (shelf.documents / name).unlink()
+    assert shelf.update().deleted == len(names)
 
 
 def test_files_whose_stamps_are_as_they_were_are_not_read_again(
-    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
 
@@ -507,30 +470,30 @@ def test_files_whose_stamps_are_as_they_were_are_not_read_again(
 
     whole = Reader.read
     monkeypatch.setattr(Reader, "read", counted)
-    Index.update(where, documents, embedder)
+    shelf.update()
     assert len(read) == 4
-    Index.update(where, documents, embedder)
+    shelf.update()
     assert len(read) == 8, "what has changed just now may change again in the same instant"
     monkeypatch.setattr(ingestion, "_SETTLED_NS", 0)
-    Index.update(where, documents, embedder)
+    shelf.update()
     read.clear()
-    ferry = documents / "ferry.txt"
+    ferry = shelf.documents / "ferry.txt"
     before = ferry.stat()
-    Index.update(where, documents, embedder)
+    shelf.update()
     assert read == []
     ferry.write_text("The ferry leaves at nine from the south quay.")
     os.utime(ferry, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert ferry.stat().st_size == before.st_size
-    assert Index.update(where, documents, embedder).changed == 1
+    assert shelf.update().changed == 1
     assert read == ["ferry.txt"]
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("embedding", 7), ("progress", 7), ("long", 7 + 64)])
 def test_an_interrupted_update_is_resumed(
-    where: Path, documents: Path, hashes: WordHashes, stop: str, kept: int
+    shelf: Shelf, hashes: WordHashes, stop: str, kept: int
 ) -> None:
     """Ctrl-C between files, at a file's embedding, or within a long file."""
-    (documents / "museum.md").write_text("".join(f"It goes on {n}.\n\n" for n in range(150)))
+    (shelf.documents / "museum.md").write_text("".join(f"It goes on {n}.\n\n" for n in range(150)))
     armed = True
 
     def encode(texts: Sequence[str]) -> Any:
@@ -545,9 +508,9 @@ def test_an_interrupted_update_is_resumed(
 
     embedder = Embedder("words", "words-1", encode, encode)
     with pytest.raises(KeyboardInterrupt):
-        Index.update(where, documents, embedder, words=4, progress=progress)
+        shelf.update(embedder=embedder, words=4, progress=progress)
     with pytest.raises(RetrievalError):
-        Index.open(where)
+        shelf.open()
     armed = False
-    report = Index.update(where, documents, embedder, words=4)
+    report = shelf.update(embedder=embedder, words=4)
     assert report.embedded == report.chunks - kept
