@@ -16,11 +16,10 @@ from dragonrt.modes.federated.machine import FederationError
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Finish, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.peer import Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.faults import Cut, Schedule, Stall
+from dragonrt.testing.faults import Cut, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL, Timeouts
@@ -28,9 +27,9 @@ from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.exploration import Observed, Stage, observe
-from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario, drawn_link
+from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, drawn_link
+from tests.contract.scenes import STEADY, delay_postprocessing, scene, together
 
-STEADY = Schedule(seed=1, latency_s=0.01)
 TOKENS = 12
 
 
@@ -48,16 +47,6 @@ def request(settings: Settings, seed: int = 7, **more: Any) -> Request:
     return replace(Request(question, settings, script), **more)
 
 
-def scene(first: Request, schedule: Schedule = STEADY, **more: Any) -> Scenario:
-    """One answer over this link; a second worker has a link that does not fail."""
-    mode = entry_of(first.settings).name
-    links: tuple[Schedule, ...] = (schedule,)
-    weights: tuple[float, ...] = (1.0,)
-    if mode == "federated":
-        links, weights = (schedule, replace(schedule, seed=2, faults=())), (0.5, 0.3)
-    return replace(Scenario(mode, schedule.seed, (links,), (first,), weights), **more)
-
-
 WITHOUT = (NoticeKind.ALONE, NoticeKind.ABSENT, NoticeKind.LATE)
 
 
@@ -66,15 +55,6 @@ def reasons(found: Observed) -> set[Reason | None]:
     if isinstance(found.error, FederationError):
         return {end.reason for end in found.error.losses.values()}
     return {found.answer.notices[0].reason}
-
-
-def together(*requests: Request, schedule: Schedule = STEADY, **more: Any) -> Scenario:
-    """Several answers over the same links."""
-    numbered = [
-        replace(each, question=replace(each.question, prompt=str(number)))
-        for number, each in enumerate(requests)
-    ]
-    return replace(scene(numbered[0], schedule, **more), requests=tuple(numbered))
 
 
 @functools.cache
@@ -249,17 +229,7 @@ def test_a_thing_that_takes_long_holds_up_its_own_session_only(
     """Reading and judging on the cloud, off its loop, takes ten seconds a time."""
     slow, quick = request(way, 7), request(way, 10)
     expected = text(quick)
-    right = SimulatedContext.start
-
-    def start(context: SimulatedContext, work: Work, done: Callable[..., None]) -> None:
-        model: Any = context._model
-        if work.span is None and (model.side, model.script.seed) == ("cloud", 7):
-            loop = asyncio.get_running_loop()
-            loop.call_later(10.0, right, context, work, done)
-        else:
-            right(context, work, done)
-
-    monkeypatch.setattr(SimulatedContext, "start", start)
+    delay_postprocessing(monkeypatch, 7)
     scenario = together(replace(slow, end_s=9.0, stops=True), replace(quick, start_s=0.1))
     _, second = run(observe(scenario, lambda stage: told(stage, 10.0)))
     assert second.answer.tokens == expected

@@ -36,7 +36,6 @@ from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.testing.faults import Schedule
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL
@@ -48,6 +47,7 @@ from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
+from tests.contract.scenes import delay_postprocessing, together
 from tests.silent_session import SilentSession
 
 TOKENS = 20
@@ -70,21 +70,16 @@ START = start_hash(QUESTION.seed)
 
 def scenario(settings: Settings) -> Scenario:
     """The answer whose session is disturbed, and its neighbour on the same connection."""
-    schedule = Schedule(seed=1, latency_s=0.01)
-    links: tuple[Schedule, ...] = (schedule,)
-    if isinstance(settings, FederatedSettings):
-        links = (schedule, replace(schedule, seed=2))
-    requests = tuple(
+    requests = (
         Request(
-            replace(QUESTION, seed=7 + number, prompt=str(number)),
+            replace(QUESTION, seed=7 + number),
             settings,
             Script(number, 16, disagreement=0.8, stop=0.0),
             start_s=0.001 * number,
         )
         for number in range(2)
     )
-    weights = (0.5, 0.3)[: len(links)] if len(links) > 1 else (1.0,)
-    return Scenario(entry_of(settings).name, 1, (links,), requests, weights)
+    return together(*requests)
 
 
 @functools.cache
@@ -411,17 +406,7 @@ def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number(
     """The cloud still reads a block of the one, which is closed, when the other is asked for."""
     settings = MODES["speculative"]
     scene = scenario(settings)
-    right = SimulatedContext.start
-
-    def start(context: SimulatedContext, work: Work, done: Callable[..., None]) -> None:
-        model: Any = context._model
-        slow = work.span is None and (model.side, model.script.seed) == ("cloud", 1)
-        if slow and asyncio.get_running_loop().time() < 1.0:
-            asyncio.get_running_loop().call_later(10.0, right, context, work, done)
-        else:
-            right(context, work, done)
-
-    monkeypatch.setattr(SimulatedContext, "start", start)
+    delay_postprocessing(monkeypatch, 1, until_s=1.0)
     asked = tuple(replace(each, start_s=5.0) for each in scene.requests)
 
     async def disturb(stage: Stage) -> None:
