@@ -59,7 +59,7 @@ class RankedToken:
 
 
 def _log(p: float) -> float:
-    return math.log(p) if p > 0 else IMPOSSIBLE
+    return math.log(min(p, 1.0)) if p > 0 else IMPOSSIBLE  # a sum of floats may exceed 1
 
 
 class AnswerForm:
