@@ -22,7 +22,7 @@ from dragonrt.service import terminal
 from dragonrt.service.chat import Chat
 from dragonrt.timeouts import Timeouts
 
-from .conftest import reciting_device
+from .conftest import READS_ENGLISH, reciting_device
 
 
 async def test_a_first_sigterm_lets_the_answer_finish(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,6 +142,21 @@ async def test_empty_lines_of_a_pipe_are_no_questions(
     await terminal.talk(talk, None, Console(), as_json=True)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["question"], each["text"]) for each in objects] == [("a?", "yes"), ("b?", "no")]
+
+
+async def test_a_part_is_printed_as_it_ends_and_an_error_has_a_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, side = reciting_device({"What is it?": "Heron\n"})
+    side.model = READS_ENGLISH
+    asked = "What is it, and who bred it?\nWann ist der Tee fertig?\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(asked))
+    talk = Chat(device, Question(max_tokens=40))
+    await terminal.talk(talk, None, Console(), as_json=True)
+    part, *errors = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (part["part"], part["of"], part["text"]) == (1, 2, "Heron")
+    assert [each["code"] for each in errors] == ["answer_failed", "unsupported_language"]
+    assert all(each["error"] for each in errors)
 
 
 async def test_without_a_terminal_a_preview_sends_nothing(
