@@ -43,7 +43,6 @@ ABOVE = {
     "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
     "dragonrt/node": "settings are carried through it; the session that serves is a admission",
     "dragonrt/service": "three forms of an answer are three programs",
-    "dragonrt/traces": "inputs of a mode have a form of their own",
     "dragonrt/wire": "its limits and errors are more than its messages",
     "scripts/bench": "sets of questions, and what reads them",
     "scripts/train": "controllers, verifiers, and the forms of an adapter's samples",

@@ -1,4 +1,4 @@
-"""The answers of a trace, the matching answers of two traces, and a trace in numbers."""
+"""The answers of a trace, and a trace in numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,20 +55,6 @@ def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
             begun[key].add(type(event))
         current.get(key, rest).append(record)
     return answers, rest
-
-
-def twin(answer: Sequence[Record], others: Iterable[Sequence[Record]]) -> Sequence[Record] | None:
-    """Find the other side's part of an answer: same session and seed, most tokens in common."""
-
-    def identity(one: Sequence[Record]) -> tuple[Any, ...]:
-        opened = next(of_type(one, events.AnswerOpened), None)
-        return (one[0].session, opened.event.settings.get("seed")) if opened else ()
-
-    def decided(one: Sequence[Record]) -> set[tuple[int, int]]:
-        return {(at.event.step, at.event.token) for at in of_type(one, events.TokenDecided)}
-
-    alike = [one for one in others if identity(one) == identity(answer)]
-    return max(alike, key=lambda one: len(decided(one) & decided(answer)), default=None)
 
 
 def summary(records: Iterable[Record]) -> dict[str, Any]:

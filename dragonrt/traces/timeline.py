@@ -1,34 +1,18 @@
-"""Traces as a timeline of one answer: the work of both sides, messages, decisions.
+"""Traces of both sides on one clock, and the messages between them.
 
 With both sides' traces every message has its two ends. Clocks of different hosts are aligned by the
 messages: the fastest one of each direction is assumed to take the same time (as in NTP).
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
-from dragonrt.side import SIDES, Side, other
+from dragonrt.side import Side, other
 from dragonrt.traces import events
-from dragonrt.traces.answers import At, of_type, split, twin
-from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.answers import of_type
 from dragonrt.traces.events import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A forward that made drafts of `tokens` steps from `step` on.
-
-    `accepted`: whether the draft of `step` became the target token; None if it was discarded
-    before.
-    """
-
-    start_s: float
-    end_s: float
-    step: int
-    tokens: int
-    accepted: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +22,6 @@ class Flight:
     message: str
     sent: Record
     arrived: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """One side of an answer. `stopped` are the (start, end) of preempted forwards."""
-
-    forwards: tuple[Forward, ...]
-    decisions: tuple[At[events.TokenDecided], ...]
-    stopped: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """One answer. Times are seconds since the question; `rtts` are (time, round trip) of probes."""
-
-    title: str
-    tracks: dict[Side, Track]
-    flights: tuple[Flight, ...]
-    switches: tuple[At[events.AggregatorSwitched], ...]
-    estimates: tuple[At[events.LatencyEstimated], ...]
-    rtts: tuple[tuple[float, float], ...]
-
-    @property
-    def decisions(self) -> tuple[At[events.TokenDecided], ...]:
-        """The decisions of the traced side; of the device if both are traced."""
-        return next(self.tracks[side].decisions for side in SIDES if side in self.tracks)
 
 
 def aligned(traces: Sequence[Sequence[Record]]) -> dict[Side, list[Record]]:
@@ -76,11 +34,12 @@ def aligned(traces: Sequence[Sequence[Record]]) -> dict[Side, list[Record]]:
         raise DragonError("both files are traces of the same side: give one of each")
     if len(by_side) == 2:
         first, second = by_side
-        by_side[second] = _moved(by_side[second], _shift(first, by_side))
+        by_side[second] = moved(by_side[second], _shift(first, by_side))
     return by_side
 
 
-def _moved(records: Iterable[Record], seconds: float) -> list[Record]:
+def moved(records: Sequence[Record], seconds: float) -> list[Record]:
+    """Return the records, each so much later."""
     return [replace(record, t=record.t + seconds) for record in records]
 
 
@@ -97,76 +56,6 @@ def _shift(first: Side, by_side: Mapping[Side, Sequence[Record]]) -> float:
     if len(fastest) < 2:
         raise DragonError("the two traces have no messages in common: are they of one run?")
     return (fastest[other(first)] - fastest[first]) / 2
-
-
-def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = None) -> Timeline:
-    """Return one answer of `aligned` traces: the session's, else the one with most tokens.
-
-    Of several as long it is the last. Raises DragonError if there is no such answer.
-    """
-    answers = {side: split(by_side[side])[0] for side in SIDES if side in by_side}
-    side = next(iter(answers))
-    tokens = {
-        number: counts.tokens
-        for number, counts in enumerate(map(AnswerCounts.of, answers[side]))
-        if counts.opened and session in (None, answers[side][number][0].session) and counts.tokens
-    }
-    if not tokens:
-        which = "answer" if session is None else f"answer of session {session}"
-        raise DragonError(f"there is no {which} with tokens in the {side}'s trace")
-    number = max(reversed(tokens), key=tokens.__getitem__)
-    chosen: dict[Side, Sequence[Record]] = {side: answers[side][number]}
-    if len(answers) == 2:
-        twin_answer = twin(chosen[side], answers[other(side)])
-        if twin_answer is None:
-            which = f"session {chosen[side][0].session}"
-            raise DragonError(f"{which} is in one of the two traces only: are they of one run?")
-        chosen[other(side)] = twin_answer
-    opened = next(of_type(chosen[side], events.AnswerOpened))
-    records = {each: _moved(one, -opened.time_s) for each, one in chosen.items()}
-    both = sorted((record for each in records.values() for record in each), key=lambda one: one.t)
-    probes = of_type(_moved(by_side[side], -opened.time_s), events.LinkProbed)
-    rtts = [(at.time_s, at.event.rtt) for at in probes if 0 <= at.time_s <= both[-1].t]
-    settings = opened.event.settings
-    return Timeline(
-        title=f"{settings.get('rule', '?')}, {settings.get('aggregator', opened.event.mode)}",
-        tracks={each: _track(each, found) for each, found in records.items()},
-        flights=tuple(flights(records)),
-        switches=tuple(of_type(both, events.AggregatorSwitched)),
-        estimates=tuple(of_type(both, events.LatencyEstimated)),
-        rtts=tuple((t, rtt) for t, rtt in rtts if rtt is not None),
-    )
-
-
-def _track(side: Side, records: Sequence[Record]) -> Track:
-    """Return one side's track; a step's last forward before its decision is the compared one."""
-    compared: dict[int, At[events.ForwardDone]] = {}
-    accepted: dict[int, bool | None] = {}
-    forwards = list(of_type(records, events.ForwardDone))
-    coming = iter(forwards)
-    for event in (record.event for record in records):
-        if isinstance(event, events.ForwardDone):
-            steps = range(event.step, event.step + event.tokens)
-            compared |= dict.fromkeys(set(steps) - accepted.keys(), next(coming))
-        elif isinstance(event, events.TokenDecided):
-            accepted[event.step] = event.accepted(side)
-    return Track(
-        forwards=tuple(
-            Forward(
-                at.time_s - at.event.seconds,
-                at.time_s,
-                at.event.step,
-                at.event.tokens,
-                accepted.get(at.event.step) if compared.get(at.event.step) is at else None,
-            )
-            for at in forwards
-        ),
-        decisions=tuple(of_type(records, events.TokenDecided)),
-        stopped=tuple(
-            (at.time_s - at.event.seconds, at.time_s)
-            for at in of_type(records, events.ForwardStopped)
-        ),
-    )
 
 
 def flights(by_side: Mapping[Side, Sequence[Record]], *, check: bool = True) -> Iterator[Flight]:

@@ -20,11 +20,12 @@ from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
-from dragonrt.traces.timeline import Timeline, aligned, timeline
+from dragonrt.traces.timeline import aligned
 from scripts.lab.arena import emulated
 from scripts.lab.intervals import Row, grouped
 from scripts.lab.virtual_arena import Pace, played, scripted
 from scripts.papers.dragon.pipeline_picture import draw_pipeline
+from scripts.papers.dragon.timeline import Timeline, timeline
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 
 NAME = "pipeline"

@@ -12,8 +12,9 @@ from typing import Any
 
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.file import read_trace
-from dragonrt.traces.timeline import Flight, Forward, Timeline, aligned, timeline
+from dragonrt.traces.timeline import Flight, aligned
 from scripts.lab import picture
+from scripts.papers.dragon.timeline import Forward, Timeline, timeline
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
