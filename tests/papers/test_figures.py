@@ -13,8 +13,8 @@ from scripts.papers.framework import Settings, draw_again, files, run_experiment
 from scripts.papers.teacher_forced import BothSides
 
 SMALL: dict[str, dict[str, Any]] = {
-    "latency": {"TOKENS": 3, "ROUND_TRIPS_MS": (0, 300), "TEMPERATURES": (0.0,)},
-    "ttft": {"DOCUMENTS": (2,)},
+    "latency": {"TOKENS": 2, "ROUND_TRIPS_MS": (0, 300), "TEMPERATURES": (0.0,)},
+    "ttft": {"DOCUMENTS": (2,), "ROUND_TRIPS_QUICK_MS": (300,)},
     "perplexity": {"QUICK_WINDOWS": 1, "QUICK_COUNTS": (1,), "QUICK_CHUNKS": 20},
     "scheduling": {
         "EXTRA_MS_QUICK": (0,),
@@ -44,16 +44,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "uplink": {"TOKENS_QUICK": 4, "RATES_QUICK": (100e3,)},
     "specfed-uploads": {
         "TEMPERATURES": (0.7,),
-        "KS": (4, 16, 64),
+        "KS": (4, 64),
         "TOKENS_QUICK": 2,
         "TEXTS_QUICK": 2,
     },
-    "specfed-throughput": {"TOKENS_QUICK": 3, "RATES_QUICK": (1e6,)},
-    "sprinter-roc": {"SAMPLES_QUICK": 1000},
-    "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5},
-    "sprinter-latency": {"TOKENS": 5, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
+    "specfed-throughput": {"TOKENS_QUICK": 2, "RATES_QUICK": (1e6,), "LENGTHS": (4, 0)},
+    "sprinter-roc": {"SAMPLES_QUICK": 400},
+    "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5, "RUN_TP": (0.5, 1.0)},
+    "sprinter-latency": {"TOKENS": 4, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
     "disclosure": {"QUICK": disclosure.Size(2, (8.0,))},
-    "attacks": {"QUICK": attacks.Size(3, 2, 2, 2, 2), "DOCUMENTS": 4, "TICKS": 40},
+    "attacks": {"QUICK": attacks.Size(3, 2, 2, 2, 2), "DOCUMENTS": 4, "TICKS": 20},
 }
 """Constants of a figure's module that make it small."""
 
