@@ -67,6 +67,8 @@ class ModelInfo:
         prompt_piece: the tokens of each row that are always read together in a `prompt`; 1 if its
             bits do not depend on how it is cut. A prompt is cut at multiples of it alone.
         finetune: what the weights were trained for or are called, by their file; may be empty.
+        exact_batches: whether forwards of the same feeds give a row the same bits in any company.
+        kv_memory: bytes that the engine itself reserved for KV; None if it allocates as needed.
     """
 
     parameters: int
@@ -84,6 +86,8 @@ class ModelInfo:
     exact_tokens: int | None = None
     prompt_piece: int = 1
     finetune: str = ""
+    exact_batches: bool = True
+    kv_memory: int | None = None
 
     @property
     def question_piece(self) -> int:

@@ -5,16 +5,13 @@ from collections.abc import Sequence as Tokens
 from functools import cached_property
 from pathlib import Path
 
-from dragonrt import bundled
 from dragonrt.backends.agreement import Agreement
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
+from dragonrt.backends.engines import AUTO, Order, load_backend
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.backends.llama_cpp.model_file import file_of
 from dragonrt.backends.prompt import TRAINED, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
-from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
-from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
 
@@ -47,47 +44,26 @@ class LanguageModel:
         template: PromptTemplate | None = None,
         adapter: Path | None = None,
         library: Path | None = None,
+        engine: str = AUTO,
+        options: Tokens[str] = (),
     ) -> "LanguageModel":
         """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
 
         Args:
-            name: see `file_of`; for transformers a directory or a hub id.
+            name: see `file_of`; for transformers and vLLM a directory or a hub id.
             device: of transformers; auto prefers CUDA, then MPS, then the CPU.
-            dtype: of transformers; auto is the checkpoint's, and on a CPU bfloat16 where that is
-                fast, otherwise float32.
+            dtype: of transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
+                that is fast, otherwise float32.
             threads: by default a side's share of the cores.
             adapter: the directory of a LoRA; of a GGUF model also a GGUF file.
             library: llama.cpp's library, if not an installed package's.
+            engine: one of ENGINES; auto chooses by the name.
+            options: the engine's own, as name=value.
 
-        Raises ModelError: see the `load_model` of both backends.
+        Raises ModelError: see the `load_model` of each backend.
         """
-        name, path = str(name), file_of(str(name))
-        backend: Backend
-        if path.is_file():
-            from dragonrt.backends.llama_cpp.backend import load_model as load_gguf
-
-            if dtype != "auto":
-                raise ModelError(f"{name} has number types of its own: leave out --dtype")
-            if device not in ("auto", "cpu"):
-                raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-            backend = load_gguf(path, threads=threads, adapter=adapter, library=library)
-        elif path.suffix == ".gguf" and not path.is_dir():
-            raise ModelError(f"there is no file {path}")
-        elif path.is_dir() or name.count("/") == 1:
-            try:
-                from dragonrt.backends.transformers_.checkpoint import load_model
-            except ModuleNotFoundError as error:
-                how = "pip install 'dragonrt[transformers]', or name a GGUF file"
-                raise ModelError(f"{name} needs {error.name}: {how}") from None
-            source = str(path) if path.is_dir() else name
-            backend = load_model(source, device, dtype, threads, adapter)
-        else:
-            raise ModelError(
-                f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
-                f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor on the hub, which is "
-                "written owner/name, or hf.co/owner/name:Q4_K_M for a GGUF file"
-            )
-        return cls(name, backend, template)
+        order = Order(str(name), device, dtype, threads, adapter, library, tuple(options))
+        return cls(order.name, load_backend(engine, order), template)
 
     @property
     def document_fingerprint(self) -> str:

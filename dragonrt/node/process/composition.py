@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import hashlib
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -72,6 +73,8 @@ def load_model(settings: SideSettings) -> LanguageModel:
         template,
         adapter,
         settings.llama_library,
+        settings.engine,
+        settings.engine_option,
     )
 
 
@@ -164,8 +167,10 @@ async def local_side(
             listeners += (trace.write,)
         recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)
         recorder.event(0, start(model.name))
-        memory = settings.kv_memory
-        usual = usual_limit(model.backend.info.device_memory)
+        info, memory = model.backend.info, settings.kv_memory
+        limit = info.kv_memory or usual_limit(info.device_memory)
+        if memory is not None:
+            limit = min(parse_size(memory), info.kv_memory or math.inf)
         followed = library is not None and (settings.watch or library.incomplete)
         side = LocalSide(
             side=settings.side,
@@ -176,7 +181,7 @@ async def local_side(
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
-            pool=KvPool(usual if memory is None else parse_size(memory)),
+            pool=KvPool(limit),
             following=Following() if followed else None,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)

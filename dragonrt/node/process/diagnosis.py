@@ -136,6 +136,8 @@ def _engine(info: ModelInfo) -> Finding:
     if info.exact_blocks:
         most = "any number of" if info.exact_tokens is None else f"up to {info.exact_tokens}"
         exact = f"equal bits in forwards of {most} tokens"
+    if not info.exact_batches:
+        exact += ", nor beside other answers" * (not info.exact_blocks)
     faster = ""
     if "xllamacpp" in info.engine:
         faster = "; `pip install llama-cpp-python` compiles one for this processor"

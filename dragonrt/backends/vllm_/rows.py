@@ -1,0 +1,85 @@
+"""What runs in vLLM's workers: it keeps logits and hidden states of marked requests.
+
+A request with the argument KEY is marked. Workers may be other processes, so the backend asks by
+`collective_rpc` for what they keep.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+
+KEY = "row"
+
+Row = tuple[Tensor, Tensor]
+"""Log-probabilities float32 [vocabulary], and the input of the output layer [hidden size]."""
+
+_kept: dict[int, Row] = {}
+_hidden: list[Tensor] = []
+
+
+class RowKeeper(LogitsProcessor):
+    """Keeps the rows of a forward's marked requests, and changes none."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._marked: dict[int, int] = {}  # by place in the batch
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Accept any: marks are the backend's own."""
+
+    def is_argmax_invariant(self) -> bool:
+        return False  # else greedy sampling leaves it out
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        marked = self._marked
+        for place in batch_update.removed:
+            marked.pop(place, None)
+        for place, params, _, _ in batch_update.added:
+            marked.pop(place, None)
+            if (key := (params.extra_args or {}).get(KEY)) is not None:
+                marked[place] = key
+        for start, end, direction in batch_update.moved:
+            moved = {end: marked.pop(start, None)}
+            replaced = marked.pop(end, None)
+            if direction == MoveDirectionality.SWAP:
+                moved[start] = replaced
+            marked.update({place: key for place, key in moved.items() if key is not None})
+
+    def apply(self, logits: Tensor) -> Tensor:
+        # A request that has read a part of its prompt has a row, too: a later one replaces it.
+        if self._marked:
+            places = list(self._marked)
+            log_p = logits[places].float().log_softmax(-1)
+            hidden = _hidden[0][places].float()
+            rows = zip(self._marked.values(), log_p, hidden, strict=True)
+            _kept.update({key: (of, state) for key, of, state in rows})
+        return logits
+
+
+class WorkerExtension:
+    """Methods that vLLM adds to its workers (`worker_extension_cls`)."""
+
+    model_runner: Any
+
+    def keep_hidden(self) -> None:
+        """Keep the input of the output layer of each forward from now on."""
+        model = self.model_runner.get_model()
+        compute = model.compute_logits
+
+        def computed(hidden: Tensor, *arguments: Any, **options: Any) -> Any:
+            _hidden[:] = [hidden]
+            return compute(hidden, *arguments, **options)
+
+        model.compute_logits = computed
+
+    def take_rows(self, keys: Sequence[int]) -> list[Row] | None:
+        """Return the rows of these requests, if this worker has them, and forget all."""
+        found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
+        _kept.clear()
+        return found

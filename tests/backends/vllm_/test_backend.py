@@ -1,0 +1,165 @@
+"""What the backend does with an engine that fails, is stopped, or has no room: a fake one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from dragonrt.backends.backend import Feed, ModelInfo, Preemption
+from dragonrt.backends.engines import Order, load_backend
+from dragonrt.backends.row_set import RowSet
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.vllm_.backend import VllmBackend
+from dragonrt.backends.vllm_.options import read_options
+from dragonrt.errors import ModelError
+from dragonrt.testing.backend_contract import CountedPreemption
+from tests.tiny_models import tokenizer
+
+VOCABULARY = 261
+
+
+class FakeEngine:
+    """Predicts the number of a text's tokens, one request a step; `failing` steps raise."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, int] = {}
+        self.read: dict[int, int] = {}
+        self.failing: Exception | None = None
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting)
+
+    def add(self, key: int, tokens: Sequence[int]) -> None:
+        self.waiting[key] = len(tokens)
+
+    def step(self) -> None:
+        if self.failing is not None:
+            raise self.failing
+        key = next(iter(self.waiting))
+        self.read[key] = self.waiting.pop(key)
+
+    def abort(self, keys: Sequence[int]) -> None:
+        for key in keys:
+            self.waiting.pop(key, None)
+
+    def take(self, keys: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        logits = torch.full((len(keys), VOCABULARY), -10.0)
+        for row, key in zip(logits, keys, strict=True):
+            row[self.read[key]] = 10.0
+        return [(row.log_softmax(-1), row[:4]) for row in logits]
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def backend(engine: FakeEngine) -> VllmBackend:
+    own = TransformersTokenizer(tokenizer())
+    info = ModelInfo(
+        parameters=1,
+        fingerprint="",
+        tokenizer_fingerprint=own.fingerprint,
+        stop_tokens=(),
+        vocabulary=VOCABULARY,
+        context_length=20,
+        device="cpu",
+        device_memory=None,
+        dtype="bfloat16",
+        version="",
+        engine="",
+        exact_blocks=False,
+    )
+    return VllmBackend(engine, own, info, bytes_per_token=7)
+
+
+def opened(backend: VllmBackend, *lengths: int) -> RowSet:
+    documents = [backend.load({"tokens": np.zeros(n, np.int32)}) for n in lengths]
+    return RowSet(backend, documents, 8)
+
+
+def test_every_row_is_its_own_text(backend: VllmBackend) -> None:
+    rows = opened(backend, 3, 0)
+    found = rows.extend_all([5, 6])
+    assert [[int(p.argmax()) for p in each.at(np.arange(VOCABULARY))] for each in found] == [
+        [4, 1],
+        [5, 2],
+    ]
+    rows.truncate(1)
+    assert rows.extend([9]).probability(5)[0] > 0.9
+    assert rows.kv.document(0, 2).dump()["tokens"].tolist() == [5, 9]
+    assert backend.memory([backend.empty(), backend.empty()], 3) == 42
+
+
+def test_an_engine_that_fails_is_not_asked_again(backend: VllmBackend, engine: FakeEngine) -> None:
+    rows = opened(backend, 3)
+    engine.failing = RuntimeError("out of memory\nand a traceback")
+    for _ in range(2):
+        with pytest.raises(ModelError) as caught:
+            rows.extend([1])
+        assert "\n" not in str(caught.value)
+        engine.failing = None
+    assert rows.length == 0
+
+
+def test_a_stopped_feed_leaves_no_request(backend: VllmBackend, engine: FakeEngine) -> None:
+    for checks in (1, 2, 3):
+        dying, going = opened(backend, 1, 2), opened(backend, 3)
+        feeds = [
+            Feed(dying.kv, [1, 2], 0, True, CountedPreemption(checks), False),
+            Feed(going.kv, [1], 0, True, Preemption(), False),
+        ]
+        stopped, found = backend.forward(feeds)
+        assert stopped is None
+        assert found is not None
+        assert found[0].probability(4)[0] > 0.9
+        assert not engine.busy
+
+
+def test_what_is_too_long_is_refused_before_the_engine_sees_it(
+    backend: VllmBackend, engine: FakeEngine
+) -> None:
+    rows = opened(backend, 18)
+    with pytest.raises(ModelError):
+        rows.extend([1, 2, 3])
+    assert not engine.busy
+    rows.extend([1, 2])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_other_stored_documents_are_refused(backend: VllmBackend, dtype: type) -> None:
+    with pytest.raises(ModelError):
+        backend.load({"tokens": np.zeros(3, dtype)})
+    with pytest.raises(ModelError):
+        backend.open([backend.load({"tokens": np.full(3, VOCABULARY, np.int32)})], 8)
+
+
+def test_options_are_engine_arguments_by_name() -> None:
+    options = ["tensor-parallel-size=2", "quantization=fp8", "enforce_eager=true"]
+    known = {"tensor_parallel_size", "quantization", "enforce_eager", "model"}
+    assert read_options(options, known) == {
+        "tensor_parallel_size": 2,
+        "quantization": "fp8",
+        "enforce_eager": True,
+    }
+    for wrong in ("nonsense=1", "model=x", "quantization"):
+        with pytest.raises(ModelError):
+            read_options([wrong], known)
+
+
+@pytest.mark.parametrize(
+    ("engine", "order"),
+    [
+        ("nonsense", Order("dragon-small")),
+        ("vllm", Order("dragon-small")),
+        ("vllm", Order("a/b", device="cuda")),
+        ("llama.cpp", Order("dragon-small", options=("a=1",))),
+        ("transformers", Order("a/b", options=("a=1",))),
+    ],
+)
+def test_an_order_that_an_engine_cannot_fill_is_refused(engine: str, order: Order) -> None:
+    with pytest.raises(ModelError):
+        load_backend(engine, order)
