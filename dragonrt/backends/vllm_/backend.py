@@ -103,7 +103,7 @@ class VllmBackend:
         return TokenDocument(())
 
     def memory(self, documents: Sequence[Any], capacity: int) -> int:
-        tokens = sum(each.length + capacity for each in documents)
+        tokens: int = sum(each.length + capacity for each in documents)
         return tokens * self._bytes_per_token
 
     def open(self, documents: Sequence[Any], capacity: int) -> TokenRows:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.kv_pool import usual_limit
@@ -14,6 +14,9 @@ from dragonrt.backends.threads import usual_threads
 from dragonrt.backends.vllm_.options import read_options
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision
+
+if TYPE_CHECKING:
+    from dragonrt.backends.vllm_.backend import VllmBackend
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a step of the engine is a call of the backend
@@ -36,7 +39,7 @@ def load_model(
     dtype: Precision = "auto",
     threads: int | None = None,
     options: Sequence[str] = (),
-) -> Any:
+) -> "VllmBackend":
     """Load a directory or hub id with engine arguments `name=value`; return its backend.
 
     Raises ModelError if there is no such model, or vLLM refuses it or an argument.

@@ -21,7 +21,7 @@ _kept: dict[int, Row] = {}
 _hidden: list[Tensor] = []
 
 
-class RowKeeper(LogitsProcessor):
+class RowKeeper(LogitsProcessor):  # type: ignore[misc]  # it has no types
     """Keeps the rows of a forward's marked requests, and changes none."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:

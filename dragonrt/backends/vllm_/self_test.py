@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dragonrt.backends.vllm_.backend import Engine
 
-CANDIDATES = (64, 31, 15, 7, 3)
+CANDIDATES = (32, 15, 7, 3)
 _DOCUMENT, _OTHERS, _LONGEST = 40, 5, 90
 
 

@@ -168,7 +168,7 @@ async def local_side(
         recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)
         recorder.event(0, start(model.name))
         info, memory = model.backend.info, settings.kv_memory
-        limit = info.kv_memory or usual_limit(info.device_memory)
+        limit: float = info.kv_memory or usual_limit(info.device_memory)
         if memory is not None:
             limit = min(parse_size(memory), info.kv_memory or math.inf)
         followed = library is not None and (settings.watch or library.incomplete)
