@@ -23,7 +23,8 @@ SYSTEM = "You answer questions from the given document in a few words."
 _LONGEST = 640  # tokens of a row
 _POOL = 96  # readings of which those of like length are put into one batch
 _FIRST_WEIGHT = 2.0  # of an answer's first token, which decides whether it is a refusal
-_TEMPERATURES = (0.05, 0.05, 0.1, 0.2)  # of the relevances; one of them for each batch
+_TEMPERATURES = (0.1, 0.15, 0.2, 0.3)  # of the relevances; one of them for each batch
+_FLAT = 0.1  # of what a row loses that is sure of a wrong token
 _DOUBT, _SUREST = 1.0, 1 - 1e-6  # as answers are decoded: see `dragonrt.backends.mixture`
 
 
@@ -110,7 +111,9 @@ def mixture_losses(
     """Return -log sum_i w_i p(y_t | document i, y before t) of every target (SPEC 5).
 
     The weights are those of decoding: w = softmax of cosine / temperature + log(1 - P(refusal)),
-    with the probability of the refusal's first token after the question.
+    with the probability of the refusal's first token after the question. After an answer's first
+    token a row that is sure of another one than y_t loses, too: -log(1 - its probability), times
+    _FLAT. So a document that does not know the rest of an answer leaves it to the others.
 
     Args:
         readings: of which the batch was made.
@@ -123,14 +126,19 @@ def mixture_losses(
     logs = torch.log_softmax(logits, -1)
     said = logs.gather(1, batch.targets[:, None])[:, 0]
     refused = logs[:, refusal].exp().clamp(max=_SUREST)
+    others = logs.scatter(1, batch.targets[:, None], -torch.inf).amax(1)
+    sure = -torch.log1p(-others.exp().clamp(max=_SUREST))
     found, at = [], 0
     for each in readings:
         count = len(each.rows) * len(each.rows[0].targets)
-        here, doubt = (x[at : at + count].view(len(each.rows), -1) for x in (said, refused))
+        here, doubt, wrong = (
+            x[at : at + count].view(len(each.rows), -1) for x in (said, refused, sure)
+        )
         first = torch.tensor([first for *_, first in each.rows[0].targets])
         relevances = torch.tensor(each.scores).T / temperature
         weights = torch.log_softmax(relevances + _DOUBT * torch.log1p(-doubt[:, first]), 0)
-        found.append(torch.logsumexp(here + weights[:, first.cumsum(0) - 1], 0))
+        likelihood = torch.logsumexp(here + weights[:, first.cumsum(0) - 1], 0)
+        found.append(likelihood - _FLAT * wrong.mean(0) * ~first)
         at += count
     return -torch.cat(found)
 

@@ -14,15 +14,22 @@ from .adapter_notes import note, table
 from .sample import UNKNOWN, Branch, Reading, Turn
 
 _WORDS = (64, 80, 100, 128, 128)  # of a chunk
-_ARTICLES, _BRIDGES, _LINKS = 0.46, 0.22, 0.12  # shares; the rest are notes
+_ARTICLES, _BRIDGES, _LINKS = 0.42, 0.32, 0.08  # shares; the rest are notes
 _SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
 _ALONE = 0.30  # of the samples have one document
 _EARLIER = 0.15  # of the questions come after others of the same chat
 _RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
+_OF_BRIDGE, _STRAY = (0.48, 0.14), (0.20, 0.10)  # the same of bridges and talks
 Asked = tuple[list[Turn], tuple[int, ...]]  # turns, and the documents that the last one needs
 
 
-def _read(r: Random, documents: Sequence[str], asked: Sequence[Asked]) -> Reading:
+def _read(
+    r: Random,
+    documents: Sequence[str],
+    asked: Sequence[Asked],
+    right: tuple[float, float] = _RIGHT,
+    other: tuple[float, float] = _OTHER,
+) -> Reading:
     """Return the documents in any order, and the questions with cosines that retrieval may give."""
     order = r.sample(range(len(documents)), len(documents))
     single = [turns[0] for turns, _ in asked if len(turns) == 1]
@@ -31,7 +38,7 @@ def _read(r: Random, documents: Sequence[str], asked: Sequence[Asked]) -> Readin
         earlier = [turn for turn in single if turn != turns[-1]]
         if len(turns) == 1 and earlier and r.random() < _EARLIER:
             turns = [*r.sample(earlier, min(len(earlier), r.choice([1, 1, 2, 3]))), *turns]
-        scores = [round(r.gauss(*(_RIGHT if i in needed else _OTHER)), 3) for i in order]
+        scores = [round(r.gauss(*(right if i in needed else other)), 3) for i in order]
         branches.append(Branch(turns, scores))
     r.shuffle(branches)
     return Reading([documents[i] for i in order], branches)
@@ -67,7 +74,7 @@ def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
     documents = [each.text for each in joined.documents]
     for _ in range(r.choice([0, 0, 0, 0, 1, 2]) if len(documents) > 1 else r.choice([0, 1])):
         documents.append(pieces.any(r) if r.random() < 0.4 else note(r).text)
-    return _read(r, documents, asked)
+    return _read(r, documents, asked, _OF_BRIDGE, _STRAY)
 
 
 def drawn(
