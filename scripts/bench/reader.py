@@ -55,10 +55,14 @@ it, and of the row that refuses least."""
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How many documents a side reads, a further one within the `gap` (`retrieval.near`)."""
+    """How many documents a side reads, a further one within the `gap` (`retrieval.near`).
+
+    They are weighed by a relevance `temperature` and the `doubt`.
+    """
 
     documents: int
     gap: float
+    temperature: float
     doubt: float
 
     @property
@@ -79,7 +83,12 @@ class Considered:
     odds: tuple[float, ...]
 
 
-_SETTING = {"set": "{set}", "documents": "{documents}", "doubt": "{doubt:g}"}
+_SETTING = {
+    "set": "{set}",
+    "documents": "{documents}",
+    "temperature": "{temperature:g}",
+    "doubt": "{doubt:g}",
+}
 
 
 def _at(column: str) -> str:
@@ -108,8 +117,9 @@ def reader(
     questions: Annotated[
         int | None, option("About so many of each world; else all.", low=1)
     ] = None,
-    gaps: tuple[float, ...] = (0.02, 0.05, 0.1),
-    doubts: tuple[float, ...] = (0.0, 1.0, 2.0),
+    gaps: tuple[float, ...] = (0.05,),
+    temperatures: tuple[float, ...] = (0.05, 0.1, 0.2),
+    doubts: tuple[float, ...] = (1.0,),
     timed: Annotated[int, option("Questions that are timed.", default="20", low=0)] = 20,
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
     side: IsolatedSideOptions | None = None,
@@ -124,7 +134,8 @@ def reader(
     embedder = load_embedder(own.embedder, library=own.llama_library)
     answering = IsolatedAnswers(model, question, embedder)
     read = [(1, math.inf), *((2, gap) for gap in gaps), (2, math.inf)]
-    considered = [Setting(*each, doubt) for each, doubt in product(read, doubts)]
+    weighed = [*product(temperatures, doubts)]
+    considered = [Setting(*each, *weights) for each, weights in product(read, weighed)]
     rows, found = list[Row](), list[FoundQuestion]()
     for source in sources or (NOTES,):
         with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
@@ -136,7 +147,7 @@ def reader(
     names = distinct(rows, "set")
     for name in (*names, "all")[: len(names) + (len(names) > 1)]:
         yield from _chosen([row | {"set": name} for row in rows if name in (row["set"], "all")])
-    for setting in considered[:: len(doubts)] if timed else ():
+    for setting in considered[:: len(weighed)] if timed else ():
         yield {"documents": setting.name} | _times(answering, setting, found[:timed])
 
 
@@ -178,7 +189,7 @@ def consider(
             rows = known[line.hash]
             if not line:
                 refused = [each.probability(refusal).clip(1 - SUREST, SUREST) for each in rows]
-                weights = _weights(setting, question, hits, refused)
+                weights = _weights(setting, hits, refused)
             mixed = (each.mixed(part) for each, part in zip(rows, weights, strict=True))
             p = np.sum([*mixed], axis=0, dtype=float).clip(1e-30)
             if not line:
@@ -199,7 +210,6 @@ def consider(
 
 def _weights(
     setting: Setting,
-    question: Question,
     hits: Sequence[Sequence[Hit]],
     refused: Sequence[NDArray[np.float64]],
 ) -> list[NDArray[np.float32]]:
@@ -208,9 +218,7 @@ def _weights(
     for side, doubted in zip(hits, refused, strict=True):
         read = setting.read(side)
         scores = np.array([hit.score if hit in read else -math.inf for hit in side] or [0.0])
-        relevances.append(
-            scores / question.relevance_temperature + setting.doubt * np.log1p(-doubted)
-        )
+        relevances.append(scores / setting.temperature + setting.doubt * np.log1p(-doubted))
     ends = np.cumsum([len(each) for each in relevances])[:-1]
     return np.split(RowWeights(np.concatenate(relevances)).logs, ends)
 
@@ -221,6 +229,7 @@ def _row(answers: IsolatedAnswers, asked: FoundQuestion, setting: Setting, said:
     chunks = [hit.chunk for hits in sides for hit in hits]
     return {
         "documents": setting.name,
+        "temperature": setting.temperature,
         "doubt": setting.doubt,
         "id": known.id,
         "place": known.place,
@@ -234,11 +243,13 @@ def _row(answers: IsolatedAnswers, asked: FoundQuestion, setting: Setting, said:
 
 def _chosen(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield what each setting gives as decoded, and at thresholds that refuse enough."""
-    for documents, doubt in product(distinct(rows, "documents"), distinct(rows, "doubt")):
-        here = having(rows, documents=documents, doubt=doubt)
+    columns = ("documents", "temperature", "doubt")
+    for values in product(*(distinct(rows, column) for column in columns)):
+        setting = dict(zip(columns, values, strict=True))
+        here = having(rows, **setting)
         nowhere = having(here, place="nowhere")
         known = [row for row in here if row["place"] != "nowhere"]
-        named = {"set": here[0]["set"], "documents": documents, "doubt": doubt}
+        named = {"set": here[0]["set"], **setting}
         measured = {each: _mean(known, each) for each in ("right", "f1")} | {"asked": len(here)}
         usual = refusing(known, nowhere, RULES[0], 0.0)
         yield named | measured | {"rows": _mean(here, "rows"), "usual": usual}

@@ -203,7 +203,8 @@ def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
     refusal = model.prompt.template.refusal
     (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, refusal)
     answers = IsolatedAnswers(model, question, load_embedder())
-    one, both = Setting(1, 0.0, 1.0), Setting(2, 2.0, 1.0)
+    temperature = question.relevance_temperature
+    one, both = Setting(1, 0.0, temperature, 1.0), Setting(2, 2.0, temperature, 1.0)
     considered = in_shared_forwards(model, (consider(answers, each, [one, both]) for each in found))
     for documents, setting in ((1, one), (2, both)):
         readings = (

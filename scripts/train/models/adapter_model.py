@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .batches import Batch
+from .batches import DTYPE, Batch
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 CONFIG = Path(__file__).parent / "text" / "adapter_config.json"
@@ -58,7 +58,7 @@ class Frozen:
 
 
 class _Beside(torch.autograd.Function):
-    """x W^T + x A^T B^T for a frozen W; A [G R, K] and B [N, G R] in bfloat16, B scaled."""
+    """x W^T + x A^T B^T for a frozen W; A [G R, K] and B [N, G R] in DTYPE, B scaled."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, frozen: Frozen, a: Tensor, b: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class Body:
         """
         angles = positions[..., None].float() * self._frequencies
         angles = torch.cat([angles] * 2, -1)[:, None]
-        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        cos, sin = angles.cos().to(DTYPE), angles.sin().to(DTYPE)
         sizes = [self.heads, self.kv_heads, self.kv_heads]
         for i in range(self.layers):
             y = multiply(self.norm(x, norms[f"layers.{i}.input_layernorm.weight"]), f"{i}.qkv")
@@ -139,11 +139,11 @@ class Body:
 
 
 class Llama(Body):
-    """The frozen part in bfloat16, packed."""
+    """The frozen part in DTYPE, packed."""
 
     def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         super().__init__(config, int(config["num_hidden_layers"]))
-        tensors = {k.removeprefix("model."): v.bfloat16() for k, v in tensors.items()}
+        tensors = {k.removeprefix("model."): v.to(DTYPE) for k, v in tensors.items()}
         self.embedding = tensors["embed_tokens.weight"]
         self.output = Frozen.of(tensors.get("lm_head.weight", self.embedding))
         self.norms = {k: v for k, v in tensors.items() if "norm" in k}
@@ -209,8 +209,8 @@ class Adapter:
         return logits.float()
 
     def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Return (A, scaled B) in bfloat16 of every `layer.group`, B block-diagonal."""
-        low = [p.to(torch.bfloat16) for p in self.parameters]
+        """Return (A, scaled B) in DTYPE of every `layer.group`, B block-diagonal."""
+        low = [p.to(DTYPE) for p in self.parameters]
         by_name = dict(zip(self._model.shapes, zip(low[::2], low[1::2], strict=True), strict=True))
         found = {}
         for layer in range(self._model.layers):

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 MASKED = -30000.0
+DTYPE = torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+"""Of products: bfloat16 needs AVX-512."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Batch:
     """One micro-batch of R rows of T tokens; S positions of the R*T are in the loss."""
 
     tokens: Tensor  # int64 [R, T]
-    bias: Tensor  # bfloat16 [R, 1, T, T], added to the attention scores
+    bias: Tensor  # DTYPE [R, 1, T, T], added to the attention scores
     positions: Tensor  # int64 [R, T]
     selected: Tensor  # int64 [S], indices into the flattened positions
     targets: Tensor  # int64 [S]
@@ -53,7 +55,7 @@ def of_like_length(texts: Iterable[B], r: Random, budget: int) -> list[list[B]]:
 def padded(texts: Sequence[Branched]) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens and positions [R, T], and the attention's bias, of texts of any lengths.
 
-    A position sees those before it of branch 0 and of its own branch. The bias is bfloat16
+    A position sees those before it of branch 0 and of its own branch. The bias is DTYPE
     [R, 1, T, T].
     """
     length = max(len(text.tokens) for text in texts)
@@ -65,6 +67,6 @@ def padded(texts: Sequence[Branched]) -> tuple[Tensor, Tensor, Tensor]:
     branches = padding("branches", -1)
     mine, theirs = branches[:, :, None], branches[:, None, :]
     visible = ((theirs == 0) | (mine == theirs)) & torch.ones(length, length).tril().bool()
-    bias = torch.zeros(len(texts), 1, length, length, dtype=torch.bfloat16)
+    bias = torch.zeros(len(texts), 1, length, length, dtype=DTYPE)
     bias.masked_fill_(~visible[:, None], MASKED)
     return padding("tokens", 0), padding("positions", 0), bias

@@ -1,6 +1,6 @@
 """A draft: some layers of a Llama, and its output layer for a part of the vocabulary.
 
-Products are in bfloat16, of weights as the file will hold them (Q4_1) once `rounds` is set.
+Products are in DTYPE, of weights as the file will hold them (Q4_1) once `rounds` is set.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from torch import Tensor
 
 from .adapter_model import GROUPS, Body, attention
+from .batches import DTYPE
 
 _GROUP, _LARGEST = 32, 15
 _SMALLEST_SCALE = 1e-4  # float16 has it with all of its bits
@@ -41,11 +42,11 @@ def dense(codes: Tensor, scales: Tensor, least: Tensor) -> Tensor:
 
 
 class _Held(torch.autograd.Function):
-    """A float32 weight as bfloat16, rounded to 4 bits or not; the gradient passes."""
+    """A float32 weight as DTYPE, rounded to 4 bits or not; the gradient passes."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rounds: bool) -> Tensor:
-        return (dense(*held(weight)) if rounds and weight.dim() > 1 else weight).bfloat16()
+        return (dense(*held(weight)) if rounds and weight.dim() > 1 else weight).to(DTYPE)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -64,9 +65,9 @@ class Draft(Body):
     ) -> None:
         super().__init__(config, len(layers))
         self.rounds = False
-        self._embedding = tensors["model.embed_tokens.weight"].bfloat16()
+        self._embedding = tensors["model.embed_tokens.weight"].to(DTYPE)
         output = tensors.get("lm_head.weight", self._embedding)
-        self.output = output[torch.tensor(outputs)].bfloat16()
+        self.output = output[torch.tensor(outputs)].to(DTYPE)
         self._outputs = list(outputs)
         named = {"norm.weight": tensors["model.norm.weight"]}
         for new, old in enumerate(layers):
@@ -80,7 +81,7 @@ class Draft(Body):
         self.parameters = [t.detach().float().clone().requires_grad_() for t in named.values()]
 
     def hidden(self, tokens: Tensor, positions: Tensor, bias: Tensor) -> Tensor:
-        """Return what the output layer multiplies, bfloat16 [R, T, hidden]."""
+        """Return what the output layer multiplies, DTYPE [R, T, hidden]."""
         weights: dict[str, Tensor] = {
             name: _Held.apply(each, self.rounds)  # type: ignore[no-untyped-call]
             for name, each in zip(self._names, self.parameters, strict=True)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .adapter_model import Llama, attention, product
-from .batches import MASKED, padded
+from .batches import DTYPE, MASKED, padded
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 
 PROMPT, ANSWER, CHAT = range(3)
@@ -30,7 +30,7 @@ _Cache = list[tuple[Tensor, Tensor]]  # keys and values of every layer
 class Row:
     """A text with the branch and kind of every position; branch 0 is seen by all that follow.
 
-    `states` is bfloat16 [n, hidden], where they were computed. `labels` has positions of kind
+    `states` is DTYPE [n, hidden], where they were computed. `labels` has positions of kind
     ANSWER and the tokens after them.
     """
 
@@ -110,7 +110,7 @@ class Teacher:
         """Append an answer of at most `most` tokens to each prompt, with the states of both."""
         length = max(len(row.tokens) for row in rows)
         cache = self.read(rows, room=most)
-        bias = torch.zeros(len(rows), 1, 1, length + most, dtype=torch.bfloat16)
+        bias = torch.zeros(len(rows), 1, 1, length + most, dtype=DTYPE)
         for i, row in enumerate(rows):
             bias[i, ..., len(row.tokens) : length] = MASKED
         heat = torch.tensor(temperatures)
