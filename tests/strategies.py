@@ -29,7 +29,9 @@ def of_kind(
     if kind is bytes:
         return st.binary(min_size=least, max_size=max(least, min(most, 30)))
     if kind is int:
-        return st.integers(getattr(meta, "ge", None), getattr(meta, "le", None))
+        low, high = (getattr(meta, bound, None) for bound in ("ge", "le"))
+        # What msgpack can carry; a bound of 2**64 - 1 cannot be written as msgspec's own.
+        return st.integers(-(2**63) if low is None else low, 2**64 - 1 if high is None else high)
     if kind is float:
         bounds = getattr(meta, "ge", None), getattr(meta, "le", None)
         return st.floats(*bounds, allow_nan=False)

@@ -31,6 +31,7 @@ class SideSettings:
         letter="m",
         daily=True,
     )
+    on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
     engine: str = setting(
         "auto",
         "What runs the model: auto (llama.cpp for a file, transformers for a directory or hub id), "
@@ -41,7 +42,6 @@ class SideSettings:
         "An argument of the engine as NAME=VALUE, such as tensor_parallel_size=2; may be repeated.",
         limit=256,
     )
-    on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
     dtype: Precision = setting(
         "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
     )

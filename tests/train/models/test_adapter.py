@@ -85,7 +85,7 @@ def test_a_bridge_says_the_one_sides_key_and_the_other_sides_value(unseen: bool)
         documents, asked = bridge(r, unseen)
         for ((_, answer),), needed in asked:
             if len(needed) == 2:
-                key, value = re.split(r"(?:: | at | from |, )", answer, maxsplit=1)
+                key, value = re.split(r"(?:: | at | from | in |, )", answer, maxsplit=1)
                 first, second = (re_spaced(each.text) for each in documents)
                 assert re_spaced(key.removeprefix("at ")) in first
                 assert re_spaced(value) in second
@@ -144,8 +144,13 @@ def test_losses_are_those_of_the_mixture(base: Path, tokenizer: PreTrainedTokeni
         tokens = tokenizer(f"{branch.turns[-1][1]}<|im_end|>", add_special_tokens=False).input_ids
         weights = (torch.tensor(branch.scores) / 0.1).exp() * (1 - p[:, at, refusal])
         weights /= weights.sum()
+        start = at
         for token in tokens:
             expected = -(weights * p[:, at, token]).sum().log()
+            if at != start:  # of another token that a row is sure of
+                others = p[:, at].clone()
+                others[:, token] = 0.0
+                expected += 0.1 * -(1 - others.max(1).values).log().mean()
             assert float(losses[at]) == pytest.approx(float(expected), rel=1e-4)
             at += 1
     assert at == len(losses)
