@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
@@ -36,11 +37,11 @@ class Device(Chat):
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)
-        self._chats: list[Chat] = []
+        self._chats = WeakSet[Chat]()  # a chat with an answer under way is held by its task
 
     def chat(self) -> Chat:
         """Return a new chat, which knows nothing of the others."""
-        self._chats.append(made := Chat(self.device, self.question, self.seed, self.stops))
+        self._chats.add(made := Chat(self.device, self.question, self.seed, self.stops))
         return made
 
     async def close(self) -> None:

@@ -50,9 +50,9 @@ def load_backend(engine: str, order: Order) -> Backend:
     try:
         return ENGINES[engine](order)
     except ModuleNotFoundError as error:
-        how = f"pip install 'dragonrt[{engine}]'"
-        how += ", or name a GGUF file" if engine == "transformers" else ""
-        raise ModelError(f"{order.name} needs {error.name}: {how}") from None
+        if engine not in _EXTRAS:
+            raise
+        raise ModelError(f"{order.name} needs {error.name}: {_EXTRAS[engine]}") from None
 
 
 def _usual(order: Order) -> str:
@@ -113,3 +113,8 @@ ENGINES: Mapping[str, Callable[[Order], Backend]] = {
     "transformers": _transformers,
     "vllm": _vllm,
 }
+_EXTRAS = {
+    "transformers": "pip install 'dragonrt[transformers]', or name a GGUF file",
+    "vllm": "pip install 'dragonrt[vllm]'",
+}
+"""How an engine is installed whose libraries are not in every installation."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import fields
@@ -161,8 +162,5 @@ def _weights(directory: Path) -> tuple[int, str]:
             digest.update(file.read(_SAMPLE))
         for name, tensor in json.loads(header).items():
             if name != "__metadata__":
-                size = 1
-                for length in tensor["shape"]:
-                    size *= length
-                parameters += size
+                parameters += math.prod(tensor["shape"])
     return parameters, digest.hexdigest()
