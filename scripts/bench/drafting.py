@@ -32,7 +32,7 @@ from retrieval.files import read_text
 from scripts.bench.assisted import Assisted, Generated
 from scripts.bench.question_sets import LARGEST, chosen, worlds
 from scripts.lab.arena import RealArena, emulated
-from scripts.lab.harness import benchmark, progress
+from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, grouped, paired
 from scripts.lab.model_sides import run
 
@@ -42,7 +42,6 @@ CHAT = 'user = "{document}{question}"\n'
 
 
 _WAY = {"asked": "{category}", "at": "{temperature}", "draft": "{draft}"}
-_INTERVAL = "{{{0}[mean]:.2f}} ({{{0}[low]:.2f}}-{{{0}[high]:.2f}})"
 
 
 @benchmark(
@@ -57,8 +56,8 @@ _INTERVAL = "{{{0}[mean]:.2f}} ({{{0}[low]:.2f}}-{{{0}[high]:.2f}})"
     | {
         "first, ms": "{first_ms:.0f}",
         "ms/token": "{between_ms:.1f}",
-        "speed": _INTERVAL.format("speed"),
-        "after first": _INTERVAL.format("speed_between"),
+        "speed": interval("speed"),
+        "after first": interval("speed_between"),
     },
     note="Draft none: the cloud streams its own tokens. Texts: equal to the stream's. Accepted: of "
     "the drafted tokens that the cloud verified. Per verify: tokens that a verified block adds. "

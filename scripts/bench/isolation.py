@@ -6,7 +6,7 @@ bootstrapped by article.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -47,7 +47,7 @@ from scripts.bench.question_sets import (
 )
 from scripts.bench.split_qa.score import HOMES
 from scripts.lab.arena import Given
-from scripts.lab.harness import benchmark, progress
+from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
 from scripts.lab.model_sides import run
 from scripts.lab.sample_sides import LoadedSide, flags
@@ -90,19 +90,21 @@ class FoundQuestion:
         return [hit for side in sides for hit in self.found[side]]
 
 
-def _shown(name: str, value: str = "mean") -> str:
-    return f"{{{name}[{value}]:.2f}} ({{{name}[low]:.2f}}-{{{name}[high]:.2f}})"
+def chosen_side(options: IsolatedSideOptions | None) -> SideSettings:
+    """Return the device's settings, with the model that is installed."""
+    own = settings(SideSettings, options, side="device")
+    return replace(own, model=chosen_model(own.model))
 
 
 @benchmark(
     {"answer": "{place}", "form": "{form}", "way": "{way}", "asked": "{questions}"}
-    | {name: _shown(name) for name in MEASURES},
-    {"compared": "{compared}", "": _shown("value")},
+    | {name: interval(name) for name in MEASURES},
+    {"compared": "{compared}", "": interval("value")},
     {
         "two processes, disclosing": "{level}",
         "texts as computed": "{same_texts} of {timed}",
-        "right": _shown("right"),
-        "f1": _shown("f1"),
+        "right": interval("right"),
+        "f1": interval("f1"),
         "ms to first token": "{first_ms:.1f}",
         "ms per token": "{token_ms:.1f}",
         "bytes": "{bytes:.0f}",
@@ -133,11 +135,8 @@ def isolation(
     answers: IsolatedQuestionOptions | None = None,
 ) -> Iterator[Row]:
     """Ask the questions of the set each way; yield answers, shares, comparisons and times."""
-    own = settings(SideSettings, side, side="device")
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
-    return measured_set(
-        replace(own, model=chosen_model(own.model)), question, source, questions, timed
-    )
+    return measured_set(chosen_side(side), question, source, questions, timed)
 
 
 def measured_set(
@@ -211,9 +210,17 @@ def _found(
     share: float, index: Path, side: SideSettings, question: Question, refusal: str, world: World
 ) -> Iterator[FoundQuestion]:
     """Index the world's documents, in place of another's, and search for what is asked."""
+    find = finder({"device": world.device, "cloud": world.cloud}, index, side, refusal)
+    for known in chosen(world.questions, share, question.seed):
+        yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)
+
+
+def finder(
+    documents: Mapping[Side, Sequence[Path]], index: Path, side: SideSettings, refusal: str
+) -> Callable[[Question], Found]:
+    """Index both sides' documents; return what searches them for a question."""
     embedder = load_embedder(side.embedder, library=side.llama_library)
     retrievers: dict[Side, Retriever] = {}
-    documents: dict[Side, tuple[Path, ...]] = {"device": world.device, "cloud": world.cloud}
     for name, paths in documents.items():
         Index.update(index / name, paths, embedder, words=side.chunk_words)
         retrievers[name] = Retriever(Index.open(index / name), embedder, search=side.search)
@@ -222,8 +229,7 @@ def _found(
         words = sought(asked, refusal)
         return {name: each.retrieve(words, asked.documents) for name, each in retrievers.items()}
 
-    for known in chosen(world.questions, share, question.seed):
-        yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)
+    return find
 
 
 def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:

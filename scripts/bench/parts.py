@@ -7,7 +7,6 @@ processes (SPEC 0).
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,20 +14,23 @@ from cyclopts import Parameter
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.embedder import load_embedder
-from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import option, settings
 from dragonrt.modes.question import Question
 from dragonrt.node.process.composition import load_model
-from dragonrt.node.process.local_side import sought
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
 from dragonrt.side import SIDES, Side
-from retrieval import Index, Retriever
-from scripts.bench.isolated_answers import Found, IsolatedAnswers, in_shared_forwards
-from scripts.bench.isolation import IsolatedQuestionOptions, IsolatedSideOptions, share
+from scripts.bench.isolated_answers import IsolatedAnswers, in_shared_forwards
+from scripts.bench.isolation import (
+    IsolatedQuestionOptions,
+    IsolatedSideOptions,
+    chosen_side,
+    finder,
+    share,
+)
 from scripts.bench.question_sets import worlds
 from scripts.bench.split_qa.score import contains
-from scripts.lab.harness import benchmark, progress
+from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row
 
 FILE = Path(__file__).with_suffix(".toml")
@@ -44,10 +46,7 @@ def cases() -> list[dict[str, Any]]:
 
 @benchmark(
     {"asked": "{asked}", "questions": "{questions}"}
-    | {
-        f"{name} right": f"{{{name}[mean]:.2f}} ({{{name}[low]:.2f}}-{{{name}[high]:.2f}})"
-        for name in MEASURES
-    },
+    | {f"{name} right": interval(name) for name in MEASURES},
     {"questions of one part": "{single}", "cut by mistake": "{cut}"},
     note="A part is right if its answer has the known words; asked whole, the one answer must have "
     "both. Bootstrap 95 % intervals.",
@@ -65,10 +64,8 @@ def parts(
     answers: IsolatedQuestionOptions | None = None,
 ) -> Iterator[Row]:
     """Ask the questions in parts and whole; yield answers, shares, and what is cut by mistake."""
-    own = settings(SideSettings, side, side="device")
-    own = replace(own, model=chosen_model(own.model))
     question = settings(Question, answers, seed=seed)
-    rows = list(asked(own, question, cases()[:questions]))
+    rows = list(asked(chosen_side(side), question, cases()[:questions]))
     yield from rows
     for way in ("in parts", "whole"):
         those = [row for row in rows if row["way"] == way]
@@ -84,21 +81,14 @@ def parts(
 def asked(side: SideSettings, question: Question, known: Sequence[dict[str, Any]]) -> Iterator[Row]:
     """Yield the answers to the questions, in parts and whole, over all documents of the set."""
     model, embedder = load_model(side), load_embedder(side.embedder, library=side.llama_library)
-    refusal = model.prompt.template.refusal
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
-        retrievers: dict[Side, Retriever] = {}
+        documents: dict[Side, tuple[Path, Path]] = {}
         for each in SIDES:
-            notes, index = Path(name) / each, Path(name) / f"index-{each}"
-            notes.mkdir()
+            documents[each] = Path(name) / each, bundled.documents(each)
+            documents[each][0].mkdir()
             for number, case in enumerate(cases()):
-                (notes / f"{number}.txt").write_text(case[each], encoding="utf-8")
-            Index.update(index, (notes, bundled.documents(each)), embedder, words=side.chunk_words)
-            retrievers[each] = Retriever(Index.open(index), embedder, search=side.search)
-
-        def find(part: Question) -> Found:
-            words = sought(part, refusal)
-            return {side: each.retrieve(words, part.documents) for side, each in retrievers.items()}
-
+                (documents[each][0] / f"{number}.txt").write_text(case[each], encoding="utf-8")
+        find = finder(documents, Path(name, "index"), side, model.prompt.template.refusal)
         answering = IsolatedAnswers(model, question, embedder)
         for way in ("in parts", "whole"):
             progress(f"asking {len(known)} questions {way}")

@@ -24,13 +24,11 @@ from dragonrt.backends.backend import RowLogits
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.mixture import SUREST, RowWeights
 from dragonrt.backends.scheduler import run_alone
-from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.process.composition import load_model
-from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.side import Side
 from retrieval import Hit
 from retrieval.index import near
@@ -40,6 +38,7 @@ from scripts.bench.isolation import (
     FoundQuestion,
     IsolatedQuestionOptions,
     IsolatedSideOptions,
+    chosen_side,
     found_worlds,
 )
 from scripts.bench.question_sets import NOTES
@@ -126,9 +125,9 @@ def reader(
     answers: IsolatedQuestionOptions | None = None,
 ) -> Iterator[Row]:
     """Ask the questions at each setting; yield answers, shares, the curve of refusal, times."""
-    own = settings(SideSettings, side, side="device")
+    own = chosen_side(side)
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
-    model = load_model(replace(own, model=chosen_model(own.model)))
+    model = load_model(own)
     if model.refusal is None:
         raise DragonError(f"{model.name} has no refusal: name one in its prompt (docs/pairs.md)")
     embedder = load_embedder(own.embedder, library=own.llama_library)

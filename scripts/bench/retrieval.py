@@ -16,7 +16,7 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from retrieval import Index, Retriever, Search
 from retrieval.questions import in_context
 from scripts.bench.articles import Article, Kind, articles
-from scripts.lab.harness import benchmark, series
+from scripts.lab.harness import benchmark, interval, series
 from scripts.lab.intervals import Row, estimate
 
 MOST = 8
@@ -24,10 +24,7 @@ MOST = 8
 
 @benchmark(
     {"questions": "{questions}", "search": "{search}", "ms": "{ms[median]:.0f}"}
-    | {
-        f"recall@{k}": f"{{at_{k}[mean]:.2f}} ({{at_{k}[low]:.2f}}-{{at_{k}[high]:.2f}})"
-        for k in (2, MOST)
-    },
+    | {f"recall@{k}": interval(f"at_{k}") for k in (2, MOST)},
     note="Part of the questions whose article is among the first 2 and 8 chunks, with bootstrap "
     "95 % intervals, and the median time of a search, the question's embedding included.",
 )

@@ -20,7 +20,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench.isolation import LONGEST, share
 from scripts.bench.question_sets import worlds
 from scripts.bench.reference import unrounded_reader
-from scripts.lab.harness import benchmark, progress
+from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row
 
 MEASURES = ("divergence", "f1", "f1_float32")
@@ -28,7 +28,7 @@ MEASURES = ("divergence", "f1", "f1_float32")
 
 @benchmark(
     {"model": "{model}", "questions": "{questions}"}
-    | {one: f"{{{one}[mean]:.3f}} ({{{one}[low]:.3f}}-{{{one}[high]:.3f}})" for one in MEASURES},
+    | {one: interval(one, digits=3) for one in MEASURES},
     note="Divergence in nats per token; F1 is SQuAD's. Bootstrap 95 % intervals by article.",
 )
 def rounding(

@@ -32,7 +32,7 @@ from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel
 from scripts.lab.arena import RealArena, emulated
-from scripts.lab.harness import benchmark, progress
+from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
 from scripts.lab.sample_sides import LoadedSide, sample_settings
 
@@ -48,7 +48,7 @@ WARM_S = 20.0
         "clients": "{clients}",
         "first, ms": "{first_ms[0]:.0f}/{first_ms[1]:.0f}/{first_ms[2]:.0f}",
         "between, ms": "{next_ms[0]:.0f}/{next_ms[1]:.0f}/{next_ms[2]:.0f}",
-        "ms/token": "{ms_per_token[median]:.0f} ({ms_per_token[low]:.0f}-{ms_per_token[high]:.0f})",
+        "ms/token": interval("ms_per_token", "median", 0),
         "answers/s": "{answers_per_s:.2f}",
         "in time": "{in_time} of {answers}",
         "goodput": "{goodput:.2f}",

@@ -68,6 +68,12 @@ def series(samples: Sequence[float]) -> dict[str, Any]:
     return estimate(samples).to_json() | {"samples": [round(sample, 4) for sample in samples]}
 
 
+def interval(name: str, value: str = "mean", digits: int = 2) -> str:
+    """Return the format of an estimate in a table: the statistic and its interval."""
+    of = f"{{{name}[%s]:.{digits}f}}"
+    return f"{of % value} ({of % 'low'}-{of % 'high'})"
+
+
 def record(
     name: str,
     rows: Sequence[Row],

@@ -20,8 +20,7 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
-from dragonrt.node.answers.model_session import ModelSession
+from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
 from dragonrt.node.compute.job_thread import JobThread
 from dragonrt.node.compute.worker import Worker
 from dragonrt.node.process import programs
@@ -81,20 +80,14 @@ class PacedContext(SimulatedContext):
 
 @dataclass(slots=True, kw_only=True)
 class ReadingSide(SimulatedSide):
-    """A side in this process that answers a question with the reader that `read` makes for it.
-
-    A forward takes `decode_s` of virtual time, or with a `worker` what it takes in real time.
-    """
+    """A side in virtual time that answers a question with the reader that `read` makes for it."""
 
     read: Callable[[Question], PrefixCache]
-    worker: Worker | None = None
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
-        context: BackendSession = PacedContext(reader, self.decode_s)
-        if self.worker is not None:
-            context = ModelSession(self.worker, reader)
+        context = PacedContext(reader, self.decode_s)
         return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 

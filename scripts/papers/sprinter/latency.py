@@ -22,6 +22,7 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
 from dragonrt.side import SIDES
+from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
 from scripts.lab.course import forwards_s
 from scripts.lab.intervals import (
@@ -34,7 +35,6 @@ from scripts.lab.intervals import (
     mean,
     paired,
 )
-from scripts.lab.model_sides import run as run_main
 from scripts.lab.prompt import Prompt
 from scripts.lab.virtual_arena import streamed_s
 from scripts.papers import charts
@@ -49,8 +49,6 @@ from scripts.papers.sprinter.lineup import (
     SPECULATIVE,
     SPRINTER,
     SPRINTERS,
-    CountingReader,
-    RecallingCountingReader,
     SprinterLineup,
 )
 from scripts.papers.texts import prompts, rouge_l, rouge_n
@@ -59,7 +57,7 @@ NAME = "sprinter-latency"
 SUMMARY = (
     "Tokens per call, time, ROUGE, FLOPs, texts (SPRINTER Tables 2, 3, Fig. 7, 11; 10 minutes)"
 )
-CLOCKS: tuple[Clock, ...] = ("virtual", "real")
+CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 TOKENS = 20
 LINKS = ("100ms", "nb-iot-markov")
@@ -99,7 +97,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
         model, (place, prompt), temperature = case
         lineup = SprinterLineup.load(settings.draft, model, prompt)
         seed = settings.seed * count + place % count
-        yield from _rows(lineup, prompt, question_of(prompt, seed, temperature, TOKENS), settings)
+        yield from _rows(lineup, prompt, question_of(prompt, seed, temperature, TOKENS))
 
     return measure_all(measure, list(cases), progress)
 
@@ -110,16 +108,14 @@ def _references(lineup: SprinterLineup, prompt: Prompt, question: Question) -> l
     if question.sampler.temperature > 0:
         seeds = [10**6 * (1 + sample) + question.seed for sample in range(REFERENCES)]
     texts = [lineup.target_text(replace(question, seed=seed), prompt) for seed in seeds]
-    return [lineup.pair.target.decode(tokens) for tokens, _ in texts]
+    return [lineup.pair.target.decode(tokens) for tokens in texts]
 
 
-def _rows(
-    lineup: SprinterLineup, prompt: Prompt, question: Question, settings: Settings
-) -> Iterator[Row]:
+def _rows(lineup: SprinterLineup, prompt: Prompt, question: Question) -> Iterator[Row]:
     """Yield the rows of all methods on one prompt, over each link."""
     draft, target = lineup.pair.draft, lineup.pair.target
     forward_s = dict(zip(SIDES, forwards_s(draft.name), strict=True))
-    readers = lineup.readers(prompt.tokens, question.seed, RecallingCountingReader)
+    readers = lineup.readers(prompt.tokens, question.seed)
     per_draft, per_target = 2 * draft.parameters / 1e9, 2 * target.parameters / 1e9
     references = _references(lineup, prompt, question)
 
@@ -149,15 +145,13 @@ def _rows(
             "said": [[target.decode([token]), each] for token, each in said],
         }
 
-    text, seconds = lineup.target_text(question, prompt)
+    text = lineup.target_text(question, prompt)
     for link in LINKS:
         profile = link_profile(link)
-        rtt_s = 2 * profile.latency_s
-        streamed = streamed_s(len(text), forward_s["cloud"], rtt_s)
         yield row(
             link,
             TARGET_ALONE,
-            seconds + rtt_s if settings.real else streamed,
+            streamed_s(len(text), forward_s["cloud"], 2 * profile.latency_s),
             [(token, OWN) for token in text],
             target_calls=len(text),
             drafts_standing=0,
@@ -168,11 +162,7 @@ def _rows(
             paper_gflop=per_target * len(text),
         )
         for method in METHODS:
-            if settings.real:
-                readers = lineup.readers(prompt.tokens, question.seed, CountingReader)
-            paced = None if settings.real else forward_s
-            answer = lineup.answer(method, question, readers, profile, paced)
-            given, fed = run_main(answer, virtual=not settings.real)
+            given, fed = loop.run(lineup.answer(method, question, readers, profile, forward_s))
             counts, head = given.counts, lineup.head(method)
             judged = counts.verified if method in SPRINTERS else counts.judged
             per_head = 0.0 if head is None else 2 * head.weight.size / 1e9

@@ -1,12 +1,9 @@
 """The ways of drafting and verifying that SPRINTER's Table 2 compares, on one pair of models.
 
-Both sides are in this process and go on from the same prompt, without documents. On the virtual
-clock a forward takes the given time, on the real one what it takes.
+Both sides are in this process and go on from the same prompt, without documents. Time is virtual.
 """
 
-import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -27,7 +24,7 @@ from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.lab.arena import Given
 from scripts.lab.model_pair import ModelPair
-from scripts.lab.model_sides import reading_side, text_reader, worker
+from scripts.lab.model_sides import reading_side, text_reader
 from scripts.lab.prompt import Prompt
 from scripts.lab.virtual_arena import linked
 from scripts.papers.recalled import RecallingReader
@@ -64,8 +61,8 @@ METHODS: dict[str, Settings] = PAPERS | {
 cloud that decodes while no block waits; and without that."""
 
 
-class CountingReader(PrefixCache):
-    """Counts the tokens that its model is fed, if it recalls nothing."""
+class CountingReader(RecallingReader):
+    """Computes each prediction once, for all methods, and counts tokens as if it did not."""
 
     fed = 0
     held: Sequence[int] = ()
@@ -77,10 +74,6 @@ class CountingReader(PrefixCache):
         self.fed += len(tokens) - max(0, min(same, first) - 1)
         self.held = hashes
         return super().read(tokens, hashes, first, hidden=hidden)
-
-
-class RecallingCountingReader(CountingReader, RecallingReader):
-    """Computes each prediction once, for all methods, and counts as if it did not."""
 
 
 Readers = dict[Side, CountingReader]
@@ -114,10 +107,12 @@ class SprinterLineup:
                 return self.specdec
         return None
 
-    def readers(self, prompt: Sequence[int], seed: int, kind: type[CountingReader]) -> Readers:
+    def readers(self, prompt: Sequence[int], seed: int) -> Readers:
         """Return readers of both models behind the prompt, for answers of that seed."""
         sides: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
-        return {side: text_reader(model, prompt, seed, kind) for side, model in sides.items()}
+        return {
+            side: text_reader(model, prompt, seed, CountingReader) for side, model in sides.items()
+        }
 
     async def answer(
         self,
@@ -125,12 +120,9 @@ class SprinterLineup:
         question: Question,
         readers: Readers,
         link: LinkProfile,
-        forward_s: dict[Side, float] | None,
+        forward_s: dict[Side, float],
     ) -> tuple[Given, dict[Side, int]]:
-        """Return an answer by the readers, and how many tokens behind the prompt each was fed.
-
-        A forward takes `forward_s` virtual seconds, or (None) what it takes on the real clock.
-        """
+        """Return an answer by the readers, and how many tokens behind the prompt each was fed."""
         head, settings = self.head(method), METHODS[method]
         trained: dict[str, Any] = {} if head is None else {"verifier": head}
         if isinstance(settings, SpeculativeSettings) and settings.controller == "default":
@@ -138,27 +130,18 @@ class SprinterLineup:
             settings = replace(settings, controller=str(path))
         for reader in readers.values():
             reader.fed, reader.held = 0, ()
-        async with AsyncExitStack() as stack:
-            device, cloud = (
-                reading_side(side, self.pair.draft, partial(_given, reader))
-                for side, reader in readers.items()
-            )
-            for side in (device, cloud):
-                if forward_s is not None:
-                    side.decode_s = forward_s[side.side]
-                else:
-                    backend = readers[side.side].rows.backend
-                    side.worker = await stack.enter_async_context(worker(backend))
-            arena = await stack.enter_async_context(linked(device, [cloud], link, question.seed))
+        device, cloud = (
+            reading_side(side, self.pair.draft, partial(_given, reader), forward_s[side])
+            for side, reader in readers.items()
+        )
+        async with linked(device, [cloud], link, question.seed) as arena:
             given = await arena.ask(question, settings, **trained)
         return given, {side: reader.fed for side, reader in readers.items()}
 
-    def target_text(self, question: Question, prompt: Prompt) -> tuple[list[int], float]:
-        """Return the target's own text behind the prompt, and the real seconds that it took."""
+    def target_text(self, question: Question, prompt: Prompt) -> list[int]:
+        """Return the target's own text behind the prompt."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
-        start_s = time.perf_counter()
-        text = alone(self.pair.target, prompt, rule, question.max_tokens)
-        return text, time.perf_counter() - start_s
+        return alone(self.pair.target, prompt, rule, question.max_tokens)
 
 
 def _given(reader: PrefixCache, question: Question) -> PrefixCache:
