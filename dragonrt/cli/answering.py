@@ -1,6 +1,7 @@
 """`dragonrt cloud`, `device` and `serve` (a device over HTTP), and `doctor`, which checks them."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,9 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, MODES
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.addresses import cloud as cloud_at
 from dragonrt.node.connections.admission import CloudLimits
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 from dragonrt.service.setup import CloudSetup, DeviceSetup
@@ -252,12 +255,27 @@ def serve(
     programs.run(serve_device(side, loaded, library, setup.others, *how, *sinks))
 
 
-def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
+def doctor(
+    *,
+    own: InspectedOptions | None = None,
+    host: Hosts = (),
+    link: Annotated[
+        str | None,
+        option("Report the pair of this side and that cloud instead.", kind="HOST[:PORT]"),
+    ] = None,
+    as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
+) -> None:
     """Check everything an answer needs; exit code 1 if something has to be fixed."""
+    reached = settings(NetworkSettings, own)
+    side = settings(SideSettings, own, side="device").beside(host or [link or reached.host])
+    if link is not None:
+        _report_link(side, cloud_at(reached, LinkSettings(), [link]).address, as_json)
+        return
+    if as_json:
+        raise DragonError("--json is for a report: give --link HOST, too")
+
     from dragonrt.node.process.diagnosis import diagnose
 
-    reached = settings(NetworkSettings, own)
-    side = settings(SideSettings, own, side="device").beside(host or [reached.host])
     hosts = host if host or "port" in given(own) else None
 
     async def look() -> list[str]:
@@ -265,6 +283,20 @@ def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
 
     if "fail" in asyncio.run(look()):
         raise DragonError("not all is well: see the lines that begin with fail")
+
+
+def _report_link(side: SideSettings, cloud: Address, as_json: bool) -> None:
+    from dragonrt.node.process.composition import load_model
+    from dragonrt.node.process.programs import run
+    from dragonrt.service.link_report import report
+
+    found = run(report(side, load_model(side), cloud))
+    if as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False))
+        return
+    for line in found.lines():
+        output.print(line, markup=False, soft_wrap=True)
+    output.print(found.table())
 
 
 def _print(finding: "Finding") -> str:

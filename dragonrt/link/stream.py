@@ -10,6 +10,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, Self, cast
@@ -18,6 +19,8 @@ from dragonrt.errors import LinkError
 from dragonrt.timeouts import USUAL
 
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
+TCP_INFO = struct.Struct("100xI52xI")
+"""Linux's `struct tcp_info`: tcpi_total_retrans, and tcpi_data_segs_out since Linux 4.6."""
 
 
 class TlsError(LinkError):
@@ -152,6 +155,23 @@ class TcpStream(BufferedStream, asyncio.Protocol):
         self._closed = asyncio.Event()
         self._transport: asyncio.Transport
         self.bytes_received = 0
+
+    @property
+    def segments(self) -> tuple[int, int] | None:
+        """Segments with data that the system sent, and those among them that it sent again.
+
+        None where it does not say: only Linux does.
+        """
+        option = getattr(socket, "TCP_INFO", None)
+        if option is None:
+            return None
+        carrier = self._transport.get_extra_info("socket")
+        try:
+            found = carrier.getsockopt(socket.IPPROTO_TCP, option, TCP_INFO.size)
+            again, sent = TCP_INFO.unpack(found)
+        except (OSError, struct.error):
+            return None
+        return (sent, again) if sent else None
 
     def write(self, data: bytes) -> None:
         if not self._over:

@@ -1,16 +1,21 @@
 """`dragonrt doctor` beside a cloud that runs, and where nothing is as it should be."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.link.shared_key import new_key
 from dragonrt.node.connections.addresses import NetworkSettings
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.diagnosis import Finding, diagnose
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.cloud_process import CloudProcess
+from dragonrt.service.comparison import ORACLES
+from dragonrt.service.link_report import report
 
 HERE = SideSettings("device", "dragon-small", on="cpu")
 
@@ -36,6 +41,29 @@ async def test_beside_a_healthy_cloud_all_is_well(cloud: CloudProcess, cloud_ind
     assert "chunks in" in found["index"][0].seen
     assert "(as here); not encrypted" in found[hosts[1]][0].seen
     assert "ms" in found["round trip"][0].seen
+
+
+@pytest.mark.slow
+async def test_a_report_of_the_pair_has_its_link_its_forwards_and_each_method(
+    cloud: CloudProcess, model: LanguageModel
+) -> None:
+    address = Address("127.0.0.1", cloud.wait_ready())
+    found = await report(HERE, model, address)
+    said = json.loads(json.dumps(found.to_json()))
+    times = said["milliseconds"]
+    assert 0 < times["round_trip_least"] <= times["round_trip"] <= times["round_trip_most"]
+    assert times["forward_device"] > 0
+    assert times["forward_cloud"] > 0
+    assert said["cloud"]["model"] == said["device"]["model"] == model.name
+    assert set(said["methods"]) == {method.name for method in ORACLES}
+    assert all(each["ms_per_token"] > 0 for each in said["methods"].values())
+    for method, oracle in ORACLES.items():
+        if oracle is not None:
+            same = zip(found.found[method], found.found[oracle], strict=True)
+            assert all(answer.tokens == truth.tokens for answer, truth in same)
+    lines = "\n".join(found.lines())
+    assert "127.0.0.1" not in lines
+    assert str(cloud.wait_ready()) not in lines
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -188,6 +189,19 @@ async def test_drain_waits_for_a_reader_that_does_not_read(pair: Pair) -> None:
             waiting = None if draining.done() else draining
         await receive_exactly(b, size)
         await waiting
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts segments for a program")
+async def test_tcp_says_how_many_segments_were_sent_and_sent_again() -> None:
+    async with tcp_pair() as (a, b):
+        assert isinstance(a, TcpStream)
+        a.write(bytes(100_000))
+        await receive_exactly(b, 100_000)
+        if a.segments is None:
+            pytest.skip("this kernel does not count them")
+        sent, again = a.segments
+        assert sent >= 1
+        assert 0 <= again <= sent
 
 
 async def test_close_ends_our_own_receive(pair: Pair) -> None:

@@ -93,15 +93,19 @@ class Address:
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
 
-    async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
-        """Connect as a device; return the stream and the state of the connection on it.
-
-        Raises LinkError.
-        """
+    async def reach(self) -> TcpStream:
+        """Connect as a device. Raises LinkError."""
         self.check()
-        stream = await connect(self.host, self.port, tls=self.tls)
+        return await connect(self.host, self.port, tls=self.tls)
+
+    def begin(self, stream: TcpStream, identity: Identity) -> tuple[Stream, Connection]:
+        """Return a device's stream around that one, and the state of the connection on it."""
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection
+
+    async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
+        """Reach and begin. Raises LinkError."""
+        return self.begin(await self.reach(), identity)
 
 
 async def serve(

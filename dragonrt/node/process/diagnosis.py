@@ -1,12 +1,9 @@
 """The checks of `dragonrt doctor`, the cheap ones first."""
 
-import asyncio
 import os
 import platform
 import shutil
 import stat
-import statistics
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -19,18 +16,11 @@ from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
-from dragonrt.link.probe import BandwidthEstimator
-from dragonrt.link.stream import Stream
 from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, cloud
-from dragonrt.node.connections.endpoints import Identity
-from dragonrt.node.connections.peer import ConnectionLostError
+from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process.composition import index_directory, load_model
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.timeouts import USUAL
-from dragonrt.wire.connection import Connection, Event, State
-from dragonrt.wire.messages import Goodbye, Ping, Pong
-from dragonrt.wire.reasons import Reason
 from retrieval import Index, RetrievalError
 
 Level = Literal["ok", "warn", "fail"]
@@ -39,10 +29,6 @@ LEAST_FREE_BYTES = 2 * 10**9
 MOST_CLOCK_S = 2.0
 """How far two clocks may differ beyond the round trip that they are compared over."""
 LONGEST_ROUND_TRIP_S = 1.0
-ROUND_TRIPS = 11
-PADDINGS = (2**12, 2**16, 2**20)
-"""Bytes of the probes that time the bandwidth, larger ones only if smaller are done soon."""
-SOON_S = 0.5
 MEND = "mend that, then look again"
 
 
@@ -166,34 +152,10 @@ def _index(side: SideSettings) -> Iterator[Finding]:
 
 
 async def _link(host: Member, model: LanguageModel) -> list[Finding]:
-    """Connect to a host, shake hands, probe, and leave. Raises DragonError if that fails."""
-    clock = asyncio.get_running_loop().time
-    address, started_s, heard_ms = host.address, clock(), 0.0
-    stream, connection = await address.dial(Identity("device", model))
-    try:
-        async with asyncio.timeout(USUAL.handshake_s + USUAL.answer_s):
-            while connection.state is not State.OPEN:
-                await _receive(stream, connection)
-                if connection.peer is not None:
-                    # The date, which is to be compared with the peer's: no loop's clock has it.
-                    heard_ms = heard_ms or time.time() * 1e3
-            connect_s = clock() - started_s
-            trips_s = [await _echo(stream, connection, 0) for _ in range(ROUND_TRIPS)]
-            bandwidth = BandwidthEstimator()
-            for padding in PADDINGS:
-                took_s = await _echo(stream, connection, padding)
-                bandwidth.add(padding, took_s - min(trips_s))
-                if took_s > SOON_S:
-                    break
-    except TimeoutError:
-        raise ConnectionLostError(f"{stream.peer_name} takes too long to answer") from None
-    finally:
-        if connection.state is State.OPEN:
-            stream.write(connection.send(Goodbye(Reason.FINISHED, "it only looked")))
-        stream.close()
-        await stream.wait_closed()
-    peer, median_s = connection.peer, statistics.median(trips_s)
-    assert peer is not None  # the connection was open
+    """Return what probing a host finds. Raises DragonError if that fails."""
+    address = host.address
+    link = await probe(address, model)
+    peer = link.peer
     ways = {"encrypted with the shared key": address.key, "TLS": address.tls}
     protection = " and ".join(each for each, used in ways.items() if used) or "not encrypted"
     same = "as" if peer.weights == model.fingerprint else "not those"
@@ -202,45 +164,23 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
         f"{_short(peer.weights)} ({same} here); {protection}"
     )
     trips = (
-        f"{1e3 * median_s:.2f} ms ({1e3 * min(trips_s):.2f} to {1e3 * max(trips_s):.2f}); "
-        f"connecting took {1e3 * connect_s:.0f} ms"
+        f"{1e3 * link.median_s:.2f} ms ({1e3 * min(link.trips_s):.2f} to "
+        f"{1e3 * max(link.trips_s):.2f}); connecting took {1e3 * link.connect_s:.0f} ms"
     )
-    slow = _warns(median_s > LONGEST_ROUND_TRIP_S)
-    bits = bandwidth.latest
-    up = f"{bits / 1e6:.3g} Mbit/s up" if bits else "too fast to tell"
+    slow = _warns(link.median_s > LONGEST_ROUND_TRIP_S)
+    up = f"{link.up / 1e6:.3g} Mbit/s up" if link.up else "too fast to tell"
     found = [
         Finding(_warns(address.exposed), host.name, seen, "give both sides the same --key-file"),
         Finding(slow, "round trip", trips, "answers come late over such a link"),
         Finding("ok", "bandwidth", up),
     ]
-    if peer.clock_ms:
-        ahead_s = (peer.clock_ms - heard_ms) / 1e3  # to about half a round trip
-        way = "ahead of" if ahead_s > 0 else "behind"
-        seen = f"the cloud's is {abs(ahead_s):.3f} s {way} this one"
+    if link.ahead_s is not None:
+        way = "ahead of" if link.ahead_s > 0 else "behind"
+        seen = f"the cloud's is {abs(link.ahead_s):.3f} s {way} this one"
+        wrong = abs(link.ahead_s) > MOST_CLOCK_S + link.median_s
         remedy = "set both by NTP: certificates and traces go by them"
-        found.append(Finding(_warns(abs(ahead_s) > MOST_CLOCK_S + median_s), "clock", seen, remedy))
+        found.append(Finding(_warns(wrong), "clock", seen, remedy))
     return found
-
-
-async def _receive(stream: Stream, connection: Connection) -> list[Event]:
-    stream.write(connection.data_to_send())
-    data = await stream.receive()
-    events = connection.receive_data(data) if data else connection.eof()
-    stream.write(connection.data_to_send())
-    if connection.closed:
-        raise ConnectionLostError(f"{stream.peer_name} ended the connection")
-    return events
-
-
-async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
-    """Return the seconds until a probe with `padding` bytes is echoed without them."""
-    clock = asyncio.get_running_loop().time
-    sent_s = clock()
-    stream.write(connection.send(Ping(padding, int(sent_s * 1e6), bytes(padding))))
-    while True:
-        for event in await _receive(stream, connection):
-            if isinstance(event, Pong) and event.sequence == padding:
-                return clock() - sent_s
 
 
 def _warns(wrong: bool) -> Level:
