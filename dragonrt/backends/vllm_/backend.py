@@ -1,11 +1,13 @@
 """Implements the contract of a backend by requests of one token to vLLM's engine.
 
-A row's prediction is a request of the row's whole text. vLLM's prefix cache has the KV of all full
-blocks, so that a request computes the tokens of the last block alone. Rows are lists of tokens:
-going back is cutting a list, and what a cache has dropped is computed again.
+A row is a request that stays open: it gets the next tokens, and computes these alone. Where rows go
+back, a new request reads the shorter text, of which vLLM's prefix cache has the full blocks. Within
+a block of tokens each place is a request of its own. What a cache has dropped is computed again.
 """
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,20 +30,27 @@ class Engine(Protocol):
     """What the backend needs of vLLM's engine (`engine.VllmEngine`)."""
 
     @property
-    def busy(self) -> bool:
-        """Return whether requests are unfinished."""
+    def most_open(self) -> tuple[int, int]:
+        """Return how many requests may stay open, and with how many tokens."""
 
-    def add(self, key: int, tokens: Sequence[int]) -> None:
-        """Add a request of one token behind these."""
+    @property
+    def busy(self) -> bool:
+        """Return whether predictions are awaited."""
+
+    def add(self, key: int, tokens: Sequence[int], stays: bool) -> None:
+        """Add a request of one token behind these; go on with an open one.
+
+        If it `stays`, it is open afterwards.
+        """
 
     def step(self) -> None:
         """Run one forward of as many requests as it holds."""
 
     def abort(self, keys: Sequence[int]) -> None:
-        """Remove requests, as far as they are unfinished."""
+        """Remove requests, the open ones too, as far as they are there."""
 
     def take(self, keys: Sequence[int]) -> "list[Row]":
-        """Return the rows of finished requests, and forget all others."""
+        """Return what was predicted for requests, and forget all other predictions."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -61,7 +70,8 @@ class TokenDocument:
 class TokenRows:
     """Implements Rows: the tokens of each document, and the shared ones."""
 
-    def __init__(self, documents: Sequence[TokenDocument]) -> None:
+    def __init__(self, number: int, documents: Sequence[TokenDocument]) -> None:
+        self.number, self.count = number, len(documents)
         self.documents = [list(each.tokens) for each in documents]
         self.shared: list[int] = []
 
@@ -71,18 +81,25 @@ class TokenRows:
     def document(self, row: int, length: int) -> TokenDocument:
         return TokenDocument(tuple(self.shared[:length]))
 
-    def append(self, feed: Feed) -> list[list[int]]:
-        """Append new tokens; return the texts to predict behind: all rows of a token first."""
-        self.shared[feed.length :] = feed.tokens
-        end = len(self.shared)
-        ends = range(feed.length + 1 if feed.every else end, end + 1)
-        return [document + self.shared[:stop] for stop in ends for document in self.documents]
+    def texts(self, length: int) -> list[list[int]]:
+        """Return the text of each row with so many shared tokens."""
+        return [document + self.shared[:length] for document in self.documents]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The open requests of rows, which have read `length` shared tokens, and all their tokens."""
+
+    keys: list[int]
+    length: int
+    tokens: int
 
 
 class VllmBackend:
     """Implements Backend. All feeds of a call share the engine's batches.
 
-    A preempted feed leaves between two of the engine's forwards.
+    A preempted feed leaves between two of the engine's forwards. If open requests need room, those
+    end that were not used for the longest time.
     """
 
     def __init__(
@@ -90,7 +107,9 @@ class VllmBackend:
     ) -> None:
         self.tokenizer, self.info = tokenizer, info
         self._engine, self._bytes_per_token = engine, bytes_per_token
-        self._keys = count()
+        self._numbers = count()  # of requests and of rows
+        self._held: dict[int, Held] = {}  # by the number of their rows, the newest last
+        self._gone = deque[int]()  # rows that were forgotten, in any thread
         self._dead = ""
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> TokenDocument:
@@ -111,7 +130,9 @@ class VllmBackend:
             raise ModelError("a document's stored KV was made by another engine: re-index it")
         if max(max(each.tokens, default=0) for each in documents) >= self.info.vocabulary:
             raise ModelError("a document's tokens are another model's: re-index it")
-        return TokenRows(documents)
+        rows = TokenRows(next(self._numbers), documents)
+        weakref.finalize(rows, self._gone.append, rows.number).atexit = False
+        return rows
 
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
         """See `Backend.forward`. Raises ModelError if the engine fails, and from then on."""
@@ -125,19 +146,17 @@ class VllmBackend:
             raise ModelError(self._dead) from error
 
     def _run(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        keys: list[list[int]] = []
-        for feed in feeds:
-            texts = feed.rows.append(feed)
-            keys.append([next(self._keys) for _ in texts])
-            if not feed.preemption.requested:
-                for key, text in zip(keys[-1], texts, strict=True):
-                    self._engine.add(key, text)
+        while self._gone:
+            self._end(self._gone.popleft())
+        using = {feed.rows.number for feed in feeds}
+        keys = [self._add(feed, using) for feed in feeds]
         going = [True] * len(feeds)
         while True:
             for number, feed in enumerate(feeds):
                 if going[number] and feed.preemption.requested:
                     going[number] = False
                     self._engine.abort(keys[number])
+                    self._held.pop(feed.rows.number, None)
             if not self._engine.busy:
                 break
             self._engine.step()
@@ -148,10 +167,59 @@ class VllmBackend:
             for number, feed in enumerate(feeds)
         ]
 
+    def _add(self, feed: Feed, using: Collection[int]) -> list[int]:
+        """Append the tokens to the rows; return the requests of them: all rows of a token first."""
+        rows: TokenRows = feed.rows
+        rows.shared[feed.length :] = feed.tokens
+        end, keys = len(rows.shared), list[int]()
+        for length in range(feed.length + 1 if feed.every else end, end):
+            keys += self._requests(rows.texts(length), stay=False)
+        texts, held = rows.texts(end), self._held.pop(rows.number, None)
+        tokens = sum(map(len, texts))
+        stay = self._has_room(rows.count, tokens, using)
+        if held is not None and held.length == feed.length and stay:
+            last = self._requests([feed.tokens] * rows.count, stay=True, keys=held.keys)
+        else:
+            self._engine.abort([] if held is None else held.keys)
+            last = self._requests(texts, stay)
+        if stay:
+            self._held[rows.number] = Held(last, end, tokens)
+        return keys + last
+
+    def _requests(
+        self, texts: Sequence[Sequence[int]], stay: bool, keys: Sequence[int] | None = None
+    ) -> list[int]:
+        found = [next(self._numbers) for _ in texts] if keys is None else list(keys)
+        for key, text in zip(found, texts, strict=True):
+            self._engine.add(key, text, stay)
+        return found
+
+    def _has_room(self, requests: int, tokens: int, using: Collection[int]) -> bool:
+        """Return whether these may be open, too; end what no feed is `using` if that helps."""
+        most, most_tokens = self._engine.most_open
+
+        def has() -> bool:
+            held = self._held.values()
+            return (
+                requests + sum(len(each.keys) for each in held) <= most
+                and tokens + sum(each.tokens for each in held) <= most_tokens
+            )
+
+        for number in [each for each in self._held if each not in using]:
+            if has():
+                break
+            self._end(number)
+        return has()
+
+    def _end(self, number: int) -> None:
+        """End the open requests of rows, if there are any."""
+        if (held := self._held.pop(number, None)) is not None:
+            self._engine.abort(held.keys)
+
 
 def _logits(rows: "list[Row]", feed: Feed) -> list[TorchLogits]:
     """Return the logits after each token of the rows of a feed."""
-    size = len(feed.rows.documents)
+    size = feed.rows.count
     with torch.inference_mode():
         return [
             TorchLogits(*map(torch.stack, zip(*rows[start : start + size], strict=True)))

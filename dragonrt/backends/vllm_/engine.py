@@ -26,13 +26,15 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",  # nothing is sent to vLLM's makers
 }
+KEY = "row"
+"""The argument of a request whose row is kept: its key."""
 _ROWS = "dragonrt.backends.vllm_.rows"
 _CPU = {
     "enforce_eager": True,  # compiling takes minutes and gains little
     "block_size": 32,  # the least: what a request computes again is a part of a block
 }
 _PROMPT_PIECE = 256
-_HEADER, _SAMPLE = 8, 2**20
+_SAMPLE = 2**21
 
 
 def load_model(
@@ -77,7 +79,6 @@ def load_model(
     engine = VllmEngine(llm)
     model, cache = llm.vllm_config.model_config, llm.vllm_config.cache_config
     parameters, fingerprint = _weights(_directory(source, model.revision))
-    per_token = engine.kv_bytes // cache.block_size
     exact = exact_rows(engine, model.get_vocab_size())
     ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
     info = ModelInfo(
@@ -96,41 +97,61 @@ def load_model(
         exact_tokens=exact or None,
         prompt_piece=_PROMPT_PIECE,
         exact_batches=exact > 0,
-        kv_memory=cache.num_gpu_blocks * engine.kv_bytes,
+        kv_memory=engine.kv_bytes,
     )
-    return VllmBackend(engine, tokenizer, info, per_token)
+    return VllmBackend(engine, tokenizer, info, engine.block_bytes // cache.block_size)
 
 
 class VllmEngine:
-    """Implements backend.Engine by vLLM's engine."""
+    """Implements backend.Engine by vLLM's core: what a request is, is vLLM's own message to it."""
 
     def __init__(self, llm: Any) -> None:
         from vllm import SamplingParams
+        from vllm.v1.engine import EngineCoreRequest
 
-        self._llm, self._params = llm, SamplingParams
-        llm.collective_rpc("keep_hidden")
-        specs = llm.collective_rpc("get_kv_cache_spec")
-        self.kv_bytes = sum(each.page_size_bytes for of in specs for each in of.values())
-        """Bytes of a block on all workers."""
+        self._params, self._request = SamplingParams, EngineCoreRequest
+        self._core, self._workers = llm.engine_core, llm.collective_rpc
+        self._awaited: set[str] = set()
+        self._workers("keep_hidden")
+        specs = self._workers("get_kv_cache_spec")
+        self.block_bytes = sum(each.page_size_bytes for of in specs for each in of.values())
+        """Bytes of a block of KV on all workers."""
+        cache, scheduler = llm.vllm_config.cache_config, llm.vllm_config.scheduler_config
+        self.kv_bytes = cache.num_gpu_blocks * self.block_bytes
+        tokens = cache.num_gpu_blocks * cache.block_size
+        self.most_open = scheduler.max_num_seqs // 2, tokens // 2  # others need the rest
 
     @property
     def busy(self) -> bool:
-        return bool(self._llm.has_unfinished_requests())
+        return bool(self._awaited)
 
-    def add(self, key: int, tokens: Sequence[int]) -> None:
-        params = self._params(
-            temperature=0, max_tokens=1, detokenize=False, extra_args={"row": key}
+    def add(self, key: int, tokens: Sequence[int], stays: bool) -> None:
+        params = self._params(temperature=0, max_tokens=1, detokenize=False, extra_args={KEY: key})
+        request = self._request(
+            request_id=str(key),
+            prompt_token_ids=list(tokens),
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            resumable=stays,
         )
-        self._llm.add_request(str(key), {"prompt_token_ids": tokens}, params)
+        self._core.add_request(request)
+        self._awaited.add(request.request_id)
 
     def step(self) -> None:
-        self._llm.step()
+        self._awaited -= {each.request_id for each in self._core.get_output().outputs}
 
     def abort(self, keys: Sequence[int]) -> None:
-        self._llm.abort_request([str(key) for key in keys])
+        names = [str(key) for key in keys]
+        self._core.abort_requests(names)
+        self._awaited.difference_update(names)
 
     def take(self, keys: Sequence[int]) -> list[Any]:
-        found = self._llm.collective_rpc("take_rows", args=(list(keys),))
+        found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
 
@@ -149,18 +170,14 @@ def _directory(source: str, revision: str | None) -> Path:
 def _weights(directory: Path) -> tuple[int, str]:
     """Return the number of weights, and a SHA-256 of the configuration and of what files hold.
 
-    Of each file of weights: its header, its size and a sample. Reading all takes minutes.
+    Of each file of weights: its header, and the last of them. Reading all takes minutes.
     """
-    digest, parameters = hashlib.sha256(), 0
-    digest.update((directory / "config.json").read_bytes())
+    parameters, digest = 0, hashlib.sha256((directory / "config.json").read_bytes())
     for path in sorted(directory.glob("*.safetensors")):
         with path.open("rb") as file:
-            header = file.read(int.from_bytes(file.read(_HEADER), "little"))
-            digest.update(f"{path.name} {path.stat().st_size}".encode() + header)
-            digest.update(file.read(_SAMPLE))
-            file.seek(max(0, path.stat().st_size - _SAMPLE))
-            digest.update(file.read(_SAMPLE))
-        for name, tensor in json.loads(header).items():
-            if name != "__metadata__":
-                parameters += math.prod(tensor["shape"])
+            header = file.read(int.from_bytes(file.read(8), "little"))
+            file.seek(max(file.tell(), path.stat().st_size - _SAMPLE))
+            digest.update(header + file.read())
+        tensors = json.loads(header)
+        parameters += sum(math.prod(each.get("shape", [0])) for each in tensors.values())
     return parameters, digest.hexdigest()

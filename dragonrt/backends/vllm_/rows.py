@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm import SamplingParams
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-KEY = "row"
+from dragonrt.backends.vllm_.engine import KEY
 
 Row = tuple[Tensor, Tensor]
 """Log-probabilities float32 [vocabulary], and the input of the output layer [hidden size]."""
@@ -27,29 +27,13 @@ class RowKeeper(LogitsProcessor):  # type: ignore[misc]  # it has no types
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._marked: dict[int, int] = {}  # by place in the batch
 
-    @classmethod
-    def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Accept any: marks are the backend's own."""
-
     def is_argmax_invariant(self) -> bool:
         return False  # else greedy sampling leaves it out
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if batch_update is None:
-            return
-        marked = self._marked
-        for place in batch_update.removed:
-            marked.pop(place, None)
-        for place, params, _, _ in batch_update.added:
-            marked.pop(place, None)
-            if (key := (params.extra_args or {}).get(KEY)) is not None:
-                marked[place] = key
-        for start, end, direction in batch_update.moved:
-            moved = {end: marked.pop(start, None)}
-            replaced = marked.pop(end, None)
-            if direction == MoveDirectionality.SWAP:
-                moved[start] = replaced
-            marked.update({place: key for place, key in moved.items() if key is not None})
+        process_dict_updates(
+            self._marked, batch_update, lambda of, *_: (of.extra_args or {}).get(KEY)
+        )
 
     def apply(self, logits: Tensor) -> Tensor:
         # A request that has read a part of its prompt has a row, too: a later one replaces it.

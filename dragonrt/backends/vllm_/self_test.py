@@ -14,41 +14,40 @@ from torch import Tensor
 from dragonrt.backends.vllm_.backend import Engine
 
 CANDIDATES = (32, 15, 7, 3)
-_DOCUMENT, _OTHERS, _LONGEST = 40, 5, 90
+_DOCUMENT, _OTHERS = 40, (11, 90, 33, 64, 5)
+"""Tokens of a text, behind which one token after another is read, and of texts beside it."""
 
 
 def exact_rows(engine: Engine, vocabulary: int) -> int:
     """Return the most requests of a forward with the bits of requests alone; 0 if there is none.
 
-    Compared are blocks of one text, and texts of several lengths together.
+    Compared with a request that stays open are blocks of its text, and other texts beside them.
     """
-    chance, keys = random.Random(0), count()
+    chance, numbers = random.Random(0), count()
 
-    def line(length: int) -> list[int]:
-        return [chance.randrange(vocabulary) for _ in range(length)]
-
-    def run(texts: Sequence[Sequence[int]]) -> list[Tensor]:
-        of = [next(keys) for _ in texts]
-        for key, text in zip(of, texts, strict=True):
-            engine.add(key, text)
+    def run(texts: Sequence[Sequence[int]], goes_on: int | None = None) -> list[Tensor]:
+        keys = [next(numbers) for _ in texts] if goes_on is None else [goes_on]
+        for key, text in zip(keys, texts, strict=True):
+            engine.add(key, text, goes_on is not None)
         while engine.busy:
             engine.step()
-        return [row[0] for row in engine.take(of)]
+        return [row[0] for row in engine.take(keys)]
 
-    def block(most: int) -> list[list[int]]:
-        return [text[: _DOCUMENT + n] for n in range(1, most + 1)]
-
-    text = line(_DOCUMENT + CANDIDATES[0])
-    others = [line(chance.randrange(1, _LONGEST)) for _ in range(_OTHERS)]
-    for each in (text[:_DOCUMENT], *others):
-        run([each])
-    known = [run([each])[0] for each in (*block(CANDIDATES[0]), *others)]
-    alone, beside = known[:-_OTHERS], known[-_OTHERS:]
+    text, *others = (
+        [chance.randrange(vocabulary) for _ in range(length)]
+        for length in (_DOCUMENT + CANDIDATES[0], *_OTHERS)
+    )
+    run([text[:_DOCUMENT]])
+    goes_on = next(numbers)
+    known = run([text[: _DOCUMENT + 1]], goes_on)
+    for token in text[_DOCUMENT + 1 :]:
+        known += run([[token]], goes_on)
+    engine.abort([goes_on])
+    beside = [run([each])[0] for each in others]
     for most in CANDIDATES:
-        together = min(most, _OTHERS)
-        rest = most - together
-        found = run([*others[:together], *block(rest)])
-        wanted = [*beside[:together], *alone[:rest]]
-        if all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True)):
+        together = min(most, len(others))
+        block = [text[: _DOCUMENT + n] for n in range(1, most - together + 1)]
+        found = run([*others[:together], *block])
+        if all(map(torch.equal, found, [*beside[:together], *known[: len(block)]])):
             return most
     return 0

@@ -22,27 +22,38 @@ VOCABULARY = 261
 class FakeEngine:
     """Predicts the number of a text's tokens, one request a step; `failing` steps raise."""
 
+    most_open = (3, 30)
+
     def __init__(self) -> None:
-        self.waiting: dict[int, int] = {}
+        self.lengths: dict[int, int] = {}  # of open requests, and of those that wait
+        self.open: set[int] = set()
+        self.waiting: list[int] = []
         self.read: dict[int, int] = {}
+        self.computed = 0
         self.failing: Exception | None = None
 
     @property
     def busy(self) -> bool:
         return bool(self.waiting)
 
-    def add(self, key: int, tokens: Sequence[int]) -> None:
-        self.waiting[key] = len(tokens)
+    def add(self, key: int, tokens: Sequence[int], stays: bool) -> None:
+        self.lengths[key] = self.lengths.get(key, 0) + len(tokens)
+        self.computed += len(tokens)
+        self.waiting.append(key)
+        self.open -= {key}
+        self.open |= {key} if stays else set()
 
     def step(self) -> None:
         if self.failing is not None:
             raise self.failing
-        key = next(iter(self.waiting))
-        self.read[key] = self.waiting.pop(key)
+        key = self.waiting.pop(0)
+        self.read[key] = self.lengths[key] if key in self.open else self.lengths.pop(key)
 
     def abort(self, keys: Sequence[int]) -> None:
         for key in keys:
-            self.waiting.pop(key, None)
+            self.lengths.pop(key, None)
+        self.open -= set(keys)
+        self.waiting = [key for key in self.waiting if key not in keys]
 
     def take(self, keys: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         logits = torch.full((len(keys), VOCABULARY), -10.0)
@@ -92,6 +103,39 @@ def test_every_row_is_its_own_text(backend: VllmBackend) -> None:
     assert rows.extend([9]).probability(5)[0] > 0.9
     assert rows.kv.document(0, 2).dump()["tokens"].tolist() == [5, 9]
     assert backend.memory([backend.empty(), backend.empty()], 3) == 42
+
+
+def predicted(rows: RowSet, *tokens: int) -> list[int]:
+    found = rows.extend(tokens).at(np.arange(VOCABULARY))
+    return [int(each.argmax()) for each in found]
+
+
+def test_rows_that_go_on_compute_new_tokens_alone(backend: VllmBackend, engine: FakeEngine) -> None:
+    rows = opened(backend, 3, 0)
+    assert predicted(rows, 5) == [4, 1]
+    engine.computed = 0
+    assert predicted(rows, 6) == [5, 2]
+    assert predicted(rows, 7, 8) == [7, 4]
+    assert engine.computed == 6
+    rows.truncate(2)
+    assert predicted(rows, 9) == [6, 3]
+    assert engine.computed == 15
+    assert len(engine.open) == 2
+
+
+def test_open_requests_end_where_others_need_the_room(
+    backend: VllmBackend, engine: FakeEngine
+) -> None:
+    first, second = opened(backend, 3, 0), opened(backend, 5)
+    assert [predicted(first, 1), predicted(second, 1)] == [[4, 1], [6]]
+    assert len(engine.open) == 3
+    third = opened(backend, 7)
+    assert predicted(third, 1) == [8]  # instead of those of `first`
+    assert len(engine.open) == 2
+    assert predicted(first, 2) == [5, 2]
+    del first, second, third
+    assert predicted(opened(backend, 1, 1, 1, 1), 1) == [2] * 4  # more than may stay open
+    assert not engine.open
 
 
 def test_an_engine_that_fails_is_not_asked_again(backend: VllmBackend, engine: FakeEngine) -> None:
