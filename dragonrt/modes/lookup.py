@@ -88,7 +88,7 @@ class Bandit:
     accepted: tuple[float, ...] = (3.0, 1.6, 2.4, 2.4, 3.2)
     rejected: tuple[float, ...] = (1.0, 2.4, 1.6, 1.6, 0.8)
 
-    def takes(self, step: int, matched: int, found: int, longest: int) -> bool:
+    def prefers(self, step: int, matched: int, found: int, longest: int) -> bool:
         """Return whether `found` tokens behind a match promise more a second than the model's."""
         looked_up = self._tokens(step, matched, found) * (1 + FORWARD_COST * longest)
         return looked_up > self._tokens(step, 0, longest)

@@ -97,7 +97,7 @@ class ConstantRate:
 
     def _tick(self) -> None:
         connection, before = self._connection, self._connection.waiting
-        self._write(connection.next_cell())
+        self._write(connection.next_padded_frame())
         self._left -= 1
         self._passed += before - connection.waiting
         while self._queued and self._queued[0][0] <= self._passed:

@@ -17,7 +17,7 @@ from dragonrt.wire.reasons import End, Reason
 
 STEERED_BITS: Final = 8.0
 """Bits that a cloud may steer an answer away from the device's drafts without a limit."""
-CARRIED_BITS: Final = 16.0
+WATCHED_BITS: Final = 16.0
 """Bits that the device's documents may then add to the answer while the cloud reads it."""
 STEERED: Final = End(
     Reason.STEERED,
@@ -203,25 +203,25 @@ class Steering:
     """End the session of a cloud that steers the answer to probe the device's documents.
 
     Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
-    the device's documents above CARRIED_BITS is withheld, and all after it. Tokens that the device
+    the device's documents above WATCHED_BITS is withheld, and all after it. Tokens that the device
     then decides alone count, too, because a returning cloud would read them. A token of a number
     with which the device's documents disagree does not count: their rows have lost their weight
     behind it. So an honest cloud may know another number.
     """
 
     _steered: float = 0.0
-    _carried: float = 0.0
+    _watched: float = 0.0
     _newest: float = 0.0  # bits of the newest token, which count unless the device lost by it
 
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         self._steered += self._newest if own.kept > DISAGREES else 0.0
         watched = self._steered >= STEERED_BITS
-        bits = CARRIED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)
-        if watched and self._carried + bits > CARRIED_BITS:
+        bits = WATCHED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)
+        if watched and self._watched + bits > WATCHED_BITS:
             return Ruling(withheld=True, ends=STEERED)
         self._newest = 0.0
         if theirs is None:
             return DISCLOSED
-        self._carried += bits if watched else 0.0
+        self._watched += bits if watched else 0.0
         self._newest = steering_bits(token, own)
         return Ruling(bits=bits)

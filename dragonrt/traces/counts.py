@@ -103,7 +103,7 @@ class Counts:
     the last, over `intervals` tokens; `waited_s` that before each decision, by cause.
 
     `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of `verified`
-    blocks with `judged` tokens, `stood` tokens were accepted; `resampled` blocks have a replaced
+    blocks with `judged` tokens, `accepted_tokens` were accepted; `resampled` blocks have a replaced
     token. The cloud `decoded` tokens without a block; the target ran `calls` forwards. `unverified`
     tokens were accepted without verification, and the target has not read the last `unread` ones.
     `missing` counts missed rounds by worker, `preemptions` requests, `preempted` stopped forwards.
@@ -130,7 +130,7 @@ class Counts:
     calls: int = summed("decoded")
     decoded: int = summed("decoded")
     judged: int = summed("verdict.tokens", "outrun.tokens")
-    stood: int = summed("verdict.accepted", "outrun.tokens")
+    accepted_tokens: int = summed("verdict.accepted", "outrun.tokens")
     resampled: int = 0
     verify_s: float = summed("verdict.verify", start=0.0)
     verdicts_waited_s: float = summed("verdict.waited", start=0.0)
@@ -241,7 +241,7 @@ class AnswerCounts(Counts):
     def unused(self) -> int:
         """Tokens that were drafted and sent, but are not in the answer at their place."""
         dead = sum(self.decided.get(step) != token for step, token in self.undecided)
-        return self.dead + dead + self.block_tokens - self.stood
+        return self.dead + dead + self.block_tokens - self.accepted_tokens
 
     def _take_decision(self, now: float, event: events.TokenDecided) -> None:
         if self.last_s is not None and (self.begun_s is None or self.last_s >= self.begun_s):

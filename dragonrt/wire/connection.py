@@ -20,13 +20,13 @@ from typing import Final, NamedTuple, TypeAlias
 from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import (
-    CELL_HEADER,
     MAX_BODY,
     PACED,
+    PADDED_HEADER,
     FrameDecoder,
-    cell,
     encode_frame,
-    in_cells,
+    in_padded_frames,
+    padded_frame,
 )
 from dragonrt.wire.messages import (
     SESSION_MESSAGES,
@@ -219,14 +219,14 @@ class Connection:
         padding = self._padding_sent, self._frames.padding_bytes
         return Traffic(self._sent, self._received, *padding)
 
-    # In cells.
+    # In padded frames.
 
     def pad(self) -> None:
-        """Send everything in cells from now on."""
+        """Send everything in padded frames from now on."""
         self._padded = True
 
     def pace(self) -> None:
-        """Queue everything sent, except a Goodbye, for `next_cell` from now on."""
+        """Queue everything sent, except a Goodbye, for `next_padded_frame` from now on."""
         if self._waiting is None:
             self._waiting = bytearray()
 
@@ -238,17 +238,17 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """Return the number of bytes queued for `next_cell`."""
+        """Return the number of bytes queued for `next_padded_frame`."""
         return len(self._waiting or b"")
 
-    def next_cell(self) -> bytes:
-        """Return the cell to write at a tick, with queued bytes or empty."""
+    def next_padded_frame(self) -> bytes:
+        """Return the frame to write at a tick, with queued bytes or empty."""
         waiting = self._waiting if self._waiting is not None else bytearray()
-        content = bytes(waiting[: PACED - CELL_HEADER])
+        content = bytes(waiting[: PACED - PADDED_HEADER])
         del waiting[: len(content)]
         self._sent += PACED
         self._padding_sent += PACED - len(content)
-        return cell(content, PACED)
+        return padded_frame(content, PACED)
 
     # From a frame to an event.
 
@@ -344,7 +344,7 @@ class Connection:
             self._write(frame)
 
     def _write(self, frames: bytes) -> None:
-        data = in_cells(frames) if self._padded else frames
+        data = in_padded_frames(frames) if self._padded else frames
         self._outgoing += data
         self._sent += len(data)
         self._padding_sent += len(data) - len(frames)

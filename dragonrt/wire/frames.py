@@ -1,12 +1,12 @@
 """Frames: a body after a 4-byte header, so that a stream of bytes becomes messages again.
 
 The header is a big-endian integer. Bit 31: the body is an lz4 block, after its original size. Bit
-29: it is a cell. Bits 30 and 28 are zero. Bits 27-0 are the length of the body. The declared length
+29: it is padded. Bits 30 and 28 are zero. Bits 27-0 are the length of the body. The declared length
 and the original size are checked before anything is buffered.
 
-Encryption does not hide the sizes of messages. In cells (SPEC 1.10) an observer sees only one of
-SIZES, and nothing at a constant rate. The body of a cell is 4 bytes with the length of its content,
-a piece of the stream of other frames, then zeros.
+Encryption does not hide the sizes of messages. In padded frames (SPEC 1.10) an observer sees
+only one of SIZES, and nothing at a constant rate. The body of a padded frame is 4 bytes with the
+length of its content, a piece of the stream of other frames, then zeros.
 """
 
 from typing import Final
@@ -21,13 +21,13 @@ COMPRESS_ABOVE = 512  # encoded distributions grow under lz4; only long texts ar
 _LZ4 = 1 << 31
 _LENGTH = (1 << 28) - 1
 
-CELL: Final = 1 << 29
-CELL_HEADER: Final = 8
-"""Bytes of a cell before its content: the frame's header, and the content's length."""
+PADDED: Final = 1 << 29
+PADDED_HEADER: Final = 8
+"""Bytes of a padded frame before its content: the frame's header, and the content's length."""
 SIZES: Final = (256, 1024, 4096, 16384)
-"""Bytes of a cell on the wire. A draft takes the smallest one, a question the second."""
+"""Bytes of a padded frame. A draft fits into the smallest one, a question into the second."""
 PACED: Final = 1024
-"""Bytes of every cell at a constant rate."""
+"""Bytes of every frame at a constant rate."""
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
@@ -40,41 +40,41 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
     return (flag | len(body)).to_bytes(HEADER_BYTES, "big") + body
 
 
-def cell(content: bytes, size: int) -> bytes:
-    """Return one cell of `size` bytes with `content`, of at most `size` - CELL_HEADER bytes."""
-    header = (CELL | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
+def padded_frame(content: bytes, size: int) -> bytes:
+    """Return a frame of `size` bytes with `content`, of at most `size` - PADDED_HEADER bytes."""
+    header = (PADDED | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
     return (header + content).ljust(size, b"\0")
 
 
-def in_cells(frame: bytes) -> bytes:
-    """Return a frame in the fewest bytes of cells that hold it."""
-    most = SIZES[-1] - CELL_HEADER
+def in_padded_frames(frame: bytes) -> bytes:
+    """Return a frame in the fewest bytes of padded frames that hold it."""
+    most = SIZES[-1] - PADDED_HEADER
     pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
-    fitting = (next(s for s in SIZES if s >= len(piece) + CELL_HEADER) for piece in pieces)
-    return b"".join(cell(piece, size) for piece, size in zip(pieces, fitting, strict=True))
+    fitting = (next(s for s in SIZES if s >= len(piece) + PADDED_HEADER) for piece in pieces)
+    return b"".join(padded_frame(piece, size) for piece, size in zip(pieces, fitting, strict=True))
 
 
 def content_of(body: bytes) -> bytes:
-    """Return the content of a cell's body. Raises RemoteProtocolError if it is invalid."""
+    """Return the content of a padded frame's body. Raises RemoteProtocolError if it is invalid."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
-        raise RemoteProtocolError(Reason.MALFORMED, "a cell is shorter than its declared content")
+        raise RemoteProtocolError(Reason.MALFORMED, "a padded frame is shorter than its content")
     return body[4 : 4 + count]
 
 
 class FrameDecoder:
-    """Takes bytes in any split and returns complete bodies.
+    """Read bytes in any split; return complete bodies.
 
     `limit` is the longest body, before and after decompression; it may change between frames. At
-    most one such frame and the bytes of one `feed` are buffered, as are those of cells.
+    most one such frame and the bytes of one `feed` are buffered, as are those of padded frames.
     """
 
-    def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | CELL) -> None:
+    def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | PADDED) -> None:
         self.limit = limit
         self._flags = flags
         self.frame_bytes = 0  # of the last frame of `next_body`, header included
-        self.padding_bytes = 0  # of all cells so far: bytes beside their contents
-        self._carried: FrameDecoder | None = None  # decodes the contents of cells
+        self.padding_bytes = 0  # of padded frames so far: bytes beside their contents
+        self._inner: FrameDecoder | None = None  # decodes the contents of padded frames
         self._buffer = bytearray()
         self._start = 0
 
@@ -88,24 +88,24 @@ class FrameDecoder:
     def next_body(self) -> bytes | None:
         """Return the next body, None if more bytes are needed. Raises RemoteProtocolError."""
         while True:
-            carried = self._carried
-            if carried is not None and (body := carried.next_body()) is not None:
-                self.frame_bytes = carried.frame_bytes
+            inner = self._inner
+            if inner is not None and (body := inner.next_body()) is not None:
+                self.frame_bytes = inner.frame_bytes
                 return body
             found = self._next_frame()
             if found is None:
                 return None
             header, body = found
-            if not header & CELL:
+            if not header & PADDED:
                 return _decompress(body, self.limit) if header & _LZ4 else body
-            self._carry(content_of(body))
+            self._unpad(content_of(body))
 
-    def _carry(self, content: bytes) -> None:
+    def _unpad(self, content: bytes) -> None:
         self.padding_bytes += self.frame_bytes - len(content)
-        if self._carried is None:
-            self._carried = FrameDecoder(flags=_LZ4)  # cells do not nest
-        self._carried.limit = self.limit
-        self._carried.feed(content)
+        if self._inner is None:
+            self._inner = FrameDecoder(flags=_LZ4)  # padded frames do not nest
+        self._inner.limit = self.limit
+        self._inner.feed(content)
 
     def _next_frame(self) -> tuple[int, bytes] | None:
         """Return the header and the body of the next frame."""
@@ -114,7 +114,7 @@ class FrameDecoder:
             return None
         header = int.from_bytes(self._buffer[self._start : start], "big")
         length = header & _LENGTH
-        if header & ~(self._flags | _LENGTH) or (header & CELL and header & _LZ4):
+        if header & ~(self._flags | _LENGTH) or (header & PADDED and header & _LZ4):
             raise RemoteProtocolError(
                 Reason.MALFORMED, "the other side does not speak this protocol"
             )
@@ -131,7 +131,7 @@ class FrameDecoder:
     @property
     def has_partial_frame(self) -> bool:
         """Return whether part of a frame is buffered."""
-        inside = self._carried is not None and self._carried.has_partial_frame
+        inside = self._inner is not None and self._inner.has_partial_frame
         return inside or len(self._buffer) > self._start
 
 

@@ -176,7 +176,7 @@ def _row(given: Given | Generated, stream: Given | Generated) -> Row:
         "tokens": len(given.tokens),
         "same": given.tokens == stream.tokens,
         "judged": counts.judged,
-        "stood": counts.stood,
+        "accepted_tokens": counts.accepted_tokens,
         "verified": counts.verified,
         "decoded": counts.decoded,
         "first_s": given.first_s,
@@ -211,8 +211,8 @@ def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
             "same": sum(column["same"]),
             "tokens": sum(column["tokens"]),
             "decoded": sum(column["decoded"]),
-            "accepted": sum(column["stood"]) / judged if judged else None,
-            "per_verify": 1 + sum(column["stood"]) / verified if verified else None,
+            "accepted": sum(column["accepted_tokens"]) / judged if judged else None,
+            "per_verify": 1 + sum(column["accepted_tokens"]) / verified if verified else None,
             "first_ms": 1e3 * float(np.median(column["first_s"])),
             "between_ms": 1e3
             * sum(own for _, own in later)

@@ -30,7 +30,7 @@ from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
@@ -124,13 +124,13 @@ async def drafting(model: str, *, seed: int = 1, count: int = 40) -> Counter[str
     loaded = load_model(SideSettings("device", model, "cpu"))
     documents = [loaded.document_kv(loaded.encode(text)) for text in ("Ink is blue.", "It rains.")]
     start, question = start_hash(seed), Question(seed=seed, sampler=Sampler(0.8), max_tokens=99)
-    terms = Terms(
+    setup = DragonSetup(
         "device",
         question,
         DragonSettings(run_ahead=99),
         DragonResources(vocabulary=loaded.vocabulary),
     )
-    planner = Planner(terms, Drafts(start, [], 99), Decision(terms))
+    planner = Planner(setup, Drafts(start, [], 99), Decision(setup))
     planner.prepared(Prepared(files=(0, 1)))
     cache = PrefixCache(
         partial(loaded.rows, documents, 150),

@@ -103,14 +103,14 @@ def _turn_s(scenario: Scenario, settings: Settings, link: Schedule) -> float:
 def _held_s(scenario: Scenario, request: Request) -> float:
     """The longest that the messages of one decision wait for the ticks of their connection.
 
-    What does not fit into the next cell waits for those behind it. The cadence may be another
+    What does not fit into the next frame waits for those behind it. The cadence may be another
     answer's.
     """
     beside = _beside(scenario, request)
     messages = sum(pace(each.settings).messages for each in beside)
     tick_s = max(traits_of(each.settings).cadence_s for each in beside)
-    cells = 2 + messages * _message_bits(scenario) // (8 * PACED)
-    return pace(request.settings).trips * tick_s * cells
+    frames = 2 + messages * _message_bits(scenario) // (8 * PACED)
+    return pace(request.settings).trips * tick_s * frames
 
 
 def _beside(scenario: Scenario, request: Request) -> list[Request]:

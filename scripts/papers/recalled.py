@@ -78,7 +78,7 @@ class RecalledAnswers:
         rates = {
             "tokens_per_s": tokens / given.seconds,
             "tokens_per_call": tokens / max(counts.verified, 1),
-            "accepted_per_call": counts.stood / max(counts.verified, 1),
+            "accepted_per_call": counts.accepted_tokens / max(counts.verified, 1),
             "resampling_rate": counts.resampled / max(counts.verified, 1),
         }
         return {

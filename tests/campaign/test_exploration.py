@@ -226,7 +226,7 @@ def no_bits(*_: Any) -> float:
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives", 1),
         ("dragon", Decision, "_mixed", swapped_sides(), "where the oracle gives", 1),
         ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives", 1),
-        ("dragon", guards, "CARRIED_BITS", 20.0, "the oracle gives", 26),
+        ("dragon", guards, "WATCHED_BITS", 20.0, "the oracle gives", 26),
         ("dragon", guards, "steering_bits", no_bits, "withheld other tokens", 28),
         ("dragon", guards, "revealed_bits", no_bits, "where the oracle gives", 26),
         ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives", 1),

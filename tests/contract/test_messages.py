@@ -292,11 +292,11 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting(
 def test_a_draft_that_cannot_be_read_ends_its_session(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where light payloads are read on arrival, and where a head reads them when they decide."""
+    """Where light payloads are read on arrival, and where postprocessing reads them."""
     expected, right = neighbours_text(mode), Dragon._send_draft
 
     def send_draft(dragon: Dragon, draft: SideDraft, now: float) -> None:
-        victim = (dragon.side, dragon._terms.question.seed) == ("cloud", QUESTION.seed)
+        victim = (dragon.side, dragon._setup.question.seed) == ("cloud", QUESTION.seed)
         broken = victim and draft.step == 8
         right(dragon, replace(draft, payload=b"\xff") if broken else draft, now)
 

@@ -22,7 +22,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec
 from dragonrt.modes import settings as shared
-from dragonrt.modes.dragon import settings, terms
+from dragonrt.modes.dragon import settings, setup
 from dragonrt.modes.registry import MODES
 from dragonrt.privacy.disclosure import Disclosure
 from scripts.campaign.liar import lying_cloud
@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 from dragonrt import cli
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Joined, Received
 from dragonrt.modes.registry import mode_entry, register
@@ -84,7 +84,7 @@ class CarelessSettings(DragonSettings):
 
 
 def of(side):
-    return lambda *given: Careless(Terms(side, *given))
+    return lambda *given: Careless(DragonSetup(side, *given))
 
 
 how = {"settings": CarelessSettings, "device": of("device"), "cloud": of("cloud")}
@@ -100,7 +100,7 @@ from page_codec import PowersOfTwo
 from dragonrt import cli
 from dragonrt.distributions import codec as usual
 from dragonrt.modes import settings as shared
-from dragonrt.modes.dragon import settings, terms
+from dragonrt.modes.dragon import settings, setup
 
 
 def codec(name, vocabulary):
@@ -109,7 +109,7 @@ def codec(name, vocabulary):
     return usual(name, vocabulary)
 
 
-shared.codec = settings.codec = terms.codec = codec
+shared.codec = settings.codec = setup.codec = codec
 if __name__ == "__main__":
     cli.main()
 '''
@@ -134,7 +134,7 @@ def folder(own_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     (tmp_path / "page_codec.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in (terms, settings, shared):
+    for module in (setup, settings, shared):
         monkeypatch.setattr(module, "codec", codec)  # is put back
     before = dict(MODES)
     yield tmp_path

@@ -215,5 +215,5 @@ async def test_its_draft_changes_no_token(
                 if temperature and how is rejection:
                     expected = texts[0]
                 assert texts == [expected] * 2
-                accepted += sum(counts(reply).stood for reply in replies)
+                accepted += sum(counts(reply).accepted_tokens for reply in replies)
     assert accepted > 0

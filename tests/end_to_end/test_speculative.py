@@ -78,7 +78,7 @@ async def test_the_text_is_the_large_models_own(
                     assert reply.decoded.tokens == expected, (question, how)
                     found = counts(reply)
                     assert found.decoded == 0 or how.cloud_decodes
-                    assert found.stood > 0 or found.decoded > 0 or how in looks
+                    assert found.accepted_tokens > 0 or found.decoded > 0 or how in looks
                     assert found.forwards == 0 or how not in looks
 
 

@@ -95,7 +95,7 @@ def gained(likely: Source, blocks: int, choice: Bandit | bool | None) -> float:
         elif isinstance(choice, bool):
             taken = choice
         else:
-            taken = choice.takes(step, 2, LONGEST, LONGEST)
+            taken = choice.prefers(step, 2, LONGEST, LONGEST)
             run = runs[taken]
             choice = choice.after(2 * taken, min(run + 1, LONGEST), run)
         tokens += runs[taken] + 1
@@ -113,7 +113,7 @@ def test_the_bandit_is_near_the_better_source() -> None:
 
 def test_the_bandits_noise_is_keyed() -> None:
     """Equal counts choose alike at a step, whatever was asked before; not at every step."""
-    taken = [Bandit(3).takes(step, 1, 2, 4) for step in range(200)]
+    taken = [Bandit(3).prefers(step, 1, 2, 4) for step in range(200)]
     one = Bandit(3)
-    assert [one.takes(step, 1, 2, 4) for step in reversed(range(200))] == taken[::-1]
+    assert [one.prefers(step, 1, 2, 4) for step in reversed(range(200))] == taken[::-1]
     assert any(a != b for a, b in itertools.pairwise(taken))

@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import (
-    CARRIED_BITS,
     STEERED_BITS,
+    WATCHED_BITS,
     Guards,
     Ruling,
     Steering,
@@ -55,7 +55,7 @@ def steered(bits: float) -> tuple[int, Drafted, Drafted]:
     return THEIRS, Drafted(OWN, p), Drafted(THEIRS, Said(0.0, 1.0))
 
 
-def carried(bits: float) -> tuple[int, Drafted, Drafted]:
+def contributing(bits: float) -> tuple[int, Drafted, Drafted]:
     """A token of the device that reveals so many bits, and steers by none."""
     return OWN, Drafted(OWN, Said(1.0, 0.0)), Drafted(OWN, Said(2**-bits, 0.0))
 
@@ -75,18 +75,18 @@ def test_bits_are_what_they_are_made_of() -> None:
 
 
 def test_exactly_the_bound_of_steering_is_watched() -> None:
-    much = carried(CARRIED_BITS / 2)
-    assert after(steered(STEERED_BITS), much, much, carried(1.0)).ends
-    assert not after(steered(STEERED_BITS / 2), much, much, carried(1.0)).ends
+    much = contributing(WATCHED_BITS / 2)
+    assert after(steered(STEERED_BITS), much, much, contributing(1.0)).ends
+    assert not after(steered(STEERED_BITS / 2), much, much, contributing(1.0)).ends
     assert after(
-        steered(STEERED_BITS / 2), steered(STEERED_BITS / 2), much, much, carried(1.0)
+        steered(STEERED_BITS / 2), steered(STEERED_BITS / 2), much, much, contributing(1.0)
     ).ends
 
 
-def test_exactly_the_bound_of_what_is_carried_passes() -> None:
-    half = carried(CARRIED_BITS / 2)
+def test_exactly_the_bound_of_what_the_documents_add_passes() -> None:
+    half = contributing(WATCHED_BITS / 2)
     assert not after(steered(STEERED_BITS), half, half).ends
-    assert after(steered(STEERED_BITS), half, half, carried(0.5)).ends
+    assert after(steered(STEERED_BITS), half, half, contributing(0.5)).ends
 
 
 def test_what_is_decided_alone_after_steering_ends_the_session() -> None:
@@ -99,11 +99,11 @@ def test_after_the_end_all_is_withheld() -> None:
     guards = Guards(Steering())
     guards.ruling(*steered(STEERED_BITS))
     assert guards.ruling(OWN, Drafted(OWN, Said(1.0, 0.0)), None).ends
-    assert guards.ruling(*carried(0.0)).withheld
+    assert guards.ruling(*contributing(0.0)).withheld
 
 
 def test_withholding_at_its_edges() -> None:
-    token, own, theirs = carried(2.0)
+    token, own, theirs = contributing(2.0)
     assert not Withholding(8.0, 4.0).ruling(token, own, theirs, Mixed(0.8, 0.1)).withheld
     assert Withholding(8.0, 4.0).ruling(token, own, theirs, Mixed(0.81, 0.1)).withheld
     guard = Withholding(8.0, 4.0)

@@ -383,13 +383,13 @@ def test_the_traffic_of_both_sides_agrees() -> None:
         assert connection.traffic().sent == other.traffic().received > 0
 
 
-def test_cells_count_whole_and_what_fills_them_is_padding() -> None:
+def test_padded_frames_count_whole_and_what_fills_them_is_padding() -> None:
     device, cloud = opened()
     before = device.traffic()
     device.pace()
     assert device.send(DRAFT) == b""
-    assert cloud.receive_data(device.next_cell()) == [DRAFT]
-    assert cloud.receive_data(device.next_cell()) == []
+    assert cloud.receive_data(device.next_padded_frame()) == [DRAFT]
+    assert cloud.receive_data(device.next_padded_frame()) == []
     sent, received = device.traffic(), cloud.traffic()
     assert sent.sent - before.sent == 2 * PACED
     assert PACED < sent.padding_sent < 2 * PACED

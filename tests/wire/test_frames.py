@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.wire.frames import (
-    CELL,
-    CELL_HEADER,
     COMPRESS_ABOVE,
     HEADER_BYTES,
     MAX_BODY,
+    PADDED,
+    PADDED_HEADER,
     SIZES,
     FrameDecoder,
-    cell,
     content_of,
     encode_frame,
-    in_cells,
+    in_padded_frames,
+    padded_frame,
 )
 from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
@@ -110,60 +110,60 @@ def test_reserved_bits_must_be_zero(bit: int) -> None:
     assert caught.value.reason is Reason.MALFORMED
 
 
-# Cells.
+# Padded frames.
 
 BODIES = [b"", b"a", b"b" * 244, b"c" * 245, bytes(range(256)) * 100, b"d"]
 
 
 @pytest.mark.parametrize("step", [1, 7, 10**6])
-def test_frames_in_cells_come_out_as_they_went_in(step: int) -> None:
-    cells = [in_cells(encode_frame(body)) for body in BODIES]
+def test_frames_in_padded_frames_come_out_as_they_went_in(step: int) -> None:
+    frames = [in_padded_frames(encode_frame(body)) for body in BODIES]
     plain = encode_frame(b"in the open")
-    data, decoder = b"".join(cells) + plain, FrameDecoder()
+    data, decoder = b"".join(frames) + plain, FrameDecoder()
     found = bodies(decoder, *(data[start : start + step] for start in range(0, len(data), step)))
     assert found == [*BODIES, b"in the open"]
     assert not decoder.has_partial_frame
     content = sum(len(encode_frame(body)) for body in BODIES)
-    assert decoder.padding_bytes == sum(map(len, cells)) - content
-    assert {len(each) for each in cells[:4]} == {256, 1024}
+    assert decoder.padding_bytes == sum(map(len, frames)) - content
+    assert {len(each) for each in frames[:4]} == {256, 1024}
 
 
 @pytest.mark.parametrize("size", [0, 1, 247, 248, 249, 1016, 1017, 16376, 16377, 100_000])
-def test_cells_have_few_sizes(size: int) -> None:
-    data, sizes = in_cells(b"y" * size), []
+def test_padded_frames_have_few_sizes(size: int) -> None:
+    data, sizes = in_padded_frames(b"y" * size), []
     while data:
-        length = 4 + (int.from_bytes(data[:4], "big") & ~CELL)
+        length = 4 + (int.from_bytes(data[:4], "big") & ~PADDED)
         sizes.append(length)
         data = data[length:]
     assert set(sizes) <= set(SIZES)
-    assert sum(sizes) - CELL_HEADER * len(sizes) >= size
+    assert sum(sizes) - PADDED_HEADER * len(sizes) >= size
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"\0\0\0", b"\0\0\0\1", (2**32 - 1).to_bytes(4, "big") + b"z" * 9]
 )
-def test_a_cell_that_is_none_ends_the_connection(body: bytes) -> None:
+def test_a_padded_frame_that_is_none_ends_the_connection(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         content_of(body)
     decoder = FrameDecoder()
-    decoder.feed((CELL | len(body)).to_bytes(4, "big") + body)
+    decoder.feed((PADDED | len(body)).to_bytes(4, "big") + body)
     with pytest.raises(RemoteProtocolError):
         decoder.next_body()
 
 
-def test_no_cell_lies_in_a_cell_and_none_is_compressed() -> None:
+def test_no_padded_frame_lies_in_another_and_none_is_compressed() -> None:
     decoder = FrameDecoder()
-    decoder.feed(cell(cell(b"", 256), 1024))
+    decoder.feed(padded_frame(padded_frame(b"", 256), 1024))
     with pytest.raises(RemoteProtocolError):
         decoder.next_body()
     decoder = FrameDecoder()
-    decoder.feed((CELL | 2**31 | 4).to_bytes(4, "big") + b"\0\0\0\0")
+    decoder.feed((PADDED | 2**31 | 4).to_bytes(4, "big") + b"\0\0\0\0")
     with pytest.raises(RemoteProtocolError):
         decoder.next_body()
 
 
-def test_what_a_cell_carries_is_bounded_like_a_frame() -> None:
+def test_what_a_padded_frame_holds_is_bounded_like_a_frame() -> None:
     decoder = FrameDecoder(limit=500)
-    decoder.feed(cell((501).to_bytes(4, "big"), 256))
+    decoder.feed(padded_frame((501).to_bytes(4, "big"), 256))
     with pytest.raises(RemoteProtocolError):
         decoder.next_body()

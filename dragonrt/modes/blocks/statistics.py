@@ -12,7 +12,7 @@ def blocks(answer: AnswerCounts) -> dict[str, Any]:
         "acceptance": acceptance(answer, "device"),
         "blocks": answer.blocks,
         "drafted": answer.block_tokens,
-        "accepted": answer.stood,
+        "accepted": answer.accepted_tokens,
         "resampled": answer.resampled,
         "resampling_rate": share(answer.resampled, answer.verified),
         # Sent and never judged: a block before them was not accepted as guessed.

@@ -64,7 +64,7 @@ class DraftedToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class BlockState:
     """What blocks leave to the block after them: a pure function of the decided tokens.
 
     `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
@@ -82,7 +82,7 @@ class Carried:
         """Return what a controller sees at the first token of the next block."""
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
-    def after(self, block: Block, accepted: int, token: int) -> Carried:
+    def after(self, block: Block, accepted: int, token: int) -> BlockState:
         """Return what `block`, which began with this, leaves to the next one, given its verdict."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
@@ -97,7 +97,7 @@ class Carried:
         pairs = zip(tokens, text, strict=False)
         confidences = [float(each.q[token]) for each, token in pairs if each.q is not None]
         newest = (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:]
-        return Carried(threshold, stopping, newest, accepted, len(tokens), bandit)
+        return BlockState(threshold, stopping, newest, accepted, len(tokens), bandit)
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class Block:
     longest: int = 1
     resolution: int | None = None
     matched: int = 0
-    start: Carried = field(default_factory=Carried)
+    start: BlockState = field(default_factory=BlockState)
     tokens: list[DraftedToken] = field(default_factory=list)
     payload: bytes = b""
     decided: tuple[int, ...] = ()

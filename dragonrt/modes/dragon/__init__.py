@@ -8,7 +8,7 @@
 What follows is held by the machine only if the settings ask for it:
 
     race        codec `race`: entries on request                  a Decision
-    placement   one side decides, and hands over                  Dragon.takes, on_send, ...
+    placement   one side decides, and hands over                  Dragon.handlers, on_send, ...
     disclosing  a device that keeps its drafts                    Guarding.on_send, on_ruling
     features    what settings ask for; ranking of decided tokens  Ranking.on_decision
 """
@@ -23,8 +23,8 @@ from dragonrt.modes.dragon.messages import SENT
 from dragonrt.modes.dragon.oracle import oracle
 from dragonrt.modes.dragon.resources import DragonResources, prepare
 from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.dragon.statistics import figures
-from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
@@ -40,7 +40,7 @@ def dragon(
     side: Side, question: Question, settings: DragonSettings, resources: DragonResources
 ) -> Dragon:
     """Return the machine of one side of an answer."""
-    return Dragon(Terms(side, question, settings, resources))
+    return Dragon(DragonSetup(side, question, settings, resources))
 
 
 def _pace(settings: DragonSettings) -> Pace:

@@ -15,7 +15,7 @@ from dragonrt.control.profiler import SMOOTHING
 from dragonrt.distributions import Codec, Step, decode_distribution
 from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.mode import Work
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import DISCLOSED, Ruling
@@ -142,14 +142,14 @@ class Budget:
 class Decision:
     """Mixes the drafts of one answer."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
-        self._on_device = terms.side == "device"
-        self._expects = terms.expects
+    def __init__(self, setup: DragonSetup) -> None:
+        self._setup = setup
+        self._on_device = setup.side == "device"
+        self._expects = setup.expects
         self._light: ByteCodec | None = None
-        if isinstance(terms.codec, ByteCodec) and terms.codec.light:
-            self._light = terms.codec
-        self.most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
+        if isinstance(setup.codec, ByteCodec) and setup.codec.light:
+            self._light = setup.codec
+        self.most = max(1, MIXED_AT_ONCE // setup.codec.vocabulary)
         """Mixtures that one input may lead to."""
         self._targets: dict[int, int] = {}
         self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
@@ -212,7 +212,7 @@ class Decision:
                 rates[side] = (1 - SMOOTHING) * rates[side] + SMOOTHING * sample
 
     def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
-        theirs = decoded(self._terms.codec, theirs)
+        theirs = decoded(self._setup.codec, theirs)
         return Found(own, theirs, self._mixed(own, theirs))
 
     def _mixed(self, own: SideDraft, theirs: SideDraft, *, next_step: bool = False) -> Mixed | None:
@@ -223,7 +223,7 @@ class Decision:
             raise ValueError("the drafts are not decoded yet")
         weights = side_weights(device.relevance + device.kept, cloud.relevance + cloud.kept)
         candidates = Candidate(device.token, p), Candidate(cloud.token, q)
-        token, expected = self._terms.rule.target(own.step, *candidates, weights), None
+        token, expected = self._setup.rule.target(own.step, *candidates, weights), None
         if self._expects:
             expected = (
                 expected_acceptance_algorithm1(p, q, weights[0]),

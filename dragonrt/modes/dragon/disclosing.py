@@ -8,7 +8,7 @@ from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.dragon.plugs import Plug
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.question import Question
 from dragonrt.privacy.guards import Guard, Guards, Ruling, SteadyRelevance, Steering, Withholding
 from dragonrt.privacy.redaction import MARKER
@@ -17,15 +17,15 @@ from dragonrt.privacy.redaction import MARKER
 class Guarding(Plug):
     """Withholds the drafts of one device, and has guards rule on its tokens."""
 
-    def __init__(self, terms: Terms, drafts: Drafts) -> None:
-        question, settings = terms.question, terms.settings
+    def __init__(self, setup: DragonSetup, drafts: Drafts) -> None:
+        question, settings = setup.question, setup.settings
         bound: Guard = Steering()
         if settings.redacts:
             bound = Withholding(settings.withhold, settings.reveal)
         bounds = question.relevance_temperature, question.documents, question.doubt
         self._guards = Guards(SteadyRelevance(*bounds, question.reweight_every), bound)
         self._drafts = drafts
-        self._marker = terms.marker
+        self._marker = setup.marker
 
     def on_disclosed(self, question: Question) -> Question:
         drafts, transcript = self._drafts, self._drafts.transcript

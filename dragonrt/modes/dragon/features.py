@@ -9,27 +9,29 @@ from dragonrt.modes.dragon.disclosing import Guarding
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
-from dragonrt.modes.dragon.plugs import Hooks, Plug, Port
+from dragonrt.modes.dragon.plugs import Hooks, Machine, Plug
 from dragonrt.modes.dragon.race import Race
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.sampling.aggregation import Rule, side_weights
 from dragonrt.traces.events import TokenRanked
 
 
-def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planner, Hooks]:
+def features(
+    setup: DragonSetup, drafts: Drafts, machine: Machine
+) -> tuple[Decision, Planner, Hooks]:
     """Return the parts of a machine; with the default settings there are no plugs."""
-    question, settings = terms.question, terms.settings
-    decision, plugs = Decision(terms), list[Plug]()
-    if terms.keeps_drafts:
-        plugs.append(Guarding(terms, drafts))
-    if not terms.codec.complete:
-        decision = race = Race(terms, drafts, port)
+    question, settings = setup.question, setup.settings
+    decision, plugs = Decision(setup), list[Plug]()
+    if setup.keeps_drafts:
+        plugs.append(Guarding(setup, drafts))
+    if not setup.codec.complete:
+        decision = race = Race(setup, drafts, machine)
         plugs.append(race)
     if settings.placement is not Aggregator.BOTH:
-        plugs.append(Placement(terms, drafts, decision, port))
+        plugs.append(Placement(setup, drafts, decision, machine))
     if question.top_logprobs is not None:
-        plugs.append(Ranking(question.top_logprobs, terms.rule, port))
-    return decision, Planner(terms, drafts, decision), Hooks(plugs)
+        plugs.append(Ranking(question.top_logprobs, setup.rule, machine))
+    return decision, Planner(setup, drafts, decision), Hooks(plugs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,12 @@ class Ranking(Plug):
 
     count: int
     rule: Rule
-    port: Port
+    machine: Machine
 
     def on_decision(self, decided: Decided) -> None:
         if decided.own is not None:
             drafts = decided.own, decided.theirs
-            self.port.emit(*ranked(self.count, self.rule, decided.token, *drafts))
+            self.machine.emit(*ranked(self.count, self.rule, decided.token, *drafts))
 
 
 def ranked(

@@ -19,8 +19,8 @@ from dragonrt.modes.dragon.decision import Budget, Decided, Found
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.features import features
 from dragonrt.modes.dragon.messages import ADMITTED, Draft
-from dragonrt.modes.dragon.plugs import Takes
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.plugs import Handlers
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peering import Peering
@@ -37,32 +37,32 @@ FINISHED = End(Reason.FINISHED, "")
 
 
 class Dragon(Mode):
-    """Implements Mode for either side, and Port for the plugs that it holds."""
+    """Implements Mode for either side, and Machine for the plugs that it holds."""
 
-    def __init__(self, terms: Terms) -> None:
-        question, settings = terms.question, terms.settings
+    def __init__(self, setup: DragonSetup) -> None:
+        question, settings = setup.question, setup.settings
         super().__init__()
         useless = "the other side sent nothing useful for"
-        alone_as = f"from the {terms.side}'s documents"
-        how = settings.on_loss, terms.resources.timeouts
+        alone_as = f"from the {setup.side}'s documents"
+        how = settings.on_loss, setup.resources.timeouts
         self._peering = Peering(self, *how, useless=useless, alone_as=alone_as)
-        self.side: Side = terms.side
-        self.decides = terms.decides_first
+        self.side: Side = setup.side
+        self.decides = setup.decides_first
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
-        self._terms = terms
-        self._vocabulary = terms.resources.vocabulary
+        self._setup = setup
+        self._vocabulary = setup.resources.vocabulary
         place = start_hash(question.seed), question.accepted
-        self._drafts = Drafts(*place, settings.window, terms.marker)
-        self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
-        self._takes: Takes = {
+        self._drafts = Drafts(*place, settings.window, setup.marker)
+        self._decision, self._planner, self._hooks = features(setup, self._drafts, self)
+        self._handlers: Handlers = {
             Draft: self._receive_draft,
             Target: self._receive_target,
             wire.Working: lambda message, now: self._peering.asked(now),
             wire.Opened: lambda message, now: self._peering.asked(now),
-            **self._hooks.takes,
+            **self._hooks.handlers,
         }
         if settings.keeps_drafts:
-            self._takes = {kind: self._takes[kind] for kind in ADMITTED[self.side]}
+            self._handlers = {kind: self._handlers[kind] for kind in ADMITTED[self.side]}
         self._other_decided: tuple[int, int] | None = None
         self._budget = Budget(self._decision.most)
         self._reading: Work | None = None
@@ -116,9 +116,9 @@ class Dragon(Mode):
         self._decision_s = now
         for hook in self._hooks.prepared:
             hook(prepared.context)
-        if self._terms.fallback and self.side == "device":
-            self._notice(NoticeKind.CODEC, self._terms.fallback)
-        self._end(finish_of(self._terms.question, self.decided, self._drafts.decided))
+        if self._setup.fallback and self.side == "device":
+            self._notice(NoticeKind.CODEC, self._setup.fallback)
+        self._end(finish_of(self._setup.question, self.decided, self._drafts.decided))
         self._peering.begin(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -128,7 +128,7 @@ class Dragon(Mode):
         drafts.theirs.clear()
         self._other_decided = None
         drafts.own.keep(drafts.prefix.hashes)
-        self.decides = self._terms.decides_first
+        self.decides = self._setup.decides_first
         for hook in self._hooks.session:
             hook(now)
         for step in range(drafts.decided, len(drafts.prefix) + 1):
@@ -159,7 +159,7 @@ class Dragon(Mode):
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         self._budget = Budget(self._decision.most)
-        take = self._takes.get(type(message))
+        take = self._handlers.get(type(message))
         if take is None:
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
         take(message, now)
@@ -170,7 +170,7 @@ class Dragon(Mode):
             length = self._drafts.transcript.length
             raise ModeError(
                 f"a draft of step {step} came while step {length} is undecided: "
-                f"further ahead than the agreed {self._terms.settings.run_ahead}"
+                f"further ahead than the agreed {self._setup.settings.run_ahead}"
             )
         draft = SideDraft.of(message, self._vocabulary)
         self._drafts.theirs.put(self._decision.received(draft))
@@ -278,7 +278,7 @@ class Dragon(Mode):
             drafts.theirs.decide(each)
         if self._other_decided is not None:
             self._compare_decided()
-        finish = finish_of(self._terms.question, tokens, drafts.decided)
+        finish = finish_of(self._setup.question, tokens, drafts.decided)
         if finish is not None:
             self._end(finish)
         return new

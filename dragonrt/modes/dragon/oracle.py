@@ -28,7 +28,7 @@ from dragonrt.side import Side
 Decisions = Sequence[tuple[int, bool]]
 """Tokens, each with whether it is withheld from the cloud."""
 
-LED_BITS, CARRIED_BITS, MOST_BITS = 8.0, 16.0, 20.0
+LED_BITS, WATCHED_BITS, MOST_BITS = 8.0, 16.0, 20.0
 """SPEC 1.11: a cloud that led so far away is watched; what it may then read of the device's
 documents; what one token counts at most."""
 DISAGREES = -20.0
@@ -122,10 +122,10 @@ def _keeping(
     it has led the answer away and the device's documents carry it on: from there on the device is
     alone, and tells nothing.
     """
-    revealed, led, newest, carried, over = 0.0, 0.0, 0.0, 0.0, False
+    revealed, led, newest, disclosed, over = 0.0, 0.0, 0.0, 0.0, False
 
     def decide(text: TokenPrefix) -> Sequence[int]:
-        nonlocal revealed, led, newest, carried, over
+        nonlocal revealed, led, newest, disclosed, over
         read = TokenPrefix(text.hashes[0], read_by_cloud(decisions, marker))
         alone = over or asked.course.alone(len(text))
         taken = _taken(asked, settings, text, None if alone else read)
@@ -137,11 +137,11 @@ def _keeping(
         else:
             led += newest if asked.kept("device", text) > DISAGREES else 0.0
             watched, newest = led >= LED_BITS, 0.0
-            withheld = over = over or (watched and carried + bits > CARRIED_BITS)
+            withheld = over = over or (watched and disclosed + bits > WATCHED_BITS)
             if over and not alone:
                 taken = _taken(asked, settings, text, None)
             elif not alone:
-                carried += bits if watched else 0.0
+                disclosed += bits if watched else 0.0
                 newest = taken.led
         decisions.append((taken.token, withheld))
         return [taken.token]

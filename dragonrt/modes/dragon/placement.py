@@ -14,8 +14,8 @@ from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggr
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.messages import Coefficients, Draft
-from dragonrt.modes.dragon.plugs import Plug, Port, Takes
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.plugs import Handlers, Machine, Plug
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.side import Side, other
 from dragonrt.traces.events import AggregatorSwitched, LatencyEstimated
@@ -24,23 +24,25 @@ from dragonrt.traces.events import AggregatorSwitched, LatencyEstimated
 class Placement(Plug):
     """One side's part."""
 
-    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision, port: Port) -> None:
-        settings = terms.settings
-        self._terms = terms
+    def __init__(
+        self, setup: DragonSetup, drafts: Drafts, decision: Decision, machine: Machine
+    ) -> None:
+        settings = setup.settings
+        self._setup = setup
         self._drafts = drafts
         self._decision = decision
         self._estimates = Estimates()
-        self._port = port
+        self._machine = machine
         self._placement = settings.placement
         self._times = self._placement is Aggregator.GREEDY and settings.cadence is None
         self._round_trip = RoundTrip()
         self._link: tuple[float, float | None] = 0.0, None
-        self.takes: Takes = {Coefficients: self._receive}
+        self.handlers: Handlers = {Coefficients: self._receive}
 
     def on_prepared(self, context: int) -> None:
-        profile = self._terms.resources.profile
+        profile = self._setup.resources.profile
         if profile is not None:
-            self._estimates.profiled(self._terms.side, profile.behind(context))
+            self._estimates.profiled(self._setup.side, profile.behind(context))
         self._send_profile()
 
     def on_session(self, now: float) -> None:
@@ -51,7 +53,7 @@ class Placement(Plug):
         self._link = rtt_s, bits_per_s
 
     def on_draft(self, draft: SideDraft) -> None:
-        self._estimates.decoded(self._terms.side, draft.step, draft.decode_s)
+        self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
         if not self._times:
@@ -65,7 +67,7 @@ class Placement(Plug):
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
         if isinstance(message, Draft):
-            theirs = other(self._terms.side)
+            theirs = other(self._setup.side)
             self._estimates.decoded(theirs, message.step, message.decode_us / 1e6)
 
     def on_decided(self, decided: Decided, new: Sequence[int], now: float) -> None:
@@ -79,8 +81,8 @@ class Placement(Plug):
             token, times = prefix.tokens[each], (0, 0)
             if self._times:
                 times = self._round_trip.stamp(now)
-            session, prefix_hash = self._port.session, prefix.hashes[each]
-            self._port.send(Target(session, each, prefix_hash, token, lead, *times))
+            session, prefix_hash = self._machine.session, prefix.hashes[each]
+            self._machine.send(Target(session, each, prefix_hash, token, lead, *times))
 
     def _choose(self, step: int, bits: int) -> Side:
         """Return who decides the step after `step`; an own draft has so many bits.
@@ -95,22 +97,22 @@ class Placement(Plug):
             (of["device"], of["cloud"]) for of in (estimate.acceptance, estimate.decode_s)
         )
         difference = latency_difference("device", estimate)
-        self._port.emit(LatencyEstimated(step + 1, difference, rtt_s, *accepted, *decoded))
-        side, noise = self._terms.side, self._terms.noise
+        self._machine.emit(LatencyEstimated(step + 1, difference, rtt_s, *accepted, *decoded))
+        side, noise = self._setup.side, self._setup.noise
         chosen = next_aggregator(self._placement, step + 1, side, estimate, noise)
         if chosen != side:
             difference = latency_difference(side, estimate)
-            self._port.emit(AggregatorSwitched(step + 1, chosen, difference))
-        self._port.decides = chosen == side
+            self._machine.emit(AggregatorSwitched(step + 1, chosen, difference))
+        self._machine.decides = chosen == side
         return chosen
 
     def _send_profile(self) -> None:
-        profile = self._estimates.profile(self._terms.side) if self._times else None
+        profile = self._estimates.profile(self._setup.side) if self._times else None
         if profile is not None:
             values = profile.k_a, profile.k_b, profile.k_c
-            self._port.send(Coefficients(self._port.session, *values))
+            self._machine.send(Coefficients(self._machine.session, *values))
 
     def _receive(self, message: Coefficients, now: float) -> None:
         if self._times:
             profile = DecodeProfile(message.k_a, message.k_b, message.k_c)
-            self._estimates.profiled(other(self._terms.side), profile)
+            self._estimates.profiled(other(self._setup.side), profile)

@@ -12,7 +12,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Budget, Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
@@ -30,7 +30,7 @@ class Draft:
     Row n of the model reads a document of the own file `files[n]`.
     """
 
-    terms: Terms
+    setup: DragonSetup
     span: Span
     guess: Sequence[int]
     listing: Listing
@@ -48,11 +48,11 @@ class Draft:
         return drafts
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
-        rule, codec = self.terms.rule, self.terms.codec
+        rule, codec = self.setup.rule, self.setup.codec
         p, relevance, kept = rule.seen(prediction)
         quantized = codec.quantize(p, self.listing(step, p))
         distribution = quantized.distribution
-        token = rule.draft(self.terms.side, step, distribution)
+        token = rule.draft(self.setup.side, step, distribution)
         return SideDraft(
             step,
             prefix_hash,
@@ -69,9 +69,9 @@ class Draft:
 class Planner:
     """Extends the prefix of `drafts` along what is at hand, and puts own drafts into its queue."""
 
-    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision) -> None:
-        question, settings = terms.question, terms.settings
-        self._terms = terms
+    def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
+        question, settings = setup.question, setup.settings
+        self._setup = setup
         self._drafts = drafts
         self._decision = decision
         self._ahead = settings.placement is not Aggregator.SYNC
@@ -103,7 +103,7 @@ class Planner:
         Where both are at hand, the target given this prefix is known, whoever decides it.
         """
         drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
-        side, rates = self._terms.side, self._decision.acceptance
+        side, rates = self._setup.side, self._decision.acceptance
         while len(prefix) <= limit:
             if len(prefix) > drafts.decided and prefix.tokens[-1] in self._stop_tokens:
                 return
@@ -155,7 +155,7 @@ class Planner:
 
     def _work(self, span: Span) -> Work:
         guess, listing = self._guess(span.tokens), self._decision.listing()
-        postprocess = Draft(self._terms, span, guess, listing, self._prepared.files)
+        postprocess = Draft(self._setup, span, guess, listing, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(postprocess, span, guess, following=following)
 

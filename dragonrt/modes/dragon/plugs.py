@@ -1,4 +1,4 @@
-"""What a feature may add to the machine, and what it may ask of the machine that holds it."""
+"""Plugs: features of the machine, and what they may use of it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,12 +13,12 @@ from dragonrt.privacy.guards import DISCLOSED, Ruling
 from dragonrt.traces.events import Cause, Event
 from dragonrt.wire.messages import SessionMessage
 
-Takes = Mapping[type[SessionMessage], Callable[[Any, float], None]]
-"""What takes a message of each type, at a time."""
+Handlers = Mapping[type[SessionMessage], Callable[[Any, float], None]]
+"""By the type of a message: handles one at a time in seconds."""
 
 
-class Port(Protocol):
-    """What a plug may ask of its machine. It `decides` the next step, or the other side does."""
+class Machine(Protocol):
+    """The machine, as its plugs may use it. It `decides` the next step, or the other side does."""
 
     decides: bool
 
@@ -39,7 +39,7 @@ class Port(Protocol):
 class Plug:
     """A feature. The machine calls the methods that it overrides, and no others."""
 
-    takes: Takes = MappingProxyType({})
+    handlers: Handlers = MappingProxyType({})
     """Its own messages."""
 
     def on_prepared(self, context: int) -> None:
@@ -77,7 +77,7 @@ class Plug:
 
 
 class Hooks:
-    """The methods that plugs override, by their names, and all messages that plugs take."""
+    """The methods that plugs override, by their names, and the handlers of their messages."""
 
     def __init__(self, plugs: Sequence[Plug] = ()) -> None:
         def overriding(name: str) -> list[Callable[..., Any]]:
@@ -85,7 +85,9 @@ class Hooks:
             found = [plug for plug in plugs if getattr(type(plug), name) is not inherited]
             return [getattr(plug, name) for plug in found]
 
-        self.takes: Takes = {kind: take for plug in plugs for kind, take in plug.takes.items()}
+        self.handlers: Handlers = {
+            kind: take for plug in plugs for kind, take in plug.handlers.items()
+        }
         self.prepared, self.session = overriding("on_prepared"), overriding("on_session")
         self.measured, self.draft = overriding("on_measured"), overriding("on_draft")
         self.send, self.receive = overriding("on_send"), overriding("on_receive")

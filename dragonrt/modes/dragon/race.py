@@ -31,8 +31,8 @@ from dragonrt.modes.dragon.decision import (
 )
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.messages import EntryRequest, EntryResponse
-from dragonrt.modes.dragon.plugs import Plug, Port, Takes
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.plugs import Handlers, Machine, Plug
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.mode import ModeError, Work
 from dragonrt.sampling.aggregation import Coupled, side_weights
 from dragonrt.wire.limits import MAX_WANTED
@@ -63,19 +63,19 @@ class Race(Decision, Plug):
     `run_ahead` decided steps.
     """
 
-    def __init__(self, terms: Terms, drafts: Drafts, port: Port) -> None:
-        super().__init__(terms)
-        if not isinstance(terms.codec, RaceCodec) or not isinstance(terms.rule, Coupled):
+    def __init__(self, setup: DragonSetup, drafts: Drafts, machine: Machine) -> None:
+        super().__init__(setup)
+        if not isinstance(setup.codec, RaceCodec) or not isinstance(setup.rule, Coupled):
             raise ValueError("only the race codec is raced with, and only under coupled noise")
-        self._race, self._coupled = terms.codec, terms.rule
-        self.tau = terms.codec.tau
+        self._race, self._coupled = setup.codec, setup.rule
+        self.tau = setup.codec.tau
         self.most = RACED_AT_ONCE
         self._drafts = drafts
-        self._port = port
-        self._kept = terms.settings.run_ahead
+        self._machine = machine
+        self._kept = setup.settings.run_ahead
         self._asked: EntryRequest | None = None
         self._decided: dict[int, tuple[int, dict[int, float]]] = {}
-        self.takes: Takes = {EntryRequest: self._answer, EntryResponse: self._take}
+        self.handlers: Handlers = {EntryRequest: self._answer, EntryResponse: self._take}
 
     def on_session(self, now: float) -> None:
         self._asked = None
@@ -102,8 +102,8 @@ class Race(Decision, Plug):
         if found.missing is not None and not self._awaits(found.own):
             step, prefix_hash = found.own.step, found.own.prefix_hash
             tokens = tuple(sorted(found.missing[:MAX_WANTED]))
-            self._asked = EntryRequest(self._port.session, step, prefix_hash, tokens)
-            self._port.send(self._asked)
+            self._asked = EntryRequest(self._machine.session, step, prefix_hash, tokens)
+            self._machine.send(self._asked)
         return found.mixed
 
     def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
@@ -143,7 +143,7 @@ class Race(Decision, Plug):
             wanted = np.array(asked.tokens, np.int64)
             entries = decode_probabilities(draft.distribution, wanted, message.payload)
             theirs.put(replace(draft, distribution=entries))
-        self._port.advance("other", now)
+        self._machine.advance("other", now)
 
     def _answer(self, message: EntryRequest, now: float) -> None:
         """Send entries of an own draft. Raises ModeError where that was not sent."""
@@ -159,7 +159,7 @@ class Race(Decision, Plug):
             payload = encode_probabilities(draft.distribution, wanted)
         if self._race.adapts:
             self.tau = lowered(self.tau)
-        self._port.send(EntryResponse(message.session, step, prefix_hash, payload))
+        self._machine.send(EntryResponse(message.session, step, prefix_hash, payload))
 
     def on_decision(self, decided: Decided) -> None:
         # Keep what the other side may still request of the own draft.

@@ -12,7 +12,7 @@ def figures(answer: AnswerCounts) -> dict[str, Any]:
         "acceptance": acceptance(answer, "device"),
         "rounds": answer.verified,
         "drafted": answer.judged,
-        "accepted": answer.stood,
+        "accepted": answer.accepted_tokens,
         "resampled": answer.resampled,
         "waited_ms": milliseconds(answer.verdicts_waited_s),
         "missing": dict(answer.missing),

@@ -17,7 +17,7 @@ from dragonrt.modes.blocks.drafter import Drafting
 from dragonrt.modes.blocks.values import (
     Advance,
     Block,
-    Carried,
+    BlockState,
     Decided,
     DraftedToken,
     ReadBlock,
@@ -53,7 +53,7 @@ class SpeculativeDrafting(Drafting):
 
     Behind the blocks sent, the prefix continues with a guess of the token that the cloud will add,
     and with further blocks. A verdict that contradicts it cuts the prefix back to the decided
-    tokens, and what is carried along with it. A block ends where the controller or the settings
+    tokens, and restores the state of that place. A block ends where the controller or the settings
     say, or earlier by the stopping rule.
     """
 
@@ -75,7 +75,7 @@ class SpeculativeDrafting(Drafting):
         self._longest_bits = min(longest, settings.budget or longest)
         self._block: Block | None = None  # being drafted
         threshold = resources.threshold or settings.first_threshold
-        self._carried = Carried(threshold, settings.stopping_rule)
+        self._state = BlockState(threshold, settings.stopping_rule)
 
     @property
     def ready(self) -> bool:
@@ -91,7 +91,7 @@ class SpeculativeDrafting(Drafting):
             )
         if block is None:
             longest = self._longest(step, self._settings.length)
-            block = self._block = Block(step, self.prefix.hash, longest, start=self._carried)
+            block = self._block = Block(step, self.prefix.hash, longest, start=self._state)
         return lambda predictions: self._predicted(block, rate, predictions[0])
 
     def take_draft(self, result: _Drafted) -> Advance:
@@ -129,7 +129,7 @@ class SpeculativeDrafting(Drafting):
         if cut:
             self._drop_drafts(step)
             self.prefix.append(token)
-            self._carried = block.start.after(block, accepted, token)
+            self._state = block.start.after(block, accepted, token)
         return Advance(self.decide(decided[self.decided - block.step :]), cut=cut)
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
@@ -148,7 +148,7 @@ class SpeculativeDrafting(Drafting):
         verdicts = tuple(self._contradicted(step, token))
         if block is not None:
             start = block.start
-            self._carried = start.after(block, step - block.step, token) if block.tokens else start
+            self._state = start.after(block, step - block.step, token) if block.tokens else start
         self._drop_drafts(step)
         prefix.append(token)
         decided = self.decide([Decided(token, False if within else None)])
@@ -171,7 +171,7 @@ class SpeculativeDrafting(Drafting):
     def rewind(self) -> None:
         oldest = self.sent[0] if self.sent else self._block
         if oldest is not None:
-            self._carried = oldest.start
+            self._state = oldest.start
         self._drop_drafts(self.decided)
 
     def _drop_drafts(self, step: int) -> None:
@@ -241,7 +241,7 @@ class SpeculativeDrafting(Drafting):
             raise ValueError("nothing was guessed")
         block = self.sent[-1]
         self.prefix.append(token)
-        self._carried = block.start.after(block, block.count, token)
+        self._state = block.start.after(block, block.count, token)
 
 
 class LookupDrafting(SpeculativeDrafting):
@@ -258,7 +258,7 @@ class LookupDrafting(SpeculativeDrafting):
         self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
         self._vocabulary = resources.vocabulary
         bandit = Bandit(question.seed) if settings.drafts_from == "auto" else None
-        self._carried = replace(self._carried, bandit=bandit)
+        self._state = replace(self._state, bandit=bandit)
         self._passed: int | None = None  # the hash of a prefix behind which nothing is looked up
 
     def prepared(self, prepared: Prepared) -> None:
@@ -266,7 +266,7 @@ class LookupDrafting(SpeculativeDrafting):
 
     @property
     def ready(self) -> bool:
-        may_draft = self._carried.bandit is not None or self._passed != self.prefix.hash
+        may_draft = self._state.bandit is not None or self._passed != self.prefix.hash
         return may_draft and super().ready
 
     def work(self, rate: float) -> Work:
@@ -275,7 +275,7 @@ class LookupDrafting(SpeculativeDrafting):
             return super().work(rate)
         behind = bool(self.sent) and self.sent[-1].end == step
         longest = self._longest(step, self._settings.length)
-        block = Block(step, self.prefix.hash, longest, start=self._carried)
+        block = Block(step, self.prefix.hash, longest, start=self._state)
         return Work(lambda _: self._looked_up(block, tokens, behind))
 
     def take_draft(self, result: _Drafted) -> Advance:
@@ -294,7 +294,7 @@ class LookupDrafting(SpeculativeDrafting):
         if matched < self._least:  # a block takes a forward, and the cloud looks up by itself
             following = ()
         found, bandit = min(len(following), block.longest), block.start.bandit
-        if bandit is not None and not bandit.takes(block.step, matched, found, block.longest):
+        if bandit is not None and not bandit.prefers(block.step, matched, found, block.longest):
             following = ()
         if behind:
             return _Drafted(guess=next(iter(following), None))

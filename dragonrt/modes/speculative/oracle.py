@@ -39,7 +39,7 @@ def oracle(asked: Asked, settings: SpeculativeSettings) -> Decide:
         found = min(longest, len(copied))
         if settings.drafts_from == "model" or (
             settings.drafts_from == "auto"
-            and not (found and bandit.takes(len(text), matched, found, longest))
+            and not (found and bandit.prefers(len(text), matched, found, longest))
         ):
             matched = 0
         elif not found:

@@ -12,7 +12,7 @@ def figures(answer: AnswerCounts) -> dict[str, Any]:
     return {
         **blocks(answer),
         "drafted": answer.unverified + answer.judged,
-        "accepted": answer.unverified + answer.stood,
+        "accepted": answer.unverified + answer.accepted_tokens,
         "unverified": answer.unverified,
         "unread": answer.unread,
         "target_calls": calls,

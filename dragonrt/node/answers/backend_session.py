@@ -39,7 +39,7 @@ class BackendSession(Protocol):
         """End the session; `done` is not called again."""
 
 
-CARRIED = 0.2
+VALUE_PROBABILITY = 0.2
 """The probability from which on documents hold a value of their own."""
 
 

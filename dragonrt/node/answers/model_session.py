@@ -17,7 +17,7 @@ from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.answers.backend_session import CARRIED, ForwardResult, OnResult
+from dragonrt.node.answers.backend_session import VALUE_PROBABILITY, ForwardResult, OnResult
 from dragonrt.node.compute.worker import Worker
 
 LONGEST_VALUE = 24
@@ -89,7 +89,8 @@ class ModelSession:
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
         """Return each number of a text with which all documents disagree, then theirs (SPEC 5).
 
-        Theirs is the likeliest behind what stands before it, if it has the probability CARRIED.
+        Theirs is the likeliest behind what stands before it, if its probability is at least
+        VALUE_PROBABILITY.
         """
         found: list[str] = []
         hashes = extended([self._start], text)
@@ -102,7 +103,7 @@ class ModelSession:
                 own.append(int(said.argmax()))
                 names, p = extended(names, own[-1:]), [*p, float(said.max())]
             place = next((end for begin, end in by.numbers(own) if begin == first), first)
-            if place > first and prod(p[: place - first]) >= CARRIED:
+            if place > first and prod(p[: place - first]) >= VALUE_PROBABILITY:
                 found += by.text(text[first:last]), by.text(own[first:place])
         return tuple(found)
 

@@ -36,12 +36,12 @@ class Worker(JobThread):
         self._clients: Counter[Client] = Counter()  # their open answers and questions
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._spare: set[Preemption] = set()
+        self._background: set[Preemption] = set()
 
     # On the loop.
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Count open answers and questions; if there are any, preempt spare requests."""
+        """Count open answers and questions; if there are any, preempt background requests."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -50,7 +50,7 @@ class Worker(JobThread):
             self._quiet.set()
             return
         self._quiet.clear()
-        for preemption in self._spare:
+        for preemption in self._background:
             preemption.request()
 
     @contextmanager
@@ -67,18 +67,18 @@ class Worker(JobThread):
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
-    async def read_spare(self, make: Make[T]) -> T:
+    async def read_in_background(self, make: Make[T]) -> T:
         """Read while no answer is open and none is `wanted`; begin anew after each."""
         while True:
             while self.answers or self._questions:
                 await self._quiet.wait()
-            self._spare.add(preemption := Preemption())
+            self._background.add(preemption := Preemption())
             try:
                 return await self._read(make, preemption)
             except Preempted:
                 continue
             finally:
-                self._spare.remove(preemption)
+                self._background.remove(preemption)
 
     async def _read(self, make: Make[T], preemption: Preemption, client: Client = ()) -> T:
         done: asyncio.Future[T] = self._loop.create_future()

@@ -184,7 +184,7 @@ async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable
             if changed.is_set():
                 return
             tokens = library.tokens(chunk)
-            made = await worker.read_spare(partial(library.model.prefill, tokens))
+            made = await worker.read_in_background(partial(library.model.prefill, tokens))
             await asyncio.to_thread(missing.store, chunk, made)
 
     async def run() -> None:

@@ -20,7 +20,7 @@ LIBRARIES = ("uvicorn", "httptools", "starlette", "prometheus_client", "watchfil
 class HttpSettings:
     """Address, protection and limits of the HTTP service.
 
-    Raises DragonError if strangers could use or intercept it.
+    Raises DragonError if others could use or intercept it.
     """
 
     http_host: str = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)

@@ -104,7 +104,7 @@ def row_of(
         "tokens_per_s": length / given.seconds,
         "bytes_per_token": given.wire_bytes / length,
         "tokens_per_round": length / counts.verified,
-        "acceptance": counts.stood / counts.judged if counts.judged else None,
+        "acceptance": counts.accepted_tokens / counts.judged if counts.judged else None,
         "digest": zlib.crc32(repr(given.tokens).encode()),
     }
 

@@ -9,7 +9,7 @@ from dragonrt.modes.dragon.decision import Budget, Decision, Mixed, decoded
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.question import Question
 
 CODE = codec("dense:fp32", 3)
@@ -22,7 +22,7 @@ def draft(p: list[float], relevance: float) -> SideDraft:
 
 def deciding(rule: str = "coupled", aggregator: Aggregator = Aggregator.BOTH) -> Decision:
     how = DragonSettings(rule=rule, aggregator=aggregator, codec=CODE.name)
-    return Decision(Terms("device", Question(), how, DragonResources(vocabulary=3)))
+    return Decision(DragonSetup("device", Question(), how, DragonResources(vocabulary=3)))
 
 
 @pytest.mark.parametrize(("rule", "expects"), [("coupled", False), ("algorithm1", True)])

@@ -14,7 +14,7 @@ from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.lookup import worthwhile
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
@@ -54,16 +54,16 @@ def planner(
     drafts = Drafts(start_hash(0), decided, 25)
     put(drafts.own, own)
     put(drafts.theirs, theirs)
-    terms = Terms(
+    setup = DragonSetup(
         "device",
         Question(max_tokens=40, stop_tokens=(STOP,)),
         DragonSettings(**{"run_ahead": 12, **settings}),
         DragonResources(vocabulary=V),
     )
-    decision = Sum(terms)
+    decision = Sum(setup)
     decision.quick = quick
     decision.compared(not trusts, trusts)
-    return Planner(terms, drafts, decision), drafts
+    return Planner(setup, drafts, decision), drafts
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def sure_of(token: int) -> SimulatedSaid:
 
 
 def postprocess(span: Span, guess: list[int]) -> Draft:
-    terms = Terms("device", Question(seed=1), DragonSettings(), DragonResources(vocabulary=V))
-    return Draft(terms, span, guess, lambda step, p: Step(step), ())
+    setup = DragonSetup("device", Question(seed=1), DragonSettings(), DragonResources(vocabulary=V))
+    return Draft(setup, span, guess, lambda step, p: Step(step), ())
 
 
 def test_drafts_end_where_a_guess_is_wrong() -> None:

@@ -16,7 +16,7 @@ from dragonrt.modes.dragon.messages import EntryRequest, EntryResponse
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
 from dragonrt.wire.limits import MAX_WANTED
@@ -27,7 +27,7 @@ P = np.geomspace(1, 1e-3, 40)
 
 @dataclass
 class Machine:
-    """Implements Port: what a race sends, and what it calls."""
+    """Implements Machine: what a race sends, and what it calls."""
 
     session: int = 1
     decides: bool = True
@@ -57,25 +57,25 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 
 
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
-    drafts, port = Drafts(0, (), 8), Machine()
+    drafts, machine = Drafts(0, (), 8), Machine()
     settings = DragonSettings(codec=name, run_ahead=kept)
-    terms = Terms("device", Question(), settings, DragonResources(vocabulary=40))
-    return Race(terms, drafts, port), drafts, port
+    setup = DragonSetup("device", Question(), settings, DragonResources(vocabulary=40))
+    return Race(setup, drafts, machine), drafts, machine
 
 
 def asking(step: int, tokens: Sequence[int]) -> tuple[Race, Drafts, Machine]:
     """A side that has requested tokens of the other's draft of that step."""
-    asks, drafts, port = race()
+    asks, drafts, machine = race()
     theirs = draft(step, own=False)
     drafts.theirs.put(theirs)
     for _ in range(2):  # but once
         assert asks.settle(Found(draft(step), theirs, missing=tokens)) is None
-    assert port.sent == [wanted(step, *sorted(tokens[:MAX_WANTED]))]
-    return asks, drafts, port
+    assert machine.sent == [wanted(step, *sorted(tokens[:MAX_WANTED]))]
+    return asks, drafts, machine
 
 
 def answered(of: tuple[Race, Drafts, Machine], request: EntryRequest) -> EntryResponse:
-    of[0].takes[EntryRequest](request, 0.0)
+    of[0].handlers[EntryRequest](request, 0.0)
     response = of[2].sent[-1]
     assert isinstance(response, EntryResponse)
     return response
@@ -86,12 +86,12 @@ def decided(own: SideDraft, theirs: SideDraft | None = None) -> Decided:
 
 
 def test_what_is_sent_joins_the_draft_that_lacked_it() -> None:
-    asks, drafts, port = asking(2, (39, 30))
+    asks, drafts, machine = asking(2, (39, 30))
     gives = race()
     gives[1].own.put(draft(2))
     response = answered(gives, wanted(2, 30, 39))
-    asks.takes[EntryResponse](response, 0.0)
-    assert port.advanced == 1
+    asks.handlers[EntryResponse](response, 0.0)
+    assert machine.advanced == 1
     full, found = draft(2).distribution, drafts.theirs.get(2, 102)
     assert full is not None
     assert found is not None
@@ -100,7 +100,7 @@ def test_what_is_sent_joins_the_draft_that_lacked_it() -> None:
         full.probability(t) for t in (30, 39)
     ]
     with pytest.raises(ModeError):
-        asks.takes[EntryResponse](response, 0.0)
+        asks.handlers[EntryResponse](response, 0.0)
 
 
 def test_what_was_not_requested_is_refused() -> None:
@@ -109,7 +109,7 @@ def test_what_was_not_requested_is_refused() -> None:
         if session:
             asks.on_session(0.0)
         with pytest.raises(CodecError if size > 8 else ModeError):
-            asks.takes[EntryResponse](EntryResponse(1, step, 100 + step, bytes(size)), 0.0)
+            asks.handlers[EntryResponse](EntryResponse(1, step, 100 + step, bytes(size)), 0.0)
 
 
 def test_no_more_is_requested_at_once_than_a_message_holds() -> None:

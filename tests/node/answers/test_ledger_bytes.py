@@ -14,7 +14,7 @@ from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Input
@@ -199,7 +199,7 @@ class CarelessSettings(DragonSettings):
 
 
 def careless(question: Question, settings: DragonSettings, resources: Any) -> Dragon:
-    return Careless(Terms("device", question, settings, resources))
+    return Careless(DragonSetup("device", question, settings, resources))
 
 
 @pytest.mark.parametrize("cut", [None, Cut("device", after_s=0.4)])

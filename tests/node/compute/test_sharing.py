@@ -172,7 +172,7 @@ async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
         assert worker.answers == 0
 
 
-async def test_spare_requests_make_way_and_are_read_when_no_answer_is_open(
+async def test_background_requests_are_preempted_and_are_read_when_no_answer_is_open(
     model: LanguageModel,
 ) -> None:
     """A question stops one within its forward, and none begins while the answer is open."""
@@ -180,7 +180,7 @@ async def test_spare_requests_make_way_and_are_read_when_no_answer_is_open(
     prefill = partial(model.prefill, tokens)
     async with running(model) as worker:
         worker.held.clear()
-        idle = asyncio.ensure_future(worker.read_spare(prefill))
+        idle = asyncio.ensure_future(worker.read_in_background(prefill))
         await asyncio.to_thread(worker.began.wait, 60)
         question = asyncio.ensure_future(prepared(worker, model, [5, 6, 7]))
         await asyncio.sleep(0)  # it has been asked for
@@ -197,7 +197,7 @@ async def test_spare_requests_make_way_and_are_read_when_no_answer_is_open(
         made = await idle
         assert worker.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
         with worker.wanted():
-            ended = asyncio.ensure_future(worker.read_spare(prefill))
+            ended = asyncio.ensure_future(worker.read_in_background(prefill))
             await settled(worker)
             ended.cancel()
             await settled(worker)

@@ -73,11 +73,11 @@ def text(settings: DragonSettings, question: Question = QUESTION) -> list[int]:
 
 def test_padding_leaves_few_sizes_and_changes_no_token() -> None:
     plain, open_frames = asked(PLAIN)
-    padded, cells = asked(PADDED)
+    padded, frames = asked(PADDED)
     assert plain.tokens == padded.tokens == text(PADDED)
     assert len({each.size for each in open_frames}) > 6
-    assert {each.size for each in cells if each.up} <= set(SIZES)
-    assert all(each.size % SIZES[0] == 0 for each in cells)
+    assert {each.size for each in frames if each.up} <= set(SIZES)
+    assert all(each.size % SIZES[0] == 0 for each in frames)
     numbers = statistics(AnswerCounts.of(padded.records))
     assert 0 < numbers["padding_sent"] < numbers["bytes_sent"]
     assert 0 < numbers["padding_received"] < numbers["bytes_received"]
@@ -86,39 +86,39 @@ def test_padding_leaves_few_sizes_and_changes_no_token() -> None:
     assert plain_numbers["padding_sent"] == plain_numbers["padding_received"] == 0
 
 
-def up(cells: list[Seen]) -> list[tuple[float, int]]:
-    return [(round(each.time_s, 6), each.size) for each in cells if each.up]
+def up(frames: list[Seen]) -> list[tuple[float, int]]:
+    return [(round(each.time_s, 6), each.size) for each in frames if each.up]
 
 
-def down(cells: list[Seen]) -> list[tuple[float, int]]:
-    return [(round(each.time_s, 6), each.size) for each in cells if not each.up]
+def down(frames: list[Seen]) -> list[tuple[float, int]]:
+    return [(round(each.time_s, 6), each.size) for each in frames if not each.up]
 
 
 def test_a_cadence_looks_the_same_whatever_is_asked_and_answered() -> None:
-    given, cells = asked(PACED_BY)
+    given, frames = asked(PACED_BY)
     assert given.tokens == text(PACED_BY)
-    assert {size for _, size in up(cells)} == {PACED}
-    start_s = up(cells)[0][0]
-    assert [time for time, _ in up(cells)] == pytest.approx(
+    assert {size for _, size in up(frames)} == {PACED}
+    start_s = up(frames)[0][0]
+    assert [time for time, _ in up(frames)] == pytest.approx(
         [start_s + 0.02 * tick for tick in range(60)]
     )
-    assert sum(size for _, size in down(cells)) >= 59 * PACED
+    assert sum(size for _, size in down(frames)) >= 59 * PACED
     other = replace(QUESTION, prompt="something longer " * 40, seed=9, max_tokens=5)
     shorter, others = asked(PACED_BY, other)
     assert shorter.tokens == text(PACED_BY, other)
-    assert up(others) == up(cells)
-    assert down(others)[:50] == down(cells)[:50]
+    assert up(others) == up(frames)
+    assert down(others)[:50] == down(frames)[:50]
     numbers = statistics(AnswerCounts.of(given.records))
     assert numbers["held_ms"] > 5
     assert numbers["padding_sent"] > 0.8 * numbers["bytes_sent"]
 
 
 def test_an_answer_beside_another_shortens_no_budget() -> None:
-    _, cells = asked(PACED_BY, beside=[replace(PACED_BY, cadence_ticks=5)])
-    assert len(up(cells)) >= 60
+    _, frames = asked(PACED_BY, beside=[replace(PACED_BY, cadence_ticks=5)])
+    assert len(up(frames)) >= 60
 
 
 def test_an_answer_that_takes_longer_takes_another_budget() -> None:
-    _, cells = asked(PACED_BY, decode_s=0.2)
-    assert len(up(cells)) % 60 == 0
-    assert len(up(cells)) > 60
+    _, frames = asked(PACED_BY, decode_s=0.2)
+    assert len(up(frames)) % 60 == 0
+    assert len(up(frames)) > 60

@@ -16,8 +16,8 @@ from dragonrt.side import Side
 
 
 @dataclass(frozen=True)
-class Terms:
-    """One side's terms of an answer: what both agreed on, and what this side has."""
+class DragonSetup:
+    """One side's setup of an answer: what both agreed on, and what this side has."""
 
     side: Side
     question: Question
