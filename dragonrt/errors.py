@@ -1,4 +1,4 @@
-"""What a user sees as one line and a non-zero exit code.
+"""Errors that a user sees as one line and a non-zero exit code.
 
     DragonError
     ├── ControlError           a controller that cannot be made of what was given

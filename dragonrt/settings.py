@@ -30,7 +30,7 @@ class SettingError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of one field.
+    """The description of one field.
 
     Attributes:
         help: one sentence for people.
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def option(self) -> str:
-        """What it is called on a command line."""
+        """Its name on a command line."""
         return flag(self.about.option or self.name)
 
     def read(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How long one side waits for what, in one value."""
+"""The timeouts of one side, in one value."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which files to index, and the pieces of each."""
+"""Choose the files to index, and cut each into pieces."""
 
 import hashlib
 import os

@@ -22,7 +22,7 @@ _SCRIPTS = {
     "Cjk": "Chinese",
     "Hangul": "Korean",
 }
-"""What a text is called if most of its letters are of this script, by Unicode's names."""
+"""Languages of texts with most letters in a script, by Unicode's names."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 

@@ -70,7 +70,7 @@ class Manifest:
 
 
 Search = Literal["hybrid", "dense", "words"]
-"""How chunks are chosen: see `Index.search`."""
+"""The way in which chunks are chosen: see `Index.search`."""
 
 FORMAT = 4
 """Version of the tables; a store of another format is refused until it is rebuilt."""

@@ -1,4 +1,4 @@
-"""Which rows agree with the value that an answer is naming (SPEC 5, Disagreement). Pure.
+"""The rows that agree with the value that an answer is naming (SPEC 5, Disagreement). Pure.
 
 Documents may hold different values for the same thing. Mixed token by token, "1,240" and "9,990"
 give "9,240". So a row that gave the tokens of a value together less than e^LEAST loses its weight
@@ -31,7 +31,7 @@ from dragonrt.backends.backend import RowLogits
 LEAST = -5.0
 """The log-probability of a value so far below which a row does not agree with it."""
 LOST = 40.0
-"""What a row that lost loses of its relevance. If all rows of both sides lost, nothing changes."""
+"""Taken from the relevance of a row that lost. If all rows of both sides lost, nothing changes."""
 SURE = 0.5
 """The probability of another token without which a row does not disagree with a name."""
 GAP_WORDS = 3
@@ -41,7 +41,7 @@ _JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
 
 
 class Kind(Enum):
-    """What a token's text is to a value."""
+    """The role of a token's text in a value."""
 
     DIGIT = auto()
     CAPITAL = auto()

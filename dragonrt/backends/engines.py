@@ -117,4 +117,4 @@ _EXTRAS = {
     "transformers": "pip install 'dragonrt[transformers]', or name a GGUF file",
     "vllm": "pip install 'dragonrt[vllm]'",
 }
-"""How an engine is installed whose libraries are not in every installation."""
+"""Commands that install engines whose libraries are not in every installation."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 
 Client = tuple[str, ...]
-"""Who a request is for: an address and a connection from it. Empty: this process itself.
+"""The client of a request: an address and a connection from it. Empty: this process itself.
 
 Addresses share the model, and the connections of one share what it gets.
 """
@@ -22,7 +22,7 @@ def levels(client: Client) -> tuple[Client, ...]:
 
 
 class FairShares:
-    """What each address and connection got more than the waiting one that got least.
+    """The lead of each address and connection over the waiting one that got least.
 
     It is at most one forward for those that wait all the time. Others are forgotten as soon as they
     are not ahead, so that one that comes back is the equal of the least.
@@ -48,7 +48,7 @@ class FairShares:
 
 
 class Portions:
-    """How much of one forward each client may have that has another one beside it."""
+    """Limits of what a client gets of one forward if another one waits beside it."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""

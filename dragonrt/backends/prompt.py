@@ -92,7 +92,7 @@ READER = PromptTemplate(
     refusal="I don't know.",
     languages=("English",),
 )
-"""What the bundled adapter was trained on."""
+"""The template of the bundled adapter."""
 
 CHAT = replace(
     READER,
@@ -108,7 +108,7 @@ TOY = PromptTemplate(
     stops=("\n",),
     languages=("English",),
 )
-"""What the bundled toys were trained on."""
+"""The template of the bundled toys."""
 
 PLAIN = replace(
     TOY,

@@ -1,4 +1,4 @@
-"""Which requests share the next forward of a model, and how much of each it reads.
+"""Schedule requests: those that share the next forward of a model, and what it reads of each.
 
 Requests join and leave between two forwards. A preemption removes one of them. Several clients have
 fair shares of the tokens computed (`fair_shares`); one client's requests go in order of arrival.

@@ -1,4 +1,4 @@
-"""How many threads a model of this process takes by default."""
+"""The default number of threads of a model."""
 
 import os
 from pathlib import Path

@@ -49,7 +49,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
     without=("rebuild", "tls", "insecure"),
 )
 class CloudOptions:
-    """What a cloud answers with, where it listens, and its limits."""
+    """Options of a cloud: its side, where it listens, and its limits."""
 
 
 @derived(
@@ -57,7 +57,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """What a device answers with, and how it reaches the given hosts."""
+    """Options of a device: its side, and how it reaches the given hosts."""
 
 
 @derived(
@@ -69,12 +69,12 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """What a side would answer with, and how it would reach the hosts."""
+    """Options of a side that is checked, and how it would reach the hosts."""
 
 
 @derived({HttpSettings: "HTTP"})
 class HttpOptions:
-    """Where and how the device is served."""
+    """Options of the HTTP service."""
 
 
 @derived({LinkSettings: LINK})

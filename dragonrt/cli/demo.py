@@ -53,12 +53,12 @@ Pair = tuple[CloudProcess, Any, Any, Any, Any]
 
 @derived({Question: "Sampling"})
 class DemoOptions:
-    """How tokens are sampled and documents used."""
+    """Options of sampling and documents."""
 
 
 @derived({DragonSettings: "Both sides together"})
 class TogetherOptions:
-    """How both sides decide one text."""
+    """Options of deciding one text on both sides."""
 
 
 def demo(

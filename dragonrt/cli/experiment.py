@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """What the device answers with, and the address of the cloud."""
+    """Options of the device, and the address of the cloud."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")

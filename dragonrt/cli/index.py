@@ -21,12 +21,12 @@ from dragonrt.node.process.side_settings import SideSettings
     ),
 )
 class IndexOptions:
-    """Which model reads the documents, and where the index is."""
+    """Options of an index: the model that reads the documents, and the place."""
 
 
 @derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads", "llama_library"))
 class ModelOptions:
-    """Which model runs, where, and how precisely."""
+    """Options of a model."""
 
 
 def index(

@@ -1,4 +1,4 @@
-"""Which side aggregates next (SPEC 1.3).
+"""Choose the side that aggregates next (SPEC 1.3).
 
 `greedy` is DRAGON's scheduler (Eq. 6-8): after every aggregation it hands over to the other side
 if the expected latency per token is lower there. `both` is leaderless: nothing is scheduled.
@@ -12,7 +12,7 @@ from dragonrt.side import Side, other
 
 
 class Aggregator(StrEnum):
-    """Which side aggregates: the values of `--aggregator`."""
+    """The side that aggregates: the values of `--aggregator`."""
 
     BOTH = "both"
     GREEDY = "greedy"

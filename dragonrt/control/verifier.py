@@ -15,7 +15,7 @@ from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.errors import ControlError
 
 Kind = Literal["sprinter", "specdec++"]
-"""What is predicted of a token x drafted from q, if p is the target's distribution.
+"""The prediction for a token x drafted from q, if p is the target's distribution.
 
 sprinter: q(x)/p(x) ≤ λ (SPRINTER section 3.2). specdec++: that x is accepted, whose probability is
 min(1, p(x)/q(x)) (SpecDec++, arXiv 2405.19715).

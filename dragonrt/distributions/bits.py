@@ -13,7 +13,7 @@ class BitWriter:
 
     @property
     def bits(self) -> int:
-        """How many bits have been written."""
+        """The number of written bits."""
         return 8 * len(self._whole) + self._tail_bits
 
     def write(self, value: int, bits: int) -> None:
@@ -48,7 +48,7 @@ class BitReader:
 
     @property
     def left(self) -> int:
-        """How many bits have not been read."""
+        """The number of bits left to read."""
         return 8 * len(self._data) - self._position
 
     def read(self, bits: int) -> int:

@@ -20,7 +20,7 @@ OWN_PROFILES = Path("profiles")  # the user's own, below the working directory
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """How a link behaves. `up` is from the device to the cloud.
+    """The behaviour of a link. `up` is from the device to the cloud.
 
     `latency_s` is one-way; `up` and `down` are in bit/s, None for no limit. Markov rates, or else a
     delivery trace, replace the bandwidth of their direction, an RTT series the latency.

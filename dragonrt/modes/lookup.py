@@ -71,7 +71,7 @@ def worthwhile(acceptance: float, rows: int) -> int:
 
 
 def _matched(text: Sequence[int], end: int, tokens: Sequence[int]) -> int:
-    """How many tokens before `end` are the last ones of `tokens`; one is known to be."""
+    """Return how many tokens before `end` are the last of `tokens`; one is known to be."""
     most = min(LONGEST_MATCH, end, len(tokens))
     return next((n for n in range(1, most) if text[end - 1 - n] != tokens[-1 - n]), most)
 

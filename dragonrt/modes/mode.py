@@ -38,7 +38,7 @@ OnLoss = Literal["alone", "wait"]
 
 
 class Finish(StrEnum):
-    """Why an answer ended."""
+    """The reason for which an answer ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -136,7 +136,7 @@ class Leave:
 
 @dataclass(slots=True)
 class Effects:
-    """What one input led to, in the order in which it is carried out.
+    """The effects of one input, in the order in which the driver executes them.
 
     `preempt` stops the forward under way as soon as possible; `failed` says why there is no answer.
     """

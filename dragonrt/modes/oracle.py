@@ -1,4 +1,4 @@
-"""What an oracle is asked and says: the text that every run of a mode must give.
+"""Oracles: the text that every run of a mode must give.
 
 Of the program an oracle has the hash of a text and the values that are asked for; all that it
 computes is `brute_force`'s: no queue, no block under way, no message. A run that differs has a
@@ -19,14 +19,14 @@ from dragonrt.modes.question import Question
 
 
 class Model(Protocol):
-    """What one side's model says after a prefix, as a pure function of the text."""
+    """One side's model: its prediction after a prefix, as a pure function of the text."""
 
     def said(self, step: int, prefix_hash: int) -> Prediction:
         """Return what it says after the prefix of `step` tokens with that hash."""
 
 
 Models = Mapping[str, Model]
-"""What says what: "device", and the other sides by their names, in the order of the members."""
+"""The models by name: "device", and the other sides by their names, in the order of the members."""
 
 Decide = Callable[[TokenPrefix], Sequence[int]]
 """The tokens that are decided next, at once, after a decided text; some may lie beyond its end."""
@@ -34,7 +34,7 @@ Decide = Callable[[TokenPrefix], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Attendance:
-    """Who took part, which is the one thing that a text may depend on beside what is asked.
+    """The sides that took part: all that a text may depend on beside the question.
 
     `alone` says whether the device decided a step without the cloud, `weights` those of the round
     that decided a step, by worker.
@@ -46,7 +46,7 @@ class Attendance:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an oracle is asked; `resources` are the device's, `texts` are looked up in."""
+    """The input of an oracle; `resources` are the device's, `texts` are looked up in."""
 
     question: Question
     models: Models

@@ -156,7 +156,7 @@ class Peering:
         return min(self._limits(), default=(None, 0.0))[0]
 
     def _limits(self) -> list[tuple[float, float]]:
-        """When waiting for the peer ends, and after how many seconds."""
+        """The time at which waiting for the peer ends, and after how many seconds."""
         mode, timeouts = self._mode, self._timeouts
         if not mode.ready or mode.finish is not None:
             return []

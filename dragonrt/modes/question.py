@@ -1,4 +1,4 @@
-"""What is asked, as one value: a side opens an answer with it, whatever the mode."""
+"""The question, as one value: a side opens an answer with it, whatever the mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -75,7 +75,7 @@ class Counterpart(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a side brings to an answer beside the question and the settings, in any mode.
+    """A side's parts of an answer beside the question and the settings, in any mode.
 
     `marker` are the tokens that the cloud reads for withheld ones. A mode adds its own.
     """
@@ -96,7 +96,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What bounds an answer's time, for who checks that it ends.
+    """Bounds of an answer's time, for checks that it ends.
 
     A device drafts at most `ahead` undecided steps. One decision takes so many `forwards` of both
     sides and, one after another, `trips` of messages, behind at most `messages` others. One message
@@ -112,7 +112,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What the program does differently for a mode with such settings.
+    """Properties of a mode with such settings, which the program depends on.
 
     Attributes:
         verifies: blocks are read in one forward even where that gives other last bits.

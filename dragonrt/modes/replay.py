@@ -24,7 +24,7 @@ _ANSWERS = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a mode's machine is made of, without the question's words and what was trained."""
+    """The parts of a mode's machine, without the question's words and trained networks."""
 
     mode: str
     side: Side

@@ -19,10 +19,10 @@ VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of the
 
 
 class Settings:
-    """What the settings of all modes have. A mode overrides what differs."""
+    """The settings that all modes have. A mode overrides what differs."""
 
     on_loss: OnLoss = "wait"
-    """What the device does if the other side is lost."""
+    """The reaction of the device to a lost other side."""
 
     @property
     def goes_alone(self) -> bool:

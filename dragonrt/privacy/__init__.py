@@ -1,4 +1,4 @@
-"""What leaves the device beside the question, what that reveals, and what the link shows of it.
+"""Disclosure: what leaves the device beside the question, what it reveals, what the link shows.
 
     documents -> predictions -> drafts -> decision -> Draft, Target -> frames -> link
                                   |          |             |             |         |

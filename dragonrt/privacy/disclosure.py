@@ -32,7 +32,7 @@ FLOOR: Final = 0.25
 of the context cannot leak (SPEC 1.11). Measured with the bundled embedder."""
 
 Crossing = Mapping[str, int]
-"""What a message discloses: fields of `Disclosed`, the ledger's entry."""
+"""Counts of what a message discloses: fields of `Disclosed`, the ledger's entry."""
 NOTHING: Final[Crossing] = {}
 
 
@@ -53,7 +53,7 @@ def _of_open(message: wire.Open, marker: Sequence[int]) -> Crossing:
 
 
 Discloses = Callable[[Any, Sequence[int]], Crossing]
-"""What a message discloses. The marker's tokens, given next, stand for withheld ones."""
+"""Returns what a message discloses. The marker's tokens, given next, stand for withheld ones."""
 
 RULES: Final[dict[type[SessionMessage], Discloses]] = {
     wire.Open: _of_open,

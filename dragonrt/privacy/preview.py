@@ -1,4 +1,4 @@
-"""What may leave the device for a question, before any of it does (SPEC 1.10). Pure.
+"""Preview what may leave the device for a question (SPEC 1.10). Pure.
 
 A mode names what its device may send, by messages that disclose all that one of their type can. The
 door of the answer says what each discloses, as it will for those that are sent: so a preview says
@@ -20,7 +20,7 @@ KINDS: Final = ("question", "history", "tokens", "distributions", "documents")
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What may leave, as `entries` of the ledger: the first are those of the opening messages.
+    """A preview, as `entries` of the ledger: the first are those of the opening messages.
 
     A door that `withholds` lets not all of the answer's tokens out.
     """

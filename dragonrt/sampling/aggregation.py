@@ -1,4 +1,4 @@
-"""Which token a side drafts, and which token both drafts decide (SPEC 1 - 1.2).
+"""Aggregation: the token that a side drafts, and the one that two drafts decide (SPEC 1 - 1.2).
 
 A rule is a pure function of its arguments and the keyed noise. It names the device and the cloud,
 not "local" and "remote", so both sides compute the same target.
@@ -88,11 +88,11 @@ class Predicted(Protocol):
 
 
 Seen = tuple[NDArray[np.floating[Any]], float, float]
-"""What a side encodes, floating [V], its relevance, and what it keeps of its weight."""
+"""The distribution that a side encodes, floating [V], its relevance, and its kept weight."""
 
 
 class Rule(Protocol):
-    """How drafts are drawn, and how two of them become the target token."""
+    """A rule that draws drafts, and makes two of them the target token."""
 
     @property
     def steerable(self) -> bool:
@@ -125,7 +125,7 @@ class Rule(Protocol):
 
 
 class _Mixing:
-    """What the rules of the mixture have in common."""
+    """The part that rules of the mixture have in common."""
 
     __slots__ = ()
     bare = False

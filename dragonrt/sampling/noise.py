@@ -19,7 +19,7 @@ from dragonrt.side import Side
 
 
 class Purpose(IntEnum):
-    """What a random number decides. The values are part of the protocol: never reuse one."""
+    """The use of a random number. The values are part of the protocol: never reuse one."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft

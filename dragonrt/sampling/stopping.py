@@ -1,4 +1,4 @@
-"""When to stop drafting and have the block verified: the baselines of SPRINTER, Table 2.
+"""Rules that stop drafting and have the block verified: the baselines of SPRINTER, Table 2.
 
 A rule is a value, evaluated after every drafted token. The text stays exact (SPEC 2) because no
 rule looks ahead. It reads neither the next token nor tokens after a rejected one, whose noise is
@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class DraftSignals:
-    """What a stopping rule reads of a drafted token.
+    """Features of a drafted token, for a stopping rule.
 
     `entropy` is that of the draft model's distribution before any sampler, in nats; `acceptance`
     the acceptance probability that a trained head predicts.

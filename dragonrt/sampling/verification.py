@@ -1,4 +1,4 @@
-"""How a block of drafted tokens is verified, and which token follows it (SPEC 2; QSV Eq. 1, 2).
+"""Verify a block of drafted tokens, and choose the token behind it (SPEC 2; QSV Eq. 1, 2).
 
 A rule is a pure function of its arguments and the keyed noise. `q` is the drafter's distribution as
 the codec reconstructs it, `p` the verifier's after the sampler. A step is the index of an answer
@@ -65,7 +65,7 @@ class VerifyResult:
 
 
 class SpeculativeRule(Protocol):
-    """How the tokens of a block are drafted, and how the block is verified."""
+    """A rule that drafts the tokens of a block and verifies the block."""
 
     @property
     def name(self) -> str:

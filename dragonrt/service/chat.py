@@ -35,7 +35,7 @@ NEUTRAL = 0.5
 """The share of a refusal, and of words between the answers of two parts: they are nobody's."""
 
 News = Piece | Noticed | Answer | Record
-"""What happens in an answer: a piece of its text, a notice for the user (each once), the complete
+"""News of an answer: a piece of its text, a notice for the user (each once), the complete
 answer to a part, or an event of the trace; the decision of a piece comes before it."""
 OnNews = Callable[[News], None]
 

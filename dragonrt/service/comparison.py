@@ -66,7 +66,7 @@ class Given:
 
     @cached_property
     def counts(self) -> AnswerCounts:
-        """What happened during the answer, in numbers."""
+        """The counts of the answer."""
         return AnswerCounts.of(self.answer.records)
 
     @property

@@ -1,4 +1,4 @@
-"""What would leave for a question, in words, before it is asked."""
+"""Say what would leave for a question, before it is asked."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +12,7 @@ from dragonrt.service.chat import Chat
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What may leave for a question of so many `parts` to the sides `to`, at one level.
+    """A preview of a question of so many `parts` to the sides `to`, at one level.
 
     `documents` are the names of those that this side answers from: they stay here.
     """

@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """What a device answers with and whom it asks.
+    """The setup of a device: its side, its settings, and the other sides.
 
     `warnings` are lines for the user. Without a `seed` each answer draws its own.
     """
@@ -59,7 +59,7 @@ class DeviceSetup:
 
 @dataclass(frozen=True, slots=True)
 class CloudSetup:
-    """What a cloud answers with and where it listens; `warnings` are lines for the user."""
+    """The setup of a cloud: its side and its address; `warnings` are lines for the user."""
 
     side: SideSettings
     address: Address

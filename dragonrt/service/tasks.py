@@ -1,4 +1,4 @@
-"""What a person does with a document as a whole: tasks, and the turns that carry them out. Pure.
+"""Tasks over a document as a whole, and the turns that they consist of. Pure.
 
 A list is made of a document that the task names, or that was chosen: its chunks are read one after
 another, each in a turn that reads nothing else, and their answers are joined. So is a summary, if

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-"""What a decoder shows for half of a character."""
+"""A decoder's replacement for half of a character."""
 CONTEXT = 8
 """Tokens decoded again before each new one, so that spaces match the whole text."""
 

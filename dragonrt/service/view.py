@@ -1,4 +1,4 @@
-"""How answers look as text: tinted by side, with sources, warnings and one line of costs."""
+"""Render answers as text: tinted by side, with sources, warnings and one line of costs."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What every backend must do, as checks: for whoever adds one.
+"""The contract of backends, as checks: for whoever adds one.
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_my_backend(check): check(Subject(my_backend()))

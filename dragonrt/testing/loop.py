@@ -16,7 +16,7 @@ from dragonrt.errors import DragonError
 T = TypeVar("T")
 
 CLEANINGS = 10
-"""How often tasks may end with interrupts before the rest of them is left as it is."""
+"""Interrupted ends of tasks after which the other tasks are left as they are."""
 
 
 class DeadlockError(DragonError):

@@ -1,4 +1,4 @@
-"""What every mode promises, as checks of one mode with its settings (as trio.testing does).
+"""The contract of modes, as checks of one mode with its settings (as trio.testing does).
 
 Each check of CHECKS takes a Case and raises ContractError. The modes run in virtual time, on
 scripted models, by the code that two processes run.
@@ -81,7 +81,7 @@ class Case:
 
     @property
     def resources(self) -> Any:
-        """What the device has; its entry must be registered."""
+        """The device's resources; its entry must be registered."""
         return scripted_resources(self.settings, VOCABULARY, self.weights)
 
     def right(self, question: Question, script: Script) -> list[int]:

@@ -92,7 +92,7 @@ class SimulatedSaid:
     hidden: NDArray[np.float32]
     kept: float = 0.0
     others: Sequence[NDArray[np.float32]] = ()
-    """What a second document says, and the model without one."""
+    """Predictions of a second document, and of the model without one."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -107,7 +107,7 @@ class SimulatedSaid:
 
 
 class SimulatedModel(Protocol):
-    """What one side's model says after a prefix, as a pure function of the text."""
+    """A model of one side: its prediction after a prefix, as a pure function of the text."""
 
     def said(self, step: int, prefix_hash: int) -> Prediction:
         """After the prefix of `step` tokens with that hash."""
@@ -115,7 +115,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """What a model says along a work."""
+    """Return the predictions of a model along a work."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -153,7 +153,7 @@ class PrefixVerifier:
 
 
 class ScriptedParts:
-    """What a scripted side has: its verifier reads a script's hidden states."""
+    """The parts of a scripted side: its verifier reads a script's hidden states."""
 
     marker = (3, 4)
 

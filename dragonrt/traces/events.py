@@ -22,7 +22,7 @@ EVENTS: list[type["Event"]] = []
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """What happened. A subclass names its `kind` in a file; it becomes a frozen dataclass."""
+    """An event. A subclass names its `kind` in a file; it becomes a frozen dataclass."""
 
     KIND: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about."""
+    """The subject of a notice."""
 
     ALONE = "alone"  # this side goes on alone
     WAITING = "waiting"  # the answer waits for another side

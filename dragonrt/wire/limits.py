@@ -1,4 +1,4 @@
-"""How large a message and its fields may be."""
+"""Largest sizes of messages and their fields."""
 
 NONCE_BYTES = 16
 PROOF_BYTES = 32

@@ -19,7 +19,7 @@ from dragonrt.errors import DragonError
 
 
 class Reason(StrEnum):
-    """Why a session (Close), a connection (Goodbye), or either ended."""
+    """The reason for which a session (Close), a connection (Goodbye), or either ended."""
 
     FINISHED = "finished"  # session: the answer is complete
     CANCELLED = "cancelled"  # session: the user cancelled it
@@ -60,7 +60,7 @@ class WireError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why a session or a connection ended: a code and one line for the user."""
+    """The end of a session or a connection: a code and one line for the user."""
 
     reason: Reason
     text: str

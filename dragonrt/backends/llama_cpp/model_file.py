@@ -48,7 +48,7 @@ def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
 
 
 MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
-"""What makes the files of models that are not bundled as such, by name."""
+"""Functions that make the files of models that are not bundled as such, by name."""
 
 
 def file_of(name: str) -> Path:

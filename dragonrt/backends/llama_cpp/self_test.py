@@ -1,4 +1,4 @@
-"""How many tokens a forward of llama.cpp may carry without changing the bits of a row.
+"""Measure how many tokens a forward of llama.cpp may have without changing the bits of a row.
 
 Kernels are chosen by the number of tokens, and differ in their last bits. Which number is still
 exact depends on the types of the weights, the processor and the library, so it is measured: once,

@@ -20,7 +20,7 @@ from dragonrt.backends.transformers_.document import DocumentKV
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one layer stores per token: `heads` keys of `key_dim` and values of `value_dim`."""
+    """The storage of one layer per token: `heads` keys of `key_dim` and values of `value_dim`."""
 
     heads: int
     key_dim: int

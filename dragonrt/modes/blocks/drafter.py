@@ -36,7 +36,7 @@ from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
-    """What one mode does on the device. `prefix` holds the decided tokens, then the drafted ones.
+    """The part of one mode on the device. `prefix` holds the decided tokens, then the drafted ones.
 
     `sent` are the blocks that await their verdicts. Postprocessing reads the prediction after the
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
@@ -107,7 +107,7 @@ class Drafting(ABC):
 
     @property
     def finish(self) -> Finish | None:
-        """Why the answer is complete, or None while it is not."""
+        """The end of a complete answer, else None."""
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:

@@ -59,13 +59,13 @@ class DraftedToken:
 
     @property
     def bits(self) -> int:
-        """What the token takes in a block, with its distribution."""
+        """The bits of the token in a block, with its distribution."""
         return self.quantized.bits + self.quantized.token_bits
 
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What blocks leave to the block after them: a pure function of the decided tokens.
+    """The state between blocks: a pure function of the decided tokens.
 
     `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
     of ControlState. Nothing may depend on tokens behind a rejected one: their noise is used again.
@@ -139,7 +139,7 @@ class Block:
 
     @property
     def bits(self) -> int:
-        """What the papers' formulas count of the payload."""
+        """The bits of the payload by the papers' formulas."""
         return sum(each.bits for each in self.tokens)
 
     @property
@@ -186,7 +186,7 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one prediction or one verdict led to: tokens `decided`, a `block` to send.
+    """The effect of one prediction or one verdict: tokens `decided`, a `block` to send.
 
     With `cut` the blocks under way follow another text now, and will not be answered. `verdicts`
     has (tokens, accepted, token) of the oldest blocks sent that no verdict had to verify.

@@ -90,7 +90,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What postprocessing found of a step, and the drafts that it decoded.
+    """The result of postprocessing a step, and the drafts that it decoded.
 
     If a race has no proved winner, `missing` are the tokens whose probabilities would prove one.
     """

@@ -1,4 +1,4 @@
-"""What the settings of an answer ask for: its decision, its draft planner and its plugs."""
+"""Composes the parts of an answer by its settings: decision, draft planner and plugs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -115,4 +115,4 @@ SENT: Final[Sequence[SessionMessage]] = (
     EntryRequest(*_PLACE, (0,)),
     EntryResponse(*_PLACE, bytes(8)),
 )
-"""What a device may send, one of each type, for `privacy.preview`."""
+"""The messages that a device may send, one of each type, for `privacy.preview`."""

@@ -50,12 +50,12 @@ class _Taken:
 
     @property
     def revealed(self) -> float:
-        """What a cloud that said its distribution learns from the token, in bits (SPEC 1.11)."""
+        """The bits that a cloud with its own distribution learns from the token (SPEC 1.11)."""
         return inf if self.cloud is None else _bits(self.device, self.token, self.cloud, self.token)
 
     @property
     def led(self) -> float:
-        """How far it leads away from the device's own draft, in bits."""
+        """The bits by which it leads away from the device's own draft."""
         return _bits(self.device, self.draft, self.device, self.token)
 
 

@@ -40,7 +40,7 @@ from dragonrt.wire.limits import MAX_WANTED
 REQUESTS = 0.0025
 """The share of steps that should lead to a request to this side: with both half a per cent."""
 FALL = 0.5
-"""What a request multiplies the threshold by."""
+"""The factor of the threshold after a request."""
 LEAST_TAU = 1e-4
 RACED_AT_ONCE = 32
 """Races that one input may lead to: postprocessing makes the others."""

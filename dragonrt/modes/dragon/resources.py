@@ -1,4 +1,4 @@
-"""What a side brings to an answer of mode dragon."""
+"""A side's resources in mode dragon."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

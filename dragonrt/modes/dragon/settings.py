@@ -144,7 +144,7 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """Who decides: where the device keeps its drafts, nobody else can."""
+        """The aggregator: the device itself if it keeps its drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 

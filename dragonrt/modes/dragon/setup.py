@@ -1,4 +1,4 @@
-"""What one answer of mode dragon is made with."""
+"""The setup of one answer of mode dragon."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ class DragonSetup:
 
     @cached_property
     def rule(self) -> Rule:
-        """How two drafts become the target token."""
+        """The rule by which two drafts become the target token."""
         return rule(self.settings.rule, self.noise, self.question.sampler)
 
     @cached_property
     def codec(self) -> Codec:
-        """How distributions travel."""
+        """The codec of distributions."""
         return codec(self.settings.codec_for(self.question.sampler), self.resources.vocabulary)
 
     @property
@@ -52,7 +52,7 @@ class DragonSetup:
 
     @property
     def marker(self) -> Sequence[int] | None:
-        """What the other side reads for withheld tokens; None if it reads all.
+        """The tokens that replace withheld ones for the other side; None if it reads all.
 
         Raises DragonError for a model that has no such tokens.
         """

@@ -102,7 +102,7 @@ class Coordinator(Mode):
 
     @property
     def _due_s(self) -> float:
-        """When the round ends. Beyond its deadline it waits for the first upload, or for all."""
+        """The end of the round. Beyond its deadline it waits for the first upload, or for all."""
         patient = self._asked is None or self._settings.require_all or not self._uploaded()
         return self._give_up_s if patient else self._limit_s
 

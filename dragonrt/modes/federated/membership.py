@@ -1,4 +1,4 @@
-"""Who takes part in a federated round, with which weight, and how long it waits (SPEC 3)."""
+"""The workers of a federated round: weights, deadlines, absence (SPEC 3)."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -53,7 +53,7 @@ class Received:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """What the coordinator knows of one worker during one answer.
+    """The coordinator's state of one worker during one answer.
 
     It has at most one unanswered block, that of round `asked`. It knows the first `known` decided
     tokens. If `refused`, it will not come back.
@@ -83,7 +83,7 @@ class Worker:
 
     @property
     def silence(self) -> End:
-        """Why there is no upload of it."""
+        """The reason for a missing upload."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:

@@ -1,4 +1,4 @@
-"""What a side brings to an answer of mode federated."""
+"""A side's resources in mode federated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -12,7 +12,7 @@ from dragonrt.settings import check, own, setting
 from dragonrt.wire.limits import MAX_BLOCK
 
 Weighing = Literal["fixed", "relevance"]
-"""Where the weights of a round come from: the settings, or the relevance of each's documents."""
+"""The source of the weights of a round: the settings, or the relevance of each's documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

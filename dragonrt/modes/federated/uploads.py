@@ -1,4 +1,4 @@
-"""What workers upload: made by one, and read and mixed by the coordinator (SPEC 3)."""
+"""Uploads of workers, which the coordinator reads and mixes (SPEC 3)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -70,7 +70,7 @@ class UploadError(DragonError):
 
 
 class Mixed(Sequence[NDArray[np.float64]]):
-    """What to verify with, read and mixed on access: nothing behind a rejected token is."""
+    """The mixtures to verify with, read and mixed on access: nothing behind a rejected token is."""
 
     def __init__(
         self,

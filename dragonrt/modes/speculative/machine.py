@@ -36,7 +36,7 @@ from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """What a draft is made of: the next `token` of the block, or a `guess` behind it.
+    """One draft: the next `token` of the block, or a `guess` behind it.
 
     `payload` is the block's if it ends here: with the token, or without one that does not fit.
     `block` is a new one: still empty as a controller has just planned it, or looked up.
@@ -336,7 +336,7 @@ class SpeculativeJudging(Judging):
 
 
 class _Shaped(Sequence[NDArray[np.float64]]):
-    """What to verify with, shaped on access: nothing behind a rejected token is."""
+    """The distributions to verify with, shaped on access: nothing behind a rejected token is."""
 
     def __init__(self, rule: SpeculativeRule, predictions: Sequence[Prediction]) -> None:
         self._rule = rule

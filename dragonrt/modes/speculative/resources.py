@@ -1,4 +1,4 @@
-"""What a side brings to an answer of mode speculative, and carries on to the next."""
+"""A side's resources in mode speculative, and those that the next answer inherits."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

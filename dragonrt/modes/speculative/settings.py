@@ -11,9 +11,9 @@ from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
 from dragonrt.settings import check, own, setting
 
 Stopping = Literal["adaedl", "specdec++"]
-"""What ends blocks early: the rules of `sampling.stopping`."""
+"""Rules that end blocks early: the rules of `sampling.stopping`."""
 DraftSource = Literal["model", "lookup", "auto"]
-"""Where blocks come from: `auto` chooses for each block."""
+"""The source of blocks: `auto` chooses for each block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def drafts_from(self) -> DraftSource:
-        """Where blocks come from; the other side is not told what it chooses their length by."""
+        """The source of blocks. The other side does not learn how their length is chosen."""
         return self.draft or ("model" if self.controller or self.stopping else "auto")
 
     @property
@@ -115,7 +115,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def stopping_rule(self) -> StoppingRule | None:
-        """What ends a block before it has that length (SPRINTER Table 2)."""
+        """The rule that ends a block before it has that length (SPRINTER Table 2)."""
         if self.stopping is None:
             return None
         return (AdaEDL if self.stopping == "adaedl" else SpecDecPlusPlus)(self.length)

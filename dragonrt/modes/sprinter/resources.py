@@ -1,4 +1,4 @@
-"""What a side brings to an answer of mode sprinter."""
+"""A side's resources in mode sprinter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

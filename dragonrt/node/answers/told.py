@@ -1,4 +1,4 @@
-"""What other sides were told of earlier answers: what was withheld once is withheld for ever."""
+"""Disclosed and withheld tokens of earlier answers: withheld once is withheld for ever."""
 
 import json
 import os

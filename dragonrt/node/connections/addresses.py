@@ -1,4 +1,4 @@
-"""Where the other sides are and what protects the link, as the user configures it."""
+"""Addresses of other sides and protection of the link, as the user configures them."""
 
 import re
 import ssl
@@ -63,7 +63,7 @@ class LinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """Where the cloud is, and what protects the connection."""
+    """The address of the cloud, and the protection of the connection."""
 
     host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
     port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)

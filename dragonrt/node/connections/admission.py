@@ -1,4 +1,4 @@
-"""Who may connect to a cloud and ask it: limits per device (a connection) and for all.
+"""Admission of devices and questions to a cloud: limits per device (a connection) and for all.
 
 A refusal includes a retry time. Few questions of one device are read at a time, so that other
 devices do not wait for them.

@@ -62,7 +62,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the cloud listens. A shared `key` encrypts all data; `emulate` wraps each stream.
+    """The address of a cloud. A shared `key` encrypts all data; `emulate` wraps each stream.
 
     A device dials an `exposed` one only if that is meant to be `insecure`.
     """

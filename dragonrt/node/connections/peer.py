@@ -36,7 +36,7 @@ class ConnectionLostError(DragonError):
 
 
 class Session(Protocol):
-    """What a peer calls of each of its sessions."""
+    """A session, as its peer calls it."""
 
     @property
     def times_bandwidth(self) -> bool:
@@ -77,7 +77,7 @@ class Peer:
         self.rtt = RttEstimator()
         self.bandwidth = BandwidthEstimator()
         self.end: End | None = None
-        """Why the connection ended, if it has."""
+        """The end of the connection, if it has ended."""
         self.pacing = ConstantRate(connection, self._write, self._drain_stream)
         self.ended = False
         """Whether the connection has ended; set before its sessions end."""

@@ -45,7 +45,7 @@ SESSIONS_APART = 2**20
 """Session numbers of each host of several, so that a trace can tell them apart."""
 M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
 SWITCH_S = 0.0005
-"""How long one thread may hold the interpreter while another wants it: 5 ms by default."""
+"""Seconds for which a thread may hold the interpreter while another waits; usually 0.005."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -30,7 +30,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @dataclass(slots=True)
 class Following:
-    """Why no process indexes beside a side, and why the last update failed; empty otherwise."""
+    """Reasons: for no process that indexes, and for the last failed update; else empty."""
 
     stopped: str = ""
     failed: str = ""
