@@ -213,8 +213,9 @@ def _now(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
 def http_bodies(data: bytes) -> None:
     """Bodies of both APIs: what they ask for, or an ApiError."""
     from dragonrt.service.http.api_errors import ApiError
+    from dragonrt.service.http.api_request import ApiRequest
     from dragonrt.service.http.chat_completions import ChatCompletion
-    from dragonrt.service.http.request_body import ApiRequest, json_object
+    from dragonrt.service.http.request_body import json_object
     from dragonrt.service.http.responses_api import ApiResponse
 
     defaults = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)

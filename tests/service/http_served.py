@@ -15,11 +15,11 @@ from dragonrt.modes.question import Question
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.api_answer import AnswerDesk
+from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import ApiRequest
 from dragonrt.service.http.web_server import HttpBounds, Places, WebServer, listen_on, serving
 
 from .conftest import RecitingSide, reciting_device

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from dragonrt.modes.question import Question
 from dragonrt.service.answer import Source
 from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.request_body import ApiRequest, json_object
+from dragonrt.service.http.request_body import json_object
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.view import sources_text, without_sources
 

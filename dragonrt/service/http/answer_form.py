@@ -12,7 +12,8 @@ from urllib.parse import quote
 from dragonrt.modes.mode import Finish
 from dragonrt.service.answer import Answer, Source, code_json
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.request_body import ApiRequest, Json
+from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.request_body import Json
 from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked

@@ -18,8 +18,9 @@ from dragonrt.service.chat import Chat, Stream, code_of
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError, invalid
+from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.request_body import ApiRequest, Json
+from dragonrt.service.http.request_body import Json
 from dragonrt.service.languages import OtherLanguageError
 from dragonrt.service.tasks import TaskError
 from dragonrt.timeouts import USUAL

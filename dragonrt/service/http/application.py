@@ -34,21 +34,13 @@ from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, api_error
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
+from dragonrt.service.http.api_request import ApiRequest, warning
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import (
-    EMBEDDINGS,
-    ApiRequest,
-    Json,
-    bounded,
-    json_object,
-    many,
-    read,
-    warning,
-)
+from dragonrt.service.http.request_body import EMBEDDINGS, Json, bounded, json_object, many, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.preview import foresee

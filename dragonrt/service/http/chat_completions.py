@@ -17,17 +17,8 @@ from dragonrt.service.http.answer_form import (
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
-from dragonrt.service.http.request_body import (
-    CHAT,
-    COMPLETION,
-    ApiRequest,
-    Dialogue,
-    Json,
-    Wanted,
-    alone,
-    dialogue,
-    read,
-)
+from dragonrt.service.http.api_request import ApiRequest, Dialogue, Wanted, dialogue
+from dragonrt.service.http.request_body import CHAT, COMPLETION, Json, alone, read
 
 DONE = SseEvent("[DONE]")
 

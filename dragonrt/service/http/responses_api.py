@@ -15,16 +15,8 @@ from dragonrt.service.http.answer_form import (
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.request_body import (
-    LOGPROBS,
-    RESPONSE,
-    TRACE,
-    ApiRequest,
-    Json,
-    Wanted,
-    dialogue,
-    read,
-)
+from dragonrt.service.http.api_request import ApiRequest, Wanted, dialogue
+from dragonrt.service.http.request_body import LOGPROBS, RESPONSE, TRACE, Json, read
 
 
 class ApiResponse(AnswerForm):
