@@ -1,8 +1,8 @@
 """What drafts are worth: answers of mode speculative over the cloud's own stream, by the clock.
 
 Two processes over an emulated link. Every question is answered by the cloud alone, which streams
-its tokens, and with each draft. Texts are the same (SPEC 2). At temperature 0 transformers'
-`generate` answers the same prompts, without a network.
+its tokens, and with each draft. Texts are the same (SPEC 2). At temperature 0 others' programs
+answer the same prompts, without a network: do their drafts leave their own texts as they are?
 """
 
 import json
@@ -24,12 +24,13 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.cloud_process import cloud_process
 from dragonrt.service.comparison import Given, connected
 from retrieval.files import read_text
-from scripts.bench.assisted import Assisted, Generated
+from scripts.bench.peers import Generated, LlamaServer, Peer, Transformers
 from scripts.bench.question_sets import LARGEST, chosen, worlds
 from scripts.lab.arena import RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
@@ -59,11 +60,12 @@ _WAY = {"asked": "{category}", "at": "{temperature}", "draft": "{draft}"}
         "speed": interval("speed"),
         "after first": interval("speed_between"),
     },
-    note="Draft none: the cloud streams its own tokens. Texts: equal to the stream's. Accepted: of "
-    "the drafted tokens that the cloud verified. Per verify: tokens that a verified block adds. "
-    "ms/token: between tokens. Speed: the stream's time over this way's, whole answers and after "
-    "the first token, with bootstrap 95 % intervals by question. transformers: its own generate "
-    "in one process without a network, in bfloat16; other bits than four may choose other tokens.",
+    note="Draft none: the cloud streams its own tokens. Texts: equal to those that the same "
+    "program makes without a draft. Accepted: of the drafted tokens that the cloud verified. Per "
+    "verify: tokens that a verified block adds. ms/token: between tokens. Speed: the stream's time "
+    "over this way's, whole answers and after the first token, with bootstrap 95 % intervals by "
+    "question. Others' programs answer in one process without a network: transformers' own "
+    "generate in bfloat16, llama.cpp's server with the same file and one thread.",
 )
 def drafting(
     file: Annotated[
@@ -107,14 +109,17 @@ def drafting(
             options = [f"--prompt={template}", "--adapter=none"]
         loaded = load_model(side)
         library = complete_library(side, loaded)
-        assisted = Assisted(loaded, library, model, draft_model) if 0 in temperatures else None
+        peers: list[Peer] = []
+        if 0 in temperatures:
+            for make in (Transformers, LlamaServer):
+                peers.append(make(loaded, model, draft_model, adapted=library is not None))
         with cloud_process(*options, model=model) as cloud:
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=link)
 
             async def answers() -> list[Row]:
                 async with connected(side, loaded, library, address) as device:
                     arena = RealArena(device.side, device.connectors)
-                    answering = partial(_answers, arena, assisted, ways)
+                    answering = partial(_answers, arena, peers, ways)
                     return [
                         row
                         for number, (category, prompt) in enumerate(prompts)
@@ -149,7 +154,7 @@ def _asked(file: Path, count: int, seed: int) -> list[tuple[str, str]]:
 
 async def _answers(
     arena: RealArena,
-    assisted: Assisted | None,
+    peers: Sequence[Peer],
     ways: Mapping[str, SpeculativeSettings],
     question: Question,
     category: str,
@@ -159,22 +164,34 @@ async def _answers(
     given: dict[str, Given | Generated] = {}
     for name in names[first:] + names[:first]:
         (given[name],) = await arena.ask_each([question.prompt], question, ways[name])
-    if assisted is not None and question.sampler.temperature == 0:
-        given |= {name: assisted.answer(name, question) for name in assisted.ways}
-        names += assisted.ways
+    plain = dict.fromkeys(names, STREAM)
+    if question.sampler.temperature == 0:
+        tokens = _prompt(arena.side, question)
+        for peer in peers:
+            given |= {name: peer.answer(name, tokens, question) for name in peer.ways}
+            plain |= dict.fromkeys(peer.ways, next(iter(peer.ways)))
     progress(f"question {question.seed}: {category}")
     return [
-        _row(given[name], given[STREAM])
+        _row(each, given[STREAM])
+        | {"same": each.tokens == given[plain[name]].tokens}
         | {"category": category, "temperature": question.sampler.temperature, "draft": name}
-        for name in names
+        for name, each in given.items()
     ]
+
+
+def _prompt(side: LocalSide, question: Question) -> list[int]:
+    """Return the tokens of a question behind what is found for it."""
+    tokens, model, library = list[int](), side.model, side.library
+    if library is not None:
+        for hit in library.find(question.prompt, question.documents):
+            tokens += library.tokens(hit.chunk)
+    return tokens + model.encode(model.prompt.question_text((), question.prompt))
 
 
 def _row(given: Given | Generated, stream: Given | Generated) -> Row:
     counts = given.counts
     return {
         "tokens": len(given.tokens),
-        "same": given.tokens == stream.tokens,
         "judged": counts.judged,
         "accepted_tokens": counts.accepted_tokens,
         "verified": counts.verified,
