@@ -1,13 +1,14 @@
 """The service on loopback, in front of a scripted device, and clients of it."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from openai import AsyncOpenAI
 
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -25,6 +26,43 @@ from dragonrt.service.http.web_server import HttpBounds, Places, WebServer, list
 from .conftest import RecitingSide, reciting_device
 
 USUAL, ALONE = HttpBounds(), DragonSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An API: its fields of a question, and where its answers and streams have the text."""
+
+    path: str
+    asks: Callable[[str], dict[str, Any]]
+    asked_in: str
+    text: Callable[[Any], str]
+    piece: Callable[[Any], str | None]
+
+
+FORMS = {
+    "chat": Form(
+        "chat/completions",
+        lambda asked: {"messages": [{"role": "user", "content": asked}]},
+        "messages[0].content",
+        lambda whole: whole["choices"][0]["message"]["content"],
+        lambda event: event["choices"][0]["delta"].get("content") if event["choices"] else None,
+    ),
+    "completion": Form(
+        "completions",
+        lambda asked: {"prompt": asked},
+        "prompt",
+        lambda whole: whole["choices"][0]["text"],
+        lambda event: event["choices"][0]["text"] if event["choices"] else None,
+    ),
+    "response": Form(
+        "responses",
+        lambda asked: {"input": asked},
+        "input",
+        lambda whole: whole["output"][0]["content"][0]["text"],
+        lambda event: event["delta"] if event["type"] == "response.output_text.delta" else None,
+    ),
+}
+EVERY_FORM = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 BOUND_S = 20.0
 """What a test waits for comes at once, or never."""
 
@@ -43,6 +81,10 @@ class Served:
     def openai(self, key: str = "none") -> AsyncOpenAI:
         """The official client."""
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+
+    async def ask(self, form: Form, asked: str, **fields: Any) -> httpx2.Response:
+        body = {"model": "bytes", "sources_in_text": False, **form.asks(asked), **fields}
+        return await self.http.post(f"/v1/{form.path}", json=body)
 
     async def chat(self, content: str, **fields: Any) -> httpx2.Response:
         return await self.http.post("/v1/chat/completions", json=chat_body(content, **fields))

@@ -21,7 +21,7 @@ from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.web_server import WebServer
 
 from .conftest import READS_ENGLISH, reciting_device
-from .http_served import ALONE, BOUND_S, chat_body, served
+from .http_served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served
 
 KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
 
@@ -32,10 +32,28 @@ def events(response: httpx2.Response) -> list[Any]:
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
-def deltas(response: httpx2.Response) -> list[str]:
-    chunks = [each for each in events(response) if each != "[DONE]"]
-    found = [choice["delta"].get("content") for each in chunks for choice in each["choices"]]
+def pieces(form: Form, response: httpx2.Response) -> list[str]:
+    """The pieces of text in a stream."""
+    found = (form.piece(each) for each in events(response) if each != "[DONE]")
     return [text for text in found if text]
+
+
+def deltas(response: httpx2.Response) -> list[str]:
+    return pieces(FORMS["chat"], response)
+
+
+@EVERY_FORM
+async def test_a_text_is_the_same_whole_and_streamed(form: Form) -> None:
+    async with served(KNOWN) as service:
+        for fields, text in (
+            ({}, "É 🐉!"),
+            ({"sources_in_text": True}, "É 🐉!\n\nSources:\n- device: notes.txt"),
+        ):
+            whole = form.text((await service.ask(form, "a?", **fields)).json())
+            streamed = pieces(form, await service.ask(form, "a?", stream=True, **fields))
+            assert "".join(streamed) == whole
+            assert whole.startswith(text)
+            assert "sources_in_text" in fields or whole == text
 
 
 async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> None:
@@ -50,7 +68,6 @@ async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> No
         text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
         message = whole.choices[0].message
         assert text == message.content
-        assert text.startswith("É 🐉!\n\nSources:\n- device: notes.txt")
         assert message.annotations is not None
         assert message.annotations[0].url_citation.url == "dragonrt:device/notes.txt"
         assert chunks[-2].choices[0].finish_reason == "stop"
@@ -122,7 +139,6 @@ async def test_responses_are_typed_events() -> None:
         assert [told[0].type, told[-1].type] == ["response.created", "response.completed"]
         text = "".join(e.delta for e in told if e.type == "response.output_text.delta")
         assert text == whole.output_text
-        assert text.startswith("É 🐉!\n\nSources:")
         last = told[-1]
         assert last.type == "response.completed"
         assert last.response.output_text == text
@@ -164,17 +180,14 @@ async def test_how_an_answer_comes_about_is_told_to_who_asks() -> None:
         assert not any("payload" in e for e in trace), "drafts hold private distributions"
 
 
-async def test_a_completion_has_the_text_of_a_chat_whole_and_streamed() -> None:
+async def test_a_completion_ends_with_its_costs() -> None:
     async with served(KNOWN) as service, service.openai() as client:
         asked: Any = {"model": "bytes", "prompt": "b?", "seed": 1}
-        chat = (await service.chat("b?", seed=1, sources_in_text=True)).json()
         whole = await client.completions.create(**asked)
-        assert whole.choices[0].text == chat["choices"][0]["message"]["content"]
         stream = await client.completions.create(
             **asked, stream=True, stream_options={"include_usage": True}
         )
         chunks = [chunk async for chunk in stream]
-        assert "".join(c.choices[0].text for c in chunks if c.choices) == whole.choices[0].text
         assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
         assert chunks[-1].usage == whole.usage
         assert whole.choices[0].logprobs is None
@@ -225,23 +238,17 @@ async def test_what_is_ignored_stands_in_a_header_and_timings_are_named_as_elsew
         assert "warning" not in (await service.chat("b?", max_tokens=-1)).headers
 
 
-async def test_a_question_that_is_too_long_is_named_as_the_request_does() -> None:
+@EVERY_FORM
+async def test_a_question_that_is_too_long_is_named_as_the_request_does(form: Form) -> None:
     def refuse() -> None:
         raise LongQuestionError(900, 100, "bytes")
 
-    said = ("user", "a?"), ("assistant", None), ("user", "b?"), ("system", "Be brief.")
-    turns = [{"role": role, "content": content} for role, content in said]
     async with served(KNOWN) as service:
         service.side.on_prepare = refuse
-        for path, body, param in (
-            ("chat/completions", {"messages": turns}, "messages[2].content"),
-            ("completions", {"prompt": "b?"}, "prompt"),
-            ("responses", {"input": "b?"}, "input"),
-        ):
-            response = await service.http.post(f"/v1/{path}", json={"model": "bytes", **body})
-            error = response.json()["error"]
-            assert (response.status_code, error["param"]) == (400, param)
-            assert error["code"] == "context_length_exceeded"
+        response = await service.ask(form, "b?")
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, form.asked_in)
+        assert error["code"] == "context_length_exceeded"
 
 
 async def test_a_question_in_another_language_is_an_error_of_its_own() -> None:
@@ -270,12 +277,13 @@ async def test_without_documents_there_is_no_embedder() -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_embedder")
 
 
-@pytest.mark.parametrize("stop", [["zzz", "o t"], "e"])
-async def test_nothing_of_a_stop_string_is_ever_streamed(stop: Any) -> None:
+@EVERY_FORM
+@pytest.mark.parametrize(("stop", "text"), [(["zzz", "o t"], "one tw"), ("e", "on")])
+async def test_nothing_of_a_stop_string_is_ever_streamed(form: Form, stop: Any, text: str) -> None:
     async with served(KNOWN) as service:
-        whole = (await service.chat("b?", stop=stop)).json()["choices"][0]["message"]["content"]
-        pieces = deltas(await service.chat("b?", stop=stop, stream=True))
-        assert "".join(pieces) == whole == ("on" if stop == "e" else "one tw")
+        whole = form.text((await service.ask(form, "b?", stop=stop)).json())
+        streamed = pieces(form, await service.ask(form, "b?", stop=stop, stream=True))
+        assert "".join(streamed) == whole == text
 
 
 async def test_earlier_turns_are_read_without_the_sources_that_were_added() -> None:
@@ -292,14 +300,17 @@ async def test_earlier_turns_are_read_without_the_sources_that_were_added() -> N
         assert service.side.heard[-1] == ("b?", (("a?", "É 🐉!"),))
 
 
-async def test_errors_before_the_first_byte_are_http_errors_and_later_ones_events() -> None:
+@EVERY_FORM
+@pytest.mark.parametrize("stream", [False, True])
+async def test_errors_before_the_first_byte_are_http_errors(form: Form, stream: bool) -> None:
+    async with served(KNOWN) as service:
+        response = await service.ask(form, "what?", stream=stream)
+        assert response.status_code == 500
+        assert response.json()["error"]["code"] == "answer_failed"
+
+
+async def test_errors_behind_the_first_byte_are_events() -> None:
     async with served(KNOWN) as service, service.openai() as client:
-        for stream in (False, True):
-            response = await service.chat("what?", stream=stream)
-            assert (response.status_code, response.json()["error"]["code"]) == (
-                500,
-                "answer_failed",
-            )
         told = events(await service.chat("bad?", stream=True))
         assert told[-2]["error"]["message"] == "the model broke"
         assert (await service.chat("bad?")).status_code == 500

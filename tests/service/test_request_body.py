@@ -154,9 +154,14 @@ def test_a_conversation_becomes_turns() -> None:
     roles = ("system", "user", "user", "assistant", "assistant", "user")
     texts = ("Be brief.", "one", "two", "first", "more", "three")
     said = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-    for question in (chat(messages=said).question, parsed("response", input=said).question):
+    for request, field in (
+        (chat(messages=said), "messages"),
+        (parsed("response", input=said), "input"),
+    ):
+        question = request.question
         assert question.history == (("one\ntwo", "first\nmore"),)
         assert (question.prompt, question.instructions) == ("three", "Be brief.")
+        assert request.asked_in == f"{field}[5].content"
 
 
 def test_an_api_has_words_of_its_own() -> None:
