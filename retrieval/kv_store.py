@@ -6,11 +6,13 @@ be recomputed, so writes are not synced; a checksum detects damage.
 
 import math
 import os
+import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +25,16 @@ from .files import create, make_directory
 Arrays = dict[str, NDArray[Any]]
 
 _CHECKSUM = "crc32"
+_TORN_S = 3600.0
+"""The age of a file that no running write can be making."""
 _SHARE = 8  # part of the room left that is written before all files are counted again
 
 
 class KvStore:
     """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
 
-    Any number of processes read and write. Beyond the limit the least recently read is deleted.
+    Any number of processes read and write, also on many machines that share the directory. Beyond
+    the limit the least recently read is deleted.
     """
 
     def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:
@@ -48,10 +53,11 @@ class KvStore:
         if len(data) > self.limit:
             return 0
         path = self._path(digest)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        # In containers that share the directory every process may have the number 1.
+        temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
         try:
             make_directory(self.directory)
-            with create(temporary) as file:
+            with create(temporary, new=True) as file:
                 file.write(data)
             temporary.replace(path)
         except OSError as error:
@@ -113,13 +119,15 @@ class KvStore:
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
     """Delete every model's KV of chunks that are not `live`, and what interrupted writes left.
 
-    All other files stay.
+    All other files stay, and for an hour what a write may still be making.
     """
     kept = {f"{digest}.safetensors" for digest in live}
+    torn_s = time.time() - _TORN_S
     for folder in (directory / "kv").glob("*/"):
         for path in [*folder.glob(".*.safetensors.*.tmp"), *folder.glob("*.safetensors")]:
-            if path.name not in kept:
-                with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
+            with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
+                written = path.suffix == ".safetensors"
+                if path.name not in kept if written else path.stat().st_mtime < torn_s:
                     path.unlink()
         with suppress(OSError):  # it is not empty
             folder.rmdir()

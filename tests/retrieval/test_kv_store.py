@@ -1,5 +1,7 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -74,7 +76,11 @@ def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:
     for model in ("one", "two"):
         KvStore(tmp_path, model).write("dead", ARRAYS)
     KvStore(tmp_path, "one").write("live", ARRAYS)
-    (tmp_path / "kv" / "one" / ".live.safetensors.1.tmp").write_bytes(b"torn")
+    torn = tmp_path / "kv" / "one" / ".live.safetensors.1.tmp"
+    torn.write_bytes(b"torn")
+    prune_kv(tmp_path, ["live"])
+    assert torn.exists(), "another process may be writing it"
+    os.utime(torn, (0, 0))
     prune_kv(tmp_path, ["live"])
     assert [path.name for path in (tmp_path / "kv").rglob("*")] == ["one", "live.safetensors"]
 
@@ -110,3 +116,24 @@ def test_many_writers_exceed_the_limit_by_little(tmp_path: Path) -> None:
         writers[number % 4].write(f"{number}", {"x": np.zeros(1000, np.uint8)})
         assert writers[0].room() >= -4 * 1200
     assert len(writers[0].stored()) > 50
+
+
+def test_writers_that_share_a_directory_never_see_half_of_a_file(tmp_path: Path) -> None:
+    """As containers do, all of whose processes have one number, while another one prunes."""
+    arrays = {"x": np.arange(100_000)}
+    ready = Barrier(4)
+
+    def write() -> list[bool]:
+        store = KvStore(tmp_path, "m")
+        ready.wait()
+        found = []
+        for _ in range(20):
+            store.write("d", arrays)
+            prune_kv(tmp_path, ["d"])
+            read = store.read("d")
+            found.append(read is not None and np.array_equal(read["x"], arrays["x"]))
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(all(done.result()) for done in [threads.submit(write) for _ in range(4)])
+    assert [path.name for path in (tmp_path / "kv" / "m").iterdir()] == ["d.safetensors"]
