@@ -18,6 +18,9 @@ class SilentSession:
     def measured(self) -> None:
         """It does not care."""
 
+    def doubted(self) -> None:
+        """It stays."""
+
     def receive(self, message: SessionMessage) -> None:
         """It does not listen."""
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
@@ -79,18 +79,21 @@ class CloudProcess:
 
 
 @contextmanager
-def cloud_process(*options: str, model: str = "dragon-small") -> Iterator[CloudProcess]:
+def cloud_process(
+    *options: str, model: str = "dragon-small", within: Sequence[str] = ()
+) -> Iterator[CloudProcess]:
     """Run `dragonrt cloud` on a free loopback port with these options, until the context ends."""
     command = ["dragonrt", "--config", os.devnull]
     command += ["cloud", "--model", model, "--host", "127.0.0.1", "--port", "0", *options]
-    with listening_process(*command) as cloud:
+    with listening_process(*command, within=within) as cloud:
         yield cloud
 
 
 @contextmanager
-def listening_process(*module: str) -> Iterator[CloudProcess]:
+def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
     """Run `python -m` this module, which prints on stderr where it listens.
 
+    The command `within` becomes it, such as `ip netns exec NAME`.
     The user's settings (DRAGONRT_*) do not reach it. It has its own session, so that Ctrl-C is this
     process's alone; SIGTERM and SIGHUP end the context like an exception.
     """
@@ -98,7 +101,7 @@ def listening_process(*module: str) -> Iterator[CloudProcess]:
     environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are parsed, not shown
     with _ending_on_signals():
         process = subprocess.Popen(
-            [sys.executable, "-m", *module],
+            [*within, sys.executable, "-m", *module],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

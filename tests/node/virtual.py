@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
 from dragonrt.link.memory import memory_streams
+from dragonrt.link.stream import Stream
 from dragonrt.modes.mode import Work
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult
 from dragonrt.node.answers.client_session import Answer
@@ -36,11 +37,15 @@ def alone(answer: Answer) -> bool:
     return alone_from(answer) is not None
 
 
-def peer_of(device: SimulatedSide, cloud: SimulatedCloud) -> Peer:
+def peer_of(
+    device: SimulatedSide,
+    cloud: SimulatedCloud,
+    around: Callable[[Stream], Stream] = lambda stream: stream,
+) -> Peer:
     """The device's end of a new connection to that cloud."""
     ours, theirs = memory_streams()
     cloud.accept(theirs)
-    return Peer(ours, device.connection(), device.recorder)
+    return Peer(around(ours), device.connection(), device.recorder)
 
 
 async def outcome(session: BackendSession, work: Work) -> ForwardResult:

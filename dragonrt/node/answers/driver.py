@@ -76,6 +76,14 @@ class AnswerSession:
             bandwidth = self._peer.bandwidth.average
             self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
+    def doubted(self) -> None:
+        other = self.route.peer if self.route is not None else None
+        if other is None or other is self._peer or other.doubtful:
+            return
+        self.close(end := End(Reason.IDLE, "nothing is heard from this host"))
+        self.gone.set()
+        self._driver.feed(modes.Left(self.name, end, True))
+
     def receive(self, message: wire.SessionMessage) -> None:
         if self._driver.over.is_set() and self.route is not None:
             return  # the device's answer is complete

@@ -297,11 +297,13 @@ class Route:
 
     @property
     def peer(self) -> Peer | None:
-        """The connection to continue with, if there is one."""
+        """The connection to continue with, if there is one; a silent one for want of others."""
         now = asyncio.get_running_loop().time()
         free = (name for name in self._order if now >= self._busy_until_s.get(name, now))
-        self._last = next((name for name in free if self.hosts.peer_at(name)), None)
-        return None if self._last is None else self.hosts.peer_at(self._last)
+        there = [(name, peer) for name in free if (peer := self.hosts.peer_at(name)) is not None]
+        name, peer = min(there, key=lambda each: each[1].doubtful, default=(None, None))
+        self._last = name
+        return peer
 
     def put_off(self, seconds: float) -> float:
         """Skip the last host for `seconds`; return how long until another one may be tried."""

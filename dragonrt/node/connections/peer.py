@@ -45,6 +45,9 @@ class Session(Protocol):
     def measured(self) -> None:
         """Read the link's new estimates."""
 
+    def doubted(self) -> None:
+        """Go on at another host, if there is one: this one has not been heard for a while."""
+
     def receive(self, message: wire.SessionMessage) -> None:
         """Handle a message of this session. A DragonError closes the session with its text."""
 
@@ -97,6 +100,11 @@ class Peer:
     def round_trip_s(self) -> float:
         """The smoothed round trip in seconds (SPEC 1.4); 0 before the first echo."""
         return self.rtt.average or 0.0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether nothing has been heard for a while."""
+        return self._loop.time() - self._heard_s > self._timeouts.doubt_s
 
     # Sending.
 
@@ -325,6 +333,9 @@ class Peer:
                 self.end = End(Reason.IDLE, text)  # before the stream's reader ends the sessions
                 self.leave(Reason.IDLE, text)
                 raise ConnectionLostError(text)
+            if self.doubtful:
+                for session in list(self._sessions.values()):
+                    session.doubted()
             self._sequence += 1
             self._padded[self._sequence] = burst
             self._padded.pop(self._sequence - PROBES_KEPT, None)

@@ -5,10 +5,12 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
 from dragonrt.errors import DragonError, LinkError
+from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
@@ -41,6 +43,7 @@ class Host:
     cloud: SimulatedCloud
     reachable: bool = True
     dialled: int = 0
+    silent: bool = False
 
     @classmethod
     def holding(cls, corpus: str = "unknown", limits: CloudLimits | None = None) -> "Host":
@@ -57,6 +60,29 @@ class Host:
         await self.cloud.kill()
 
 
+class MuffledStream(Layer):
+    """A device's end of a connection to a host, of which nothing is heard once it is silent."""
+
+    def __init__(self, stream: Stream, host: Host) -> None:
+        super().__init__(stream)
+        self._host = host
+        self._closed = asyncio.Event()
+
+    async def receive(self) -> bytes:
+        data = await self._stream.receive()
+        if not self._host.silent:
+            return data
+        await self._closed.wait()
+        return b""
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    def close(self) -> None:
+        self._closed.set()
+        super().close()
+
+
 @dataclass
 class Device:
     """A device with the hosts of its cloud, and the notices it got."""
@@ -66,15 +92,21 @@ class Device:
     told: list[Noticed] = field(default_factory=list)
 
     async def ask(
-        self, question: Question = QUESTION, how: Settings = DRAGON, kill: Host | None = None
+        self,
+        question: Question = QUESTION,
+        how: Settings = DRAGON,
+        kill: Host | None = None,
+        muffle: Host | None = None,
     ) -> Answer:
-        """The answer; after its third token that host is killed."""
+        """The answer; after its third token one host is killed, and another one is silent."""
         tasks = []
 
         def hear(record: Record) -> None:
             third = isinstance(record.event, TokenDecided) and record.event.step == 2
             if kill is not None and third:
                 tasks.append(asyncio.create_task(kill.kill(), name="kill"))
+            if muffle is not None and third:
+                muffle.silent = True
 
         resources = scripted_resources(how, self.side.vocabulary)
         answer = await ClientSession(
@@ -94,7 +126,7 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
             host.dialled += 1
             if not host.reachable:
                 raise LinkError("cannot reach it")
-            return peer_of(side, host.cloud)
+            return peer_of(side, host.cloud, partial(MuffledStream, host=host))
 
         return Connector(dial)
 
@@ -176,6 +208,25 @@ def test_an_answer_goes_on_at_the_next_host_and_no_token_changes(how: Settings) 
     assert [each.tokens for each in resumed] == [each.tokens for each in whole]
     assert not any(map(alone, resumed))
     assert not any(each.notices for each in resumed)
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+def test_a_host_that_falls_silent_is_left_for_one_that_is_heard(*, from_the_start: bool) -> None:
+    async def ask(*, muffle: bool) -> Answer:
+        hosts = {name: Host.holding() for name in "abc"}
+        async with device_of(**hosts) as device:
+            peer = device.hosts.for_answer(QUESTION).peer
+            at = {each.peer: name for name, each in device.hosts.connectors.items()}
+            host = hosts[at[peer]]
+            host.silent = muffle and from_the_start
+            answer = await device.ask(muffle=host if muffle else None)
+            assert sum(host.answered for host in hosts.values()) == 1 + muffle
+            return answer
+
+    whole, moved = run(ask(muffle=False)), run(ask(muffle=True))
+    assert moved.tokens == whole.tokens
+    assert not alone(moved)
+    assert not moved.notices
 
 
 @virtual
