@@ -14,6 +14,7 @@ from threading import Thread
 import pytest
 
 from dragonrt.cli import COMMANDS
+from dragonrt.timeouts import USUAL
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -76,6 +77,40 @@ def test_the_compose_file_fits_the_others() -> None:
     assert (DEPLOY / example).is_dir()
 
 
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [("compose-spec", ["deploy/compose.yaml"]), ("github-workflows", [".github/workflows/*.yml"])],
+)
+def test_files_of_others_fit_their_schemas(schema: str, files: list[str]) -> None:
+    pytest.importorskip("check_jsonschema")
+    found = [str(path) for each in files for path in DEPLOY.parent.glob(each)]
+    assert found
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
+    run(*check, *found)
+
+
+def test_kubernetes_takes_every_resource() -> None:
+    pytest.importorskip("kubernetes_validate")
+    file = str(DEPLOY / "kubernetes.yaml")
+    run(sys.executable, "-m", "kubernetes_validate", "--strict", file)
+
+
+def test_kubernetes_drains_hosts_that_share_what_they_read() -> None:
+    yaml = pytest.importorskip("yaml")
+    found = [*yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())]
+    indexing, hosts = (
+        each["spec"]["template"]["spec"] for each in found if each["kind"] in ("Job", "Deployment")
+    )
+    assert hosts["terminationGracePeriodSeconds"] > USUAL.answer_s
+    (index,), (cloud,) = indexing["containers"], hosts["containers"]
+    assert index["env"] == cloud["env"]
+    assert {index["args"][0], cloud["args"][0]} <= {*COMMANDS}
+    assert cloud["readinessProbe"]["httpGet"]["path"] == "/ready"
+    kv = {"name": "kv", "mountPath": index["env"][0]["value"]}
+    assert kv in index["volumeMounts"]
+    assert kv in cloud["volumeMounts"]
+
+
 def test_the_container_has_all_that_is_copied_and_starts_a_command() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     copied = {each for line in lines if line.startswith("COPY") for each in line.split()[1:-1]}
@@ -90,7 +125,7 @@ def test_the_container_serves_watches_and_is_nobody() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"'\.\[(.*)\]'", text)
-    assert {"serve", "watch", "documents"} <= {*extras.split(",")}
+    assert {"serve", "watch", "documents", "postgres"} <= {*extras.split(",")}
     assert {*extras.split(",")} <= {*project["optional-dependencies"]}
     users = [line.split()[1] for line in text.splitlines() if line.startswith("USER ")]
     assert users
