@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,36 +21,9 @@ from dragonrt.backends.transformers_.backend import TorchLogits
 from dragonrt.errors import ModelError
 
 if TYPE_CHECKING:
-    from dragonrt.backends.vllm_.rows import Row
+    from dragonrt.backends.vllm_.engine import Engine
 
 TOKENS = "tokens"
-
-
-class Engine(Protocol):
-    """What the backend needs of vLLM's engine (`engine.VllmEngine`)."""
-
-    @property
-    def most_open(self) -> tuple[int, int]:
-        """Return how many requests may stay open, and with how many tokens."""
-
-    @property
-    def busy(self) -> bool:
-        """Return whether predictions are awaited."""
-
-    def add(self, key: int, tokens: Sequence[int], stays: bool) -> None:
-        """Add a request of one token behind these; go on with an open one.
-
-        If it `stays`, it is open afterwards.
-        """
-
-    def step(self) -> None:
-        """Run one forward of as many requests as it holds."""
-
-    def abort(self, keys: Sequence[int]) -> None:
-        """Remove requests, the open ones too, as far as they are there."""
-
-    def take(self, keys: Sequence[int]) -> "list[Row]":
-        """Return what was predicted for requests, and forget all other predictions."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -81,18 +54,18 @@ class TokenRows:
     def document(self, row: int, length: int) -> TokenDocument:
         return TokenDocument(tuple(self.shared[:length]))
 
-    def texts(self, length: int) -> list[list[int]]:
-        """Return the text of each row with so many shared tokens."""
-        return [document + self.shared[:length] for document in self.documents]
+    def texts(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Return the texts of all rows with so many shared tokens, those of a length together."""
+        return [of + self.shared[:length] for length in lengths for of in self.documents]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The open requests of rows, which have read `length` shared tokens, and all their tokens."""
+    """The open requests of rows, which have read `length` shared tokens, in `blocks` of KV."""
 
     keys: list[int]
     length: int
-    tokens: int
+    blocks: int
 
 
 class VllmBackend:
@@ -102,11 +75,9 @@ class VllmBackend:
     end that were not used for the longest time.
     """
 
-    def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo, bytes_per_token: int
-    ) -> None:
+    def __init__(self, engine: "Engine", tokenizer: Tokenizer, info: ModelInfo) -> None:
         self.tokenizer, self.info = tokenizer, info
-        self._engine, self._bytes_per_token = engine, bytes_per_token
+        self._engine = engine
         self._numbers = count()  # of requests and of rows
         self._held: dict[int, Held] = {}  # by the number of their rows, the newest last
         self._gone = deque[int]()  # rows that were forgotten, in any thread
@@ -122,8 +93,8 @@ class VllmBackend:
         return TokenDocument(())
 
     def memory(self, documents: Sequence[Any], capacity: int) -> int:
-        tokens: int = sum(each.length + capacity for each in documents)
-        return tokens * self._bytes_per_token
+        blocks = sum(self._engine.blocks(each.length + capacity) for each in documents)
+        return blocks * self._engine.block_bytes
 
     def open(self, documents: Sequence[Any], capacity: int) -> TokenRows:
         if not all(isinstance(each, TokenDocument) for each in documents):
@@ -171,45 +142,38 @@ class VllmBackend:
         """Append the tokens to the rows; return the requests of them: all rows of a token first."""
         rows: TokenRows = feed.rows
         rows.shared[feed.length :] = feed.tokens
-        end, keys = len(rows.shared), list[int]()
-        for length in range(feed.length + 1 if feed.every else end, end):
-            keys += self._requests(rows.texts(length), stay=False)
-        texts, held = rows.texts(end), self._held.pop(rows.number, None)
-        tokens = sum(map(len, texts))
-        stay = self._has_room(rows.count, tokens, using)
+        end = len(rows.shared)
+        texts, held = rows.texts([end]), self._held.pop(rows.number, None)
+        blocks = sum(self._engine.blocks(len(text)) for text in texts)
+        stay = self._has_room(rows.count, blocks, using)
+        keys = [next(self._numbers) for _ in texts]
         if held is not None and held.length == feed.length and stay:
-            last = self._requests([feed.tokens] * rows.count, stay=True, keys=held.keys)
-        else:
-            self._engine.abort([] if held is None else held.keys)
-            last = self._requests(texts, stay)
+            keys, texts = held.keys, [list(feed.tokens)] * rows.count
+        elif held is not None:
+            self._engine.abort(held.keys)
         if stay:
-            self._held[rows.number] = Held(last, end, tokens)
-        return keys + last
-
-    def _requests(
-        self, texts: Sequence[Sequence[int]], stay: bool, keys: Sequence[int] | None = None
-    ) -> list[int]:
-        found = [next(self._numbers) for _ in texts] if keys is None else list(keys)
-        for key, text in zip(found, texts, strict=True):
+            self._held[rows.number] = Held(keys, end, blocks)
+        inner = rows.texts(range(feed.length + 1, end)) if feed.every else []
+        inner_keys = [next(self._numbers) for _ in inner]
+        for key, text in zip(inner_keys, inner, strict=True):
+            self._engine.add(key, text, False)
+        for key, text in zip(keys, texts, strict=True):
             self._engine.add(key, text, stay)
-        return found
+        return inner_keys + keys
 
-    def _has_room(self, requests: int, tokens: int, using: Collection[int]) -> bool:
-        """Return whether these may be open, too; end what no feed is `using` if that helps."""
-        most, most_tokens = self._engine.most_open
-
-        def has() -> bool:
+    def _has_room(self, requests: int, blocks: int, using: Collection[int]) -> bool:
+        """Return whether these may be open, too; end what no feed is `using` until they may."""
+        for number in [*(each for each in self._held if each not in using), None]:
             held = self._held.values()
-            return (
-                requests + sum(len(each.keys) for each in held) <= most
-                and tokens + sum(each.tokens for each in held) <= most_tokens
+            sizes = (
+                requests + sum(len(of.keys) for of in held),
+                blocks + sum(of.blocks for of in held),
             )
-
-        for number in [each for each in self._held if each not in using]:
-            if has():
-                break
-            self._end(number)
-        return has()
+            if all(a <= b for a, b in zip(sizes, self._engine.most_open, strict=True)):
+                return True
+            if number is not None:
+                self._end(number)
+        return False
 
     def _end(self, number: int) -> None:
         """End the open requests of rows, if there are any."""
@@ -217,7 +181,7 @@ class VllmBackend:
             self._engine.abort(held.keys)
 
 
-def _logits(rows: "list[Row]", feed: Feed) -> list[TorchLogits]:
+def _logits(rows: Sequence[tuple[torch.Tensor, ...]], feed: Feed) -> list[TorchLogits]:
     """Return the logits after each token of the rows of a feed."""
     size = feed.rows.count
     with torch.inference_mode():

@@ -5,14 +5,12 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.kv_pool import usual_limit
 from dragonrt.backends.threads import usual_threads
-from dragonrt.backends.vllm_.options import read_options
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision
 
@@ -33,8 +31,8 @@ _CPU = {
     "enforce_eager": True,  # compiling takes minutes and gains little
     "block_size": 32,  # the least: what a request computes again is a part of a block
 }
-_PROMPT_PIECE = 256
-_SAMPLE = 2**21
+_UNUSED = ("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank")
+_PROMPT_PIECE, _SAMPLE = 256, 2**21
 
 
 def load_model(
@@ -59,13 +57,15 @@ def load_model(
     from dragonrt.backends.vllm_.backend import VllmBackend
     from dragonrt.backends.vllm_.self_test import exact_rows
 
-    given = read_options(options, {each.name for each in fields(EngineArgs)})
+    given = read_options(options)
     usual = _CPU | {"kv_cache_memory_bytes": usual_limit(None)} if current_platform.is_cpu() else {}
     try:
         llm = LLMEngine.from_engine_args(
             EngineArgs(
                 model=source,
                 dtype=dtype,
+                runner="generate",
+                speculative_config=None,
                 skip_tokenizer_init=True,
                 enable_prefix_caching=True,
                 logits_processors=[f"{_ROWS}:RowKeeper"],
@@ -76,8 +76,7 @@ def load_model(
         tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(source))
     except Exception as error:  # of any kind: what an engine raises is no interface
         raise ModelError(f"vLLM cannot load {source}: {_line(error)}") from error
-    engine = VllmEngine(llm)
-    model, cache = llm.vllm_config.model_config, llm.vllm_config.cache_config
+    engine, model = Engine(llm), llm.vllm_config.model_config
     parameters, fingerprint = _weights(_directory(source, model.revision))
     exact = exact_rows(engine, model.get_vocab_size())
     ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
@@ -97,13 +96,16 @@ def load_model(
         exact_tokens=exact or None,
         prompt_piece=_PROMPT_PIECE,
         exact_batches=exact > 0,
-        kv_memory=engine.kv_bytes,
+        kv_memory=engine.kv_blocks * engine.block_bytes,
     )
-    return VllmBackend(engine, tokenizer, info, engine.block_bytes // cache.block_size)
+    return VllmBackend(engine, tokenizer, info)
 
 
-class VllmEngine:
-    """Implements backend.Engine by vLLM's core: what a request is, is vLLM's own message to it."""
+class Engine:
+    """vLLM's core, which computes the requests of all rows, and its workers.
+
+    `most_open` are the requests that may stay open, and their blocks of KV: others need the rest.
+    """
 
     def __init__(self, llm: Any) -> None:
         from vllm import SamplingParams
@@ -114,45 +116,70 @@ class VllmEngine:
         self._awaited: set[str] = set()
         self._workers("keep_hidden")
         specs = self._workers("get_kv_cache_spec")
-        self.block_bytes = sum(each.page_size_bytes for of in specs for each in of.values())
-        """Bytes of a block of KV on all workers."""
-        cache, scheduler = llm.vllm_config.cache_config, llm.vllm_config.scheduler_config
-        self.kv_bytes = cache.num_gpu_blocks * self.block_bytes
-        tokens = cache.num_gpu_blocks * cache.block_size
-        self.most_open = scheduler.max_num_seqs // 2, tokens // 2  # others need the rest
+        self.block_bytes: int = sum(each.page_size_bytes for of in specs for each in of.values())
+        cache = llm.vllm_config.cache_config
+        self.block_size: int = cache.block_size
+        self.kv_blocks: int = cache.num_gpu_blocks
+        longest = self.blocks(llm.vllm_config.model_config.max_model_len)
+        most = min(self.kv_blocks // 2, self.kv_blocks - longest - 1)  # vLLM keeps one empty
+        self.most_open = llm.vllm_config.scheduler_config.max_num_seqs // 2, most
+
+    def blocks(self, tokens: int) -> int:
+        """Return the blocks of a text and the token after it."""
+        return tokens // self.block_size + 1
 
     @property
     def busy(self) -> bool:
+        """Return whether predictions are awaited."""
         return bool(self._awaited)
 
-    def add(self, key: int, tokens: Sequence[int], stays: bool) -> None:
+    def add(self, key: int, tokens: list[int], stays: bool) -> None:
+        """Add a request of one token behind these, or go on with an open one.
+
+        If it `stays`, it is open afterwards.
+        """
         params = self._params(temperature=0, max_tokens=1, detokenize=False, extra_args={KEY: key})
-        request = self._request(
-            request_id=str(key),
-            prompt_token_ids=list(tokens),
-            mm_features=None,
-            sampling_params=params,
-            pooling_params=None,
-            arrival_time=0.0,
-            lora_request=None,
-            cache_salt=None,
-            data_parallel_rank=None,
-            resumable=stays,
+        self._core.add_request(
+            self._request(
+                request_id=str(key),
+                prompt_token_ids=tokens,
+                sampling_params=params,
+                arrival_time=0.0,
+                resumable=stays,
+                **dict.fromkeys(_UNUSED),
+            )
         )
-        self._core.add_request(request)
-        self._awaited.add(request.request_id)
+        self._awaited.add(str(key))
 
     def step(self) -> None:
+        """Run one forward of as many requests as it holds."""
         self._awaited -= {each.request_id for each in self._core.get_output().outputs}
 
     def abort(self, keys: Sequence[int]) -> None:
+        """Remove requests, the open ones too, as far as they are there."""
         names = [str(key) for key in keys]
         self._core.abort_requests(names)
         self._awaited.difference_update(names)
 
-    def take(self, keys: Sequence[int]) -> list[Any]:
+    def take(self, keys: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the rows that were predicted for requests (`rows.Row`), and forget all others."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
+
+
+def read_options(options: Sequence[str]) -> dict[str, Any]:
+    """Return engine arguments given as `name=value`; a value is JSON or a text."""
+    found: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals:
+            raise ModelError(f"--engine-option {option}: write it as name=value")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[name.strip().replace("-", "_")] = value
+    return found
 
 
 def _line(error: Exception) -> str:

@@ -8,23 +8,14 @@ pytest.importorskip("vllm")
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import ModelError
-from dragonrt.testing.backend_contract import CHECKS, Subject
-from tests.tiny_models import saved, tiny
+from dragonrt.testing.backend_contract import CHECKS, TOLERANCE, Subject, numbers
 
-SIZES = {"hidden_size": 128, "head_dim": 32, "max_position_embeddings": 192}
-OPTIONS = ("kv_cache_memory_bytes=33554432",)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tiny("llama", **SIZES), tmp_path_factory.mktemp("models") / "llama")
-
-
-@pytest.fixture(scope="module")
-def model(directory: Path) -> LanguageModel:
-    return LanguageModel.load(directory, dtype="bfloat16", engine="vllm", options=OPTIONS)
+from .conftest import SIZES
 
 
 @pytest.fixture(scope="module")
@@ -50,4 +41,25 @@ def test_it_describes_itself_as_transformers_does(model: LanguageModel, director
 def test_an_argument_that_vllm_refuses_is_one_line(directory: Path, option: str) -> None:
     with pytest.raises(ModelError) as caught:
         LanguageModel.load(directory, engine="vllm", options=[option])
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_exceed_its_kv_take_turns(directory: Path, model: LanguageModel) -> None:
+    block = model.backend.memory([model.backend.empty()], 1)
+    longest, beside = -(-SIZES["max_position_embeddings"] // 32), 2
+
+    def load(blocks: int) -> LanguageModel:
+        options = [f"kv_cache_memory_bytes={block * blocks}"]
+        return LanguageModel.load(directory, dtype="bfloat16", engine="vllm", options=options)
+
+    small = load(longest + beside)
+
+    def found(by: LanguageModel) -> NDArray[np.float32]:
+        rows = Subject(by.backend).opened((61, 61, 37, 120, 61))
+        return numbers([*rows.extend_all([5, 6, 7]), rows.extend([8]), rows.extend([9])])
+
+    wanted = found(model)
+    np.testing.assert_allclose(found(small), wanted, atol=TOLERANCE * np.abs(wanted).max())
+    with pytest.raises(ModelError) as caught:
+        load(2)
     assert "\n" not in str(caught.value)
