@@ -59,21 +59,27 @@ def start(
             (f"{notes} notes", Path(name), [each.question for each in made["device"]]),
         ):
             questions = [known[number % len(known)] for number in range(answers)]
-            options: dict[Side, list[str]] = {}
-            for side in SIDES:
-                progress(f"{label}: index of the {side}")
-                own = [f"--model={model}", f"--index={Path(name, f'{side} of {label}')}"]
-                indexing = [*DRAGONRT, "index", "--kv", str(folder / side), *own]
-                subprocess.run(indexing, check=True, capture_output=True)
-                options[side] = [*own, f"--documents={folder / side}"]
-            os.environ[IMPORTS] = "1"  # costs time, so in a run of its own
-            first = _answered(options, questions[:1])
-            del os.environ[IMPORTS]
-            runs = [_answered(options, questions) for _ in range(repeats)]
-            for side in SIDES:
-                found = {part: series([run[side][part] for run in runs]) for part in PARTS}
-                imported = first[side]["imported"]
-                yield {"documents": label, "side": side, "imported": imported, **found}
+            yield from costs(label, folder, Path(name, f"of {label}"), questions, model, repeats)
+
+
+def costs(
+    label: str, documents: Path, index: Path, questions: Sequence[str], model: str, repeats: int
+) -> Iterator[Row]:
+    """Index the documents of both sides; yield what each side costs until it has answered."""
+    options: dict[Side, list[str]] = {}
+    for side in SIDES:
+        progress(f"{label}: index of the {side}")
+        own = [f"--model={model}", f"--index={index / side}"]
+        indexing = [*DRAGONRT, "index", "--kv", str(documents / side), *own]
+        subprocess.run(indexing, check=True, capture_output=True)
+        options[side] = [*own, f"--documents={documents / side}"]
+    os.environ[IMPORTS] = "1"  # costs time, so in a run of its own
+    first = _answered(options, questions[:1])
+    del os.environ[IMPORTS]
+    runs = [_answered(options, questions) for _ in range(repeats)]
+    for side in SIDES:
+        found = {part: series([run[side][part] for run in runs]) for part in PARTS}
+        yield {"documents": label, "side": side, "imported": first[side]["imported"], **found}
 
 
 def _answered(options: Mapping[Side, Sequence[str]], questions: Sequence[str]) -> dict[Side, Row]:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
+from dragonrt.side import SIDES
 from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
@@ -20,8 +21,9 @@ from scripts.bench.report import differences, table_differences, tables
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import waits
-from scripts.bench.start import start
+from scripts.bench.start import costs
 from scripts.lab.harness import benchmark, measured, series
+from tests.retrieval.conftest import WordHashes
 
 from .under_load import texts_under_load
 
@@ -193,10 +195,14 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_a_side_imports_nothing_heavy_until_it_has_answered() -> None:
-    rows = measured(start, model="dragon-draft", notes=2, answers=2, repeats=1)
-    assert [row["side"] for row in rows] == ["device", "cloud"] * 2
-    assert [row["imported"] for row in rows] == [0] * 4
+def test_a_side_imports_nothing_heavy_until_it_has_answered(tmp_path: Path) -> None:
+    for side in SIDES:
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "note.txt").write_text("The boiler is serviced in May.")
+    asked = ["When is the boiler serviced?"]
+    rows = list(costs("a note", tmp_path, tmp_path / "index", asked, "dragon-draft", 1))
+    assert [row["side"] for row in rows] == ["device", "cloud"]
+    assert [row["imported"] for row in rows] == [0, 0]
     assert all(row[part]["median"] > 0 for row in rows for part in ("cpu_s", "mb", "last_mb"))
 
 
@@ -209,7 +215,8 @@ async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
 
 
 @pytest.mark.slow
-def test_what_is_found_is_measured() -> None:
+def test_what_is_found_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.bench.retrieval.load_embedder", WordHashes().embedder)
     recalled = measured(retrieval, count=450, questions=10, follow_ups=5)
     kinds = [row["questions"] for row in recalled]
     assert kinds[:6] == ["names and numbers"] * 3 + ["paraphrase"] * 3

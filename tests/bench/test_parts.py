@@ -9,6 +9,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.parts import parts_of
 from scripts.bench.parts import asked, cases
 from scripts.bench.split_qa.score import contains
+from tests.retrieval.conftest import WordHashes
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case["question"])
@@ -21,7 +22,10 @@ def test_each_part_stands_on_its_side(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_question_is_asked_in_parts_and_whole() -> None:
+def test_a_question_is_asked_in_parts_and_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    embedder = WordHashes().embedder()
+    for module in ("parts", "isolation"):
+        monkeypatch.setattr(f"scripts.bench.{module}.load_embedder", lambda *_, **__: embedder)
     side, question = SideSettings("device", model="dragon-small"), Question(seed=3, max_tokens=24)
     cut, whole = asked(side, question, cases()[:1])
     assert (len(cut["texts"]), len(whole["texts"])) == (2, 1)

@@ -55,7 +55,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "TEXTS_QUICK": 2,
     },
     "specfed-throughput": {"TOKENS_QUICK": 2, "RATES_QUICK": (1e6,), "LENGTHS": (4, 0)},
-    "sprinter-roc": {"SAMPLES_QUICK": 400},
+    "sprinter-roc": {"SAMPLES_QUICK": 400, "RATIOS": (1.2,)},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5, "RUN_TP": (0.5, 1.0)},
     "sprinter-latency": {"TOKENS": 4, "TEMPERATURES": (0.0,), "LINKS": ("100ms",)},
     "disclosure": {"QUICK": disclosure.Size(2, (8.0,))},
