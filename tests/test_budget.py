@@ -41,7 +41,7 @@ ABOVE = {
     "dragonrt/backends": "the scheduler belongs to node; files that are made here to one writer",
     "dragonrt/cli": "what it composes belongs to a Python API",
     "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
-    "dragonrt/node": "settings are carried through it; the session that serves is a admission",
+    "dragonrt/node": "its sides take whole settings; connections that are probed and resumed",
     "dragonrt/service": "three forms of an answer are three programs",
     "dragonrt/wire": "its limits and errors are more than its messages",
     "scripts/bench": "sets of questions, and what reads them",

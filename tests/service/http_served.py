@@ -13,7 +13,6 @@ from openai import AsyncOpenAI
 
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.api_answer import AnswerDesk
 from dragonrt.service.http.api_request import ApiRequest
@@ -115,7 +114,7 @@ async def served(
     defaults = ApiRequest(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), DeviceMetrics()
     side.sinks = (metrics.take,)
-    documents = PrivateDocuments(SideSettings("device"), uploads)
+    documents = PrivateDocuments((), uploads)
     service = HttpService(AnswerDesk(device, admission, metrics), documents, defaults)
     places = Places(bounds)
     metrics.watch_device(device, admission, places)

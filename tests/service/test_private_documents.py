@@ -66,7 +66,7 @@ def notes(tmp_path: Path) -> tuple[Path, Any]:
     assert settings.documents == (directory,)
     assert settings.watch
     side = WatchedSide(directory)
-    side.documents = PrivateDocuments(settings, uploads)
+    side.documents = PrivateDocuments(settings.documents, uploads)
     side.update()
     return uploads, side
 
@@ -173,7 +173,7 @@ async def test_files_are_deleted_by_the_names_that_are_listed(notes: tuple[Path,
 
 
 async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
-    documents = PrivateDocuments(SideSettings("device"), None)
+    documents = PrivateDocuments((), None)
     side: Any = WatchedSide(tmp_path)
     with pytest.raises(ApiError) as error:
         await documents.add(side, "a.md", pieces(b"x"))

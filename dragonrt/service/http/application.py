@@ -95,7 +95,7 @@ async def serve_device(
     admission = Admission(http.answers_at_once, http.waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
-    documents = PrivateDocuments(settings, http.uploads)
+    documents = PrivateDocuments(settings.documents, http.uploads)
 
     def report(update: Report | DragonError) -> None:
         for each in (documents.report, metrics.report, on_report):

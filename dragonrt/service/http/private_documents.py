@@ -55,8 +55,8 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 class PrivateDocuments:
     """The documents of a side. Files in `uploads` may be added and deleted; None: no changes."""
 
-    def __init__(self, settings: SideSettings, uploads: Path | None) -> None:
-        self._documents = settings.documents
+    def __init__(self, documents: tuple[Path, ...], uploads: Path | None) -> None:
+        self._documents = documents
         self._uploads = uploads
         self._reported = asyncio.Event()
         self._skipped: dict[str, str] = {}

@@ -52,7 +52,7 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
         ),
         documents / "dropped",
     )
-    private = PrivateDocuments(settings, documents / "dropped")
+    private = PrivateDocuments(settings.documents, documents / "dropped")
 
     def updated(report: Report | DragonError) -> None:
         private.report(report)
