@@ -20,6 +20,7 @@ import numpy as np
 from openai import AsyncOpenAI
 
 from dragonrt import bundled
+from dragonrt.backends.engines import AUTO
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import LinkProfile
@@ -61,6 +62,8 @@ WARM_S = 20.0
 def serving(
     *,
     model: str = "smollm2",
+    cloud: Annotated[str | None, option("What the cloud runs.", default="as the device")] = None,
+    engine: Annotated[str, option("What runs it there.")] = AUTO,
     clients: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
     devices: Annotated[int, option("At once, of one cloud.", default="20")] = 20,
     greedy: Annotated[int, option("Sessions of another device.", default="32")] = 32,
@@ -69,13 +72,14 @@ def serving(
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
 ) -> Iterator[Row]:
     """Yield waits for every number of clients, with the cloud and without, and of devices."""
-    cloud_options = (f"--documents={bundled.documents('cloud')}", "--device-rate=100000")
+    cloud_options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
+    cloud_options.append(f"--engine={engine}")
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         index = f"--index={Path(name, 'cloud')}"
-        with cloud_process(*cloud_options, index, model=model) as cloud:
+        with cloud_process(*cloud_options, index, model=cloud or model) as process:
             own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
             own += [f"--index={Path(name, 'device')}", f"--latency={latency}"]
-            for way, port in (("together", cloud.wait_ready()), ("alone", _closed_port())):
+            for way, port in (("together", process.wait_ready()), ("alone", _closed_port())):
                 with _served(*own, f"--port={port}") as url:
                     for count in clients:
                         progress(f"{way}, {count} clients")
@@ -85,7 +89,7 @@ def serving(
                 way = f"devices, {others} sessions of another" if others else "devices"
                 progress(f"{count} {way}")
                 asked = asyncio.run(
-                    _devices(cloud.wait_ready(), model, count, questions, tokens, latency, others)
+                    _devices(process.wait_ready(), model, count, questions, tokens, latency, others)
                 )
                 yield {"way": way, "clients": count, **waits(*asked)}
 
