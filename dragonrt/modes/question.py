@@ -60,7 +60,7 @@ class Question:
         2, "Chunks that each side reads.", low=0, high=MAX_DOCUMENTS, option="documents_per_side"
     )
     relevance_temperature: float = setting(
-        0.05, "Divides the relevances; low: only the best document counts.", low=1e-9, high=1e9
+        0.2, "Divides the relevances; low: only the best document counts.", low=1e-9, high=1e9
     )
     relevance_floor: float | None = setting(
         None,

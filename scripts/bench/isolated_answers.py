@@ -50,8 +50,8 @@ WAYS: dict[str, Way] = {
     "mixture": Way(),
     "experts": Way(rule=Experts.name),
     "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
-    "mixture, relevance temperature 0.01": Way(changed={"relevance_temperature": 0.01}),
-    "mixture, relevance temperature 0.25": Way(changed={"relevance_temperature": 0.25}),
+    "mixture, relevance temperature 0.05": Way(changed={"relevance_temperature": 0.05}),
+    "mixture, relevance temperature 1": Way(changed={"relevance_temperature": 1.0}),
 }
 """The ways to answer, by name. A way more is a row more of the benchmark."""
 PARTED = ("device alone", "cloud alone", "one prompt", "mixture", "experts")

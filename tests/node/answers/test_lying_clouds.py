@@ -39,7 +39,10 @@ V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
 """What the device answers; what nobody asked for; what its documents say behind that."""
 KIT = DragonResources(vocabulary=V, marker=(3, 4))
-QUESTION = Question(prompt="who?", seed=3, max_tokens=12, stop_tokens=(STOP,))
+QUESTION = Question(
+    prompt="who?", seed=3, max_tokens=12, stop_tokens=(STOP,), relevance_temperature=0.05
+)
+"""A low temperature: a lie of the cloud may outweigh the device by e to the 20."""
 ANSWER = DragonSettings(disclose=Disclosure.ANSWER, codec="topk:16:residual", run_ahead=4)
 REDACTED = replace(ANSWER, disclose=Disclosure.REDACTED)
 BOUND = 1 / QUESTION.relevance_temperature + np.log(QUESTION.documents)
