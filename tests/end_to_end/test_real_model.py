@@ -29,15 +29,15 @@ from .conftest import connected_device, counts, slow_link
 from .test_speculative import said_alone
 
 PLAN = "stall plan.md"
-STALLS = """# Stalls
+STALLS = """# Summer fair
 
 ## Food
 
-Omar sells cake, and Paula sells soup.
+The helpers are Omar, Paula and Lena. They sell cake and soup.
 
 ## Games
 
-Ivan brings the ropes. Hana brings a ball.
+The helpers are Ivan and Hana. They bring ropes and a ball.
 """
 
 pytestmark = [
@@ -131,7 +131,7 @@ async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
     address = Address("127.0.0.1", real_cloud.wait_ready())
     async with connected_device(real_model, real_library, address, DragonSettings()) as device:
         talk = device.conversation(Question(max_tokens=40))
-        assert "Amber Press" in (await talk.ask("Where do I work?")).text
+        assert "Amber Press" in (await talk.ask("Who do I work for?")).text
         assert "Irene Meyer" in (await talk.ask("And who founded it?")).text
         for asked in ASKED:
             reply = await talk.ask(asked.text)
@@ -148,12 +148,12 @@ async def test_a_list_of_a_document_is_read_chunk_by_chunk_and_no_link_changes_i
     found = []
     for address, how in ((near, synchronous), (far, DragonSettings())):
         async with connected_device(real_model, real_library, address, how) as device:
-            reply = await device.ask(f"List the people in {PLAN}", Question(max_tokens=40, seed=1))
+            reply = await device.ask(f"List the helpers in {PLAN}", Question(max_tokens=40, seed=1))
             found.append([part.decoded.tokens for part in reply.parts])
-            assert [part.decoded.passages[0].place for part in reply.parts] == [0, 54]
-            assert re.fullmatch(r".*(Omar|Paula).*; .*(Ivan|Hana).*", reply.text), reply.text
+            assert [part.decoded.passages[0].place for part in reply.parts] == [0, 83]
+            assert re.fullmatch(r".*Omar.*Paula.*; .*Ivan.*Hana.*", reply.text), reply.text
             assert {(each.side, each.file) for each in reply.sources} == {("device", PLAN)}
-            chosen = await device.ask("Who brings the ropes?", Question(document=PLAN, seed=1))
+            chosen = await device.ask("Who brings ropes?", Question(document=PLAN, seed=1))
             assert {each.file for each in chosen.decoded.passages} == {PLAN}
             for asked, document in ((f"Summarise {PLAN}", ""), ("Who?", "no plan.md")):
                 with pytest.raises(DragonError):
