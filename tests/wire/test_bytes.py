@@ -51,6 +51,7 @@ MESSAGES = (
                 seed=2**64 - 1,
                 sampler=Sampler(0.7, 40, 0.9, 0.05),
                 stop_tokens=(2, 2**31 - 1),
+                relevance_temperature=0.05,
                 accepted=(1, 70000),
             )
         ),
@@ -76,9 +77,14 @@ MESSAGES = (
     EntryResponse(3, 17, 2**40, bytes(16)),
     Coefficients(3, 0.5, 1.5, 0.25),
     Conclude(8),
-    Open(1, "speculative", pack(Question()), pack(SpeculativeSettings(draft=None))),
-    Open(1, "federated", pack(Question()), pack(FederatedSettings())),
-    Open(1, "sprinter", pack(Question()), pack(SprinterSettings())),
+    Open(
+        1,
+        "speculative",
+        pack(Question(relevance_temperature=0.05)),
+        pack(SpeculativeSettings(draft=None)),
+    ),
+    Open(1, "federated", pack(Question(relevance_temperature=0.05)), pack(FederatedSettings())),
+    Open(1, "sprinter", pack(Question(relevance_temperature=0.05)), pack(SprinterSettings())),
 )
 
 
