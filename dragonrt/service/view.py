@@ -161,6 +161,7 @@ def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
         quoted = f": “{source.sentence}”" if source.sentence else ""
         lines.append(f"- {source.side}: {source.file}{f' ({heading})' if heading else ''}{quoted}")
     lines += (f"{NOTE}{notice}" for notice in notices)
+    lines = [" ".join(line.splitlines()) for line in lines]  # a file's name may have any character
     return "\n\n" + "\n".join(lines) if lines else ""
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
@@ -241,6 +241,7 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 
 
 @given(st.text(), st.lists(st.text(max_size=9), max_size=3), st.booleans())
+@example("", ["\n"], False)
 def test_what_is_put_behind_a_text_can_be_taken_off_again(
     text: str, names: list[str], lost: bool
 ) -> None:
