@@ -10,7 +10,6 @@ BENCHES = {
     "rounding": "Divergence of the reader's file from float32 weights, and right answers.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
-    "reader": "How many documents a side, and when to refuse, by held-out questions.",
     "disagreement": "Answers from documents that hold different values for the same thing.",
     "parts": "Right answers to questions of two parts, one on each side, in parts and whole.",
     "retrieval": "What is found by meaning, by words and by both.",

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from dragonrt.backends.llama_cpp.embedder import load_embedder
-from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench import isolation as bench
-from scripts.bench.isolated_answers import PARTED, WAYS, IsolatedAnswers, in_shared_forwards
+from scripts.bench.isolated_answers import PARTED, WAYS
 from scripts.bench.question_sets import NOTES, chosen, worlds
-from scripts.bench.reader import Setting, consider
 from scripts.bench.split_qa.score import contains, f1, normalised, refuses
 
 ARTICLES = [
@@ -192,31 +189,3 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
     for row in home:
         if row["way"] == f"{row['place']} alone":
             assert row["read"]
-
-
-@pytest.mark.slow
-def test_what_a_reader_is_chosen_by_is_what_the_mixture_answers(
-    model: LanguageModel, articles: Path, tmp_path: Path
-) -> None:
-    question = Question(seed=3, max_tokens=8)
-    side = SideSettings("device", model="dragon-small")
-    refusal = model.prompt.template.refusal
-    (_, found), *_ = bench.found_worlds(str(articles), 6, tmp_path, side, question, refusal)
-    answers = IsolatedAnswers(model, question, load_embedder())
-    temperature = question.relevance_temperature
-    one, both = Setting(1, 0.0, temperature, 1.0), Setting(2, 2.0, temperature, 1.0)
-    considered = in_shared_forwards(model, (consider(answers, each, [one, both]) for each in found))
-    for documents, setting in ((1, one), (2, both)):
-        readings = (
-            answers.reading(
-                each.known.question,
-                {name: hits[:documents] for name, hits in each.found.items()},
-                ("mixture",),
-            )
-            for each in found
-        )
-        for said, by_setting in zip(in_shared_forwards(model, readings), considered, strict=True):
-            first_token, *_ = by_setting[setting].odds
-            refuses = said["mixture"][:1] == [model.refusal]
-            assert refuses == (first_token > 0)
-            assert refuses or said["mixture"] == by_setting[setting].tokens

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scripts.bench.reader import refusing
 from scripts.bench.split_qa import generate, score
 from scripts.bench.split_qa.score import HOMES, contains, judged
 
@@ -158,15 +157,3 @@ def test_another_system_is_scored_by_one_file_without_the_project(tmp_path: Path
     unanswered = json.loads(called(score, file, answers).stdout.splitlines()[-1])
     assert unanswered["missing"] == len(asked)
     assert not any(row["f1"]["mean"] for row in unanswered["scores"])
-
-
-def test_a_threshold_refuses_what_is_above_it() -> None:
-    known = [
-        {"odds": {"rule": odds}, "read": True, "right": right, "f1": 0.5}
-        for odds, right in ((-3.0, True), (-1.0, True), (2.0, True), (-2.0, False))
-    ]
-    nowhere = [{"odds": {"rule": odds}} for odds in (3.0, 1.0, -1.5)]
-    found = refusing(known, nowhere, "rule", -1.2)
-    assert found["nowhere"] == pytest.approx(2 / 3)
-    assert (found["found"], found["right_refused"]) == (0.5, pytest.approx(2 / 3))
-    assert (found["right"], found["f1"]) == (0.25, 0.25)
