@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from typing_extensions import override
+
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE
@@ -44,6 +46,7 @@ class Device(Chat):
         self._chats.add(made := Chat(self.device, self.question, self.seed, self.stops))
         return made
 
+    @override
     async def close(self) -> None:
         await asyncio.gather(super().close(), *(each.close() for each in self._chats))
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from . import RetrievalError
 from .chunking import spaced
@@ -107,6 +108,7 @@ class PostgresStore(Store):
             store.flush()
             yield store
 
+    @override
     def exists(self) -> bool:
         # A table of that name without a fingerprint is another program's.
         found = self.run(
@@ -117,10 +119,12 @@ class PostgresStore(Store):
             raise self.other_format(found[0][0] or "a former format")
         return bool(found)
 
+    @override
     def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
         sql = "SELECT chunk, -(embedding <#> ?::vector) FROM searched ORDER BY 2 DESC, 1 LIMIT ?"
         return [(number, cosine) for number, cosine in self.run(sql, _literal(vector), k)]
 
+    @override
     def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
         sql = _WITH_WORDS.format(frequent=FREQUENT)
         return [number for (number,) in self.run(sql, list(words), k, filtered, len(words))]
@@ -136,9 +140,11 @@ class PostgresStore(Store):
             raise RetrievalError(busy) from None
         self.run("RESET lock_timeout")
 
+    @override
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return super().run(sql.replace("?", "%s"), *values)
 
+    @override
     def prepare_search(self, manifest: Manifest) -> None:
         self.run("DELETE FROM searched WHERE fingerprint <> ?", manifest.fingerprint)
         new = self.run(
@@ -157,6 +163,7 @@ class PostgresStore(Store):
                 len(words),
             )
 
+    @override
     def explained(self, error: Exception) -> RetrievalError:
         line = str(error).strip().split("\n", 1)[0]
         return RetrievalError(f"the PostgreSQL store cannot be used: {line}")

@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from . import DocumentError, RetrievalError
 from .chunking import chunk, header
 from .documents import parse
@@ -57,6 +59,7 @@ class Reader(AbstractContextManager["Reader"]):
         self.words, self.largest = words, largest
         self._process: subprocess.Popen[bytes] | None = None
 
+    @override
     def __exit__(self, *_: object) -> None:
         self._end()
 

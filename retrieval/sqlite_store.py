@@ -21,6 +21,7 @@ from typing import Any
 import faiss
 import filelock
 import numpy as np
+from typing_extensions import override
 
 from . import RetrievalError
 from .chunking import spaced
@@ -121,12 +122,14 @@ class SqliteStore(Store):
             return cls._opened(directory, rebuild=False)
         return store
 
+    @override
     def exists(self) -> bool:
         ((found,),) = self.run("PRAGMA user_version")
         if found not in (0, FORMAT):  # it is 0 in an empty file
             raise self.other_format(f"format {found}")
         return bool(found)
 
+    @override
     def read(self) -> Manifest:
         manifest = super().read()
         sql = "SELECT digest, vector FROM vectors WHERE fingerprint = ?"
@@ -136,6 +139,7 @@ class SqliteStore(Store):
         self._ids = list(ids.values())
         return manifest
 
+    @override
     def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)  # one question is no work for several: the others would spin
@@ -149,6 +153,7 @@ class SqliteStore(Store):
             (self._ids[row], float(each)) for row, each in zip(rows[0], cosines[0], strict=True)
         ]
 
+    @override
     def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
         # To count what matches takes a thirtieth of the time of ranking it.
         counts = {word: self._matching("count(*)", f'"{word}"')[0][0] for word in words}
@@ -180,6 +185,7 @@ class SqliteStore(Store):
         sql = f"SELECT {columns} FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?"
         return self.run(sql, match, 2 * FREQUENT)
 
+    @override
     def explained(self, error: Exception) -> RetrievalError:
         path = self.where / _FILE
         if isinstance(error, sqlite3.OperationalError):

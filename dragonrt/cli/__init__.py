@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnusedCliTokensError
 from cyclopts.help import DefaultFormatter, HelpPanel
+from typing_extensions import override
 
 from dragonrt import __version__
 from dragonrt.cli.console import log_to_stderr, output, say
@@ -68,6 +69,7 @@ ENVIRONMENT = EnvironmentVariables()
 class Help(DefaultFormatter):
     """Prints the panels for daily use; all of them for --help-all."""
 
+    @override
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
         if EVERYTHING in sys.argv or panel.title in ("Commands", "Arguments", DAILY):
             super().__call__(console, options, panel)

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from typing_extensions import override
 
 CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """C0 but newline and tab, DEL, C1, and what reverses the direction of a text."""
@@ -21,6 +22,7 @@ CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 class SafeConsole(Console):
     """Shows control characters of all text, such as an answer's, as `\\x1b`, also in a pipe."""
 
+    @override
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
@@ -59,7 +61,8 @@ def say_listening(line: str) -> None:
 class Lines(logging.Formatter):
     """Formats entries without the messages of exceptions, which may quote a document."""
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+    @override
+    def formatException(self, ei: Any) -> str:
         kind, _, frames = ei
         return f"{''.join(traceback.format_tb(frames))}{kind.__name__}"
 
@@ -67,6 +70,7 @@ class Lines(logging.Formatter):
 class JsonLines(Lines):
     """Formats an entry as a JSON object on one line: time (UTC), level, logger, message."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

@@ -12,6 +12,7 @@ import platformdirs
 from cyclopts import App
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict, Env
+from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from retrieval.files import read_text
@@ -30,6 +31,7 @@ class EnvironmentVariables(Env):
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
 
+    @override
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         for flag in (name for each in arguments for name in each.negatives):
             variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
@@ -61,6 +63,7 @@ class SettingsFile(Dict):
         _check_tables(path, program, table, "")
         return cls(table, source=str(path))
 
+    @override
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         table: Any = self.config
         for name in commands:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution, checked_sum
@@ -30,11 +31,13 @@ from dragonrt.errors import CodecError
 class ByteCodec(Codec):
     """The common part of the codecs of whole bytes. Tokens travel as ids."""
 
+    @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         if not isinstance(quantized.code, bytes):
             raise CodecError(f"{self.name} cannot send what another codec quantized")
         writer.write_bytes(quantized.code)
 
+    @override
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
         if not data.startswith(self.header):
             raise other_codec(self.name)
@@ -43,6 +46,7 @@ class ByteCodec(Codec):
             raise CodecError("payload has bits after its last field; discard it")
         return distribution
 
+    @override
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         distribution, length = self._decode(reader.rest())
         reader.skip(length)
@@ -68,10 +72,12 @@ class Dense(ByteCodec):
 
     format: Format
 
+    @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)
         return self._quantized(p, total, encode_dense(self.format, p / p.max()))
 
+    @override
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
         if kind_of(data) != self.format.kind:
             raise other_codec(self.name)
@@ -91,9 +97,11 @@ class Sparse(ByteCodec):
     mass: float = 1.0
 
     @property
+    @override
     def light(self) -> bool:  # type: ignore[override]  # it depends on the kind
         return self.kind is not Kind.RESIDUAL
 
+    @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)
         ids = np.sort(top_p(p, self.mass * total) if self.kind is Kind.TOP_P else top_k(p, self.k))
@@ -106,6 +114,7 @@ class Sparse(ByteCodec):
         coded = encode_sparse(self.kind, ids, values / scale, rest / scale, self.vocabulary)
         return self._quantized(p, total, coded)
 
+    @override
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
         residual = (Kind.RESIDUAL, Kind.NO_RESIDUAL)
         if kind_of(data) not in (residual if self.kind is Kind.RESIDUAL else (self.kind,)):

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.byte_codecs import Dense, Sparse
@@ -104,12 +105,15 @@ class Ids(Codec):
     sends_distributions: ClassVar = False
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'
 
+    @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         q = Distribution.from_dense(np.divide(p, checked_sum(p, self.vocabulary), dtype=np.float64))
         return Quantized(q, 0, token_bits(self, None), None, 0.0)
 
+    @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         pass
 
+    @override
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         raise CodecError(f"codec {self.name} sends no distributions; choose one that does")

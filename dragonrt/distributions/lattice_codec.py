@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution, checked_sum, every_token
@@ -68,13 +69,16 @@ class LatticeCodec(Codec):
     longest: ClassVar = 32 * 1024  # each point takes up to 30 us to write, and as long to read
 
     @property
+    @override
     def tokens_by_id(self) -> bool:  # type: ignore[override]  # a field decides
         return self.by_id
 
     @property
+    @override
     def header(self) -> bytes:  # type: ignore[override]  # fields decide
         return bytes((self.kind << _CODE_SHIFT | (_BY_ID if self.by_id else 0),))
 
+    @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)
         resolution = self._resolution(step)
@@ -87,6 +91,7 @@ class LatticeCodec(Codec):
         bits += composition_bits(resolution, ids.size)
         return Quantized(sent, bits, token_bits(self, sent), point, dropped_mass(p, ids))
 
+    @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         point = quantized.code
         if not isinstance(point, LatticePoint):
@@ -99,6 +104,7 @@ class LatticeCodec(Codec):
             writer.write(rank, subset_bits(self.vocabulary, k))
         writer.write(rank_composition(point.counts), composition_bits(point.resolution, k))
 
+    @override
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         point = self.read_point(reader, step)
         return lambda: point().distribution()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader
 from dragonrt.distributions.byte_codecs import ByteCodec
@@ -171,6 +172,7 @@ class RaceCodec(ByteCodec):
     light: ClassVar = True
     complete: ClassVar = False
 
+    @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)
         rounded = self.form.rounded(p, total)
@@ -193,11 +195,13 @@ class RaceCodec(ByteCodec):
         dropped = max(0.0, 1 - float(p[listed].sum(dtype=np.float64)) / total)
         return Quantized(own, 8 * len(code), (self.vocabulary - 1).bit_length(), code, dropped)
 
+    @override
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], RaceEntries]:
         entries, length = self._decode(reader.rest())
         reader.skip(length)
         return lambda: entries
 
+    @override
     def _decode(self, data: memoryview) -> tuple[RaceEntries, int]:
         if kind_of(data) != Kind.RACE:
             raise other_codec(self.name)

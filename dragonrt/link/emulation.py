@@ -8,6 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from dragonrt.errors import LinkError
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import BufferedStream, Stream
@@ -35,6 +37,7 @@ class EmulatedStream(BufferedStream):
             self._outgoing.send(bytes(data))
             self._balance()
 
+    @override
     async def drain(self) -> None:
         await super().drain()
         await self._stream.drain()

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, Self, cast
 
+from typing_extensions import override
+
 from dragonrt.errors import LinkError
 from dragonrt.timeouts import USUAL
 
@@ -198,6 +200,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     # What asyncio calls.
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
@@ -207,6 +210,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
             self.peer_name = _address_name(*address[:2])
         self._connected(self)
 
+    @override
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
         self._inbox.feed(data)
@@ -214,21 +218,25 @@ class TcpStream(BufferedStream, asyncio.Protocol):
             self._reading = False
             self._transport.pause_reading()
 
+    @override
     def eof_received(self) -> None:
         # Returning None closes our half too, after what was written has been sent.
         self._over = True
         self._inbox.end()
         self._writable.set()
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
         self._inbox.end(_broken(self.peer_name, exc) if exc else None)
         self._writable.set()
         self._closed.set()
 
+    @override
     def pause_writing(self) -> None:
         self._writable.clear()
 
+    @override
     def resume_writing(self) -> None:
         self._writable.set()
 

@@ -4,6 +4,8 @@ import ssl
 from contextlib import suppress
 from pathlib import Path
 
+from typing_extensions import override
+
 from dragonrt.errors import LinkError
 from dragonrt.link.stream import Layer, Stream, TlsError, reason_of
 from retrieval.files import read_bytes
@@ -133,6 +135,7 @@ class TlsStream(Layer):
         if data := self._outgoing.read():
             self._stream.write(data)
 
+    @override
     def close(self) -> None:
         self._over = True
         if self._waiting is None:

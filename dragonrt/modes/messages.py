@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from typing_extensions import override
+
 from dragonrt.privacy.disclosure import RULES, Discloses
 from dragonrt.wire.fields import Hash, Role, Step, Time, Token
 from dragonrt.wire.messages import SessionMessage
@@ -42,5 +44,6 @@ class Target(SessionMessage, frozen=True):
     time_us: Time = 0
     echo_us: Time = 0
 
+    @override
     def listed(self) -> Sequence[int]:
         return (self.token,)

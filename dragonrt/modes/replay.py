@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Computed, Effects, Input, Mode, Preempted, Prepared, Work
 from dragonrt.modes.question import Question
@@ -75,15 +77,19 @@ class _Recorded(Mode):
         recorder.event(0, ModeInput(self._answer, 0.0, pack(begun), ""))
 
     @property
+    @override
     def decided(self) -> Sequence[int]:
         return self._mode.decided
 
+    @override
     def disclosed(self, question: Question) -> Question:
         return self._mode.disclosed(question)
 
+    @override
     def deadline(self) -> float | None:
         return self._mode.deadline()
 
+    @override
     def wanted(self) -> Work | None:
         self._asked += 1
         work = self._mode.wanted()
@@ -92,6 +98,7 @@ class _Recorded(Mode):
             self._count += 1
         return work
 
+    @override
     def handle(self, happened: Input, now: float) -> Effects:
         shown: Any = happened
         match happened:

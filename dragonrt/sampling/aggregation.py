@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, Step, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
@@ -153,6 +154,7 @@ class Coupled(_Mixing):
         self._noise = noise
         self._sampler = sampler
 
+    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return `p`: the target is a function of the mixture of the models' distributions."""
         return p
@@ -208,6 +210,7 @@ class Algorithm1(_Mixing):
         self._gamma = gamma
         self._greedy = sampler.temperature == 0
 
+    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return `p` after the sampler; at temperature 0 `p` itself."""
         return p if self._greedy else self._sampler.dense(p)

@@ -6,6 +6,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
+from typing_extensions import override
+
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
@@ -193,15 +195,18 @@ class JoinedAnswer(Answer):
         return cls(text.text, whole, first.refusal, answered=answered)
 
     @property
+    @override
     def parts(self) -> Sequence[Answer]:
         return self.answered
 
     @property
+    @override
     def sources(self) -> list[Source]:
         found = [source for part in self.answered for source in part.sources]
         return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
 
     @cached_property
+    @override
     def marked(self) -> list[Mark]:
         return [
             replace(mark, start=part.start + mark.start, end=part.start + mark.end)
@@ -210,6 +215,7 @@ class JoinedAnswer(Answer):
         ]
 
     @cached_property
+    @override
     def not_found(self) -> list[Code]:
         return [
             Code(code.text, part.start + code.start, part.start + code.end)
@@ -218,6 +224,7 @@ class JoinedAnswer(Answer):
         ]
 
     @property
+    @override
     def ledger(self) -> dict[str, Any]:
         bits: dict[str, float] = {}
         for each in [each for part in self.answered for each in part.ledger["files"]]:

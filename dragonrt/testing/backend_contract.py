@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Document, Preempted, Preemption, RowLogits
 from dragonrt.backends.mixture import RowWeights
@@ -37,6 +38,7 @@ class CountedPreemption(Preemption):
         self._left = checks
 
     @property
+    @override
     def requested(self) -> bool:
         self._left -= 1
         if self._left <= 0:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from typing_extensions import override
+
 from dragonrt.errors import LinkError
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Layer, Stream
@@ -57,6 +59,7 @@ class StallingLink(LinkModel):
         super().__init__(**link)
         self._stall = stall
 
+    @override
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
         packets = super().arrivals(now_s, size)
         if self._stall is None:
@@ -98,10 +101,12 @@ class CutStream(Layer):
             self._writes += 1
             self._stream.write(data)
 
+    @override
     def close(self) -> None:
         self._leave()
         super().close()
 
+    @override
     def abort(self) -> None:
         self._leave()
         super().abort()
@@ -143,10 +148,12 @@ class DeafStream(Layer):
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 
+    @override
     def close(self) -> None:
         self._closed.set()
         super().close()
 
+    @override
     def abort(self) -> None:
         self._closed.set()
         super().abort()

@@ -11,6 +11,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.unhandled: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.unhandled.append(context))
 
+    @override
     def time(self) -> float:
         return self.now
 

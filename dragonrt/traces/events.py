@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Literal, dataclass_transform
 
+from typing_extensions import override
+
 from dragonrt.side import Side
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
@@ -27,6 +29,7 @@ class Event:
     KIND: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
+    @override
     def __init_subclass__(cls, kind: str) -> None:
         cls.KIND = kind
         EVENTS.append(dataclass(frozen=True)(cls))

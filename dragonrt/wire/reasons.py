@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
+from typing_extensions import override
+
 from dragonrt.errors import DragonError
 
 
@@ -44,6 +46,7 @@ class Reason(StrEnum):
     KEY = "key"  # connection: the shared keys differ
 
     @classmethod
+    @override
     def _missing_(cls, value: object) -> Self:
         """Return the reason for a code of another version: ERROR."""
         return cls("error")
@@ -70,6 +73,7 @@ class End:
         """Return the end that an error leads to, with its own code or the usual one."""
         return cls(error.reason if isinstance(error, WireError) else usual, str(error))
 
+    @override
     def __str__(self) -> str:
         return self.text
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.link.stream import Stream
@@ -113,6 +114,7 @@ class _Hearing(RecordingStream):
         self._cloud, self._told = cloud, 0
         self._frames = FrameDecoder(2 * MAX_PAYLOAD)
 
+    @override
     async def receive(self) -> bytes:
         data = await super().receive()
         self._frames.feed(data)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.backends.backend import Backend
 from dragonrt.backends.mixture import Weighing
@@ -65,6 +66,7 @@ class PacedContext(SimulatedContext):
         super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)
         self._reader = reader
 
+    @override
     def _computed(self, work: Work, seconds: float) -> ForwardResult:
         try:
             return ForwardResult(work, seconds, work.postprocess(self._said(work)))
@@ -84,6 +86,7 @@ class ReadingSide(SimulatedSide):
 
     read: Callable[[Question], PrefixCache]
 
+    @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from typing_extensions import override
+
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.link.profile import LinkProfile
@@ -30,6 +32,7 @@ class RecallingReader(PrefixCache):
         super().__init__(*parts, in_blocks=in_blocks)
         self._said: dict[int, Mixture] = {}
 
+    @override
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.kv_pool import KvPool
@@ -103,6 +104,7 @@ class WorkerSide(SimulatedSide):
     documents_kv: Sequence[Document]
     pool: KvPool
 
+    @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         cache = self._cache(question)
         await self.worker.read(cache.prefill)

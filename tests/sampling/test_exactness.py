@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling.aggregation import (
@@ -81,6 +82,7 @@ class ScriptedNoise(Noise):
         super().__init__(0)
         self.script: dict[Purpose, float] = {}
 
+    @override
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return self.script[purpose]
 
@@ -194,6 +196,7 @@ class BlockNoise(Noise):
         super().__init__(0)
         self.script: dict[tuple[Purpose, int], float] = {}
 
+    @override
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return self.script[purpose, step]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.noise import Noise
@@ -67,6 +68,7 @@ def test_a_token_wins_with_hardly_any_mass() -> None:
         __slots__ = ()
         tiny = 1e-12
 
+        @override
         def exponentials(
             self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
         ) -> NDArray[np.float64]:
@@ -74,6 +76,7 @@ def test_a_token_wins_with_hardly_any_mass() -> None:
             race[4321] = self.tiny
             return race if ids is None else race[ids]
 
+        @override
         def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
             return np.flatnonzero(self.exponentials(step, vocabulary) < bound)
 
@@ -89,11 +92,13 @@ def test_equal_scores_go_to_the_lowest_token() -> None:
     class Level(Noise):
         __slots__ = ()
 
+        @override
         def exponentials(
             self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
         ) -> NDArray[np.float64]:
             return np.ones(vocabulary if ids is None else ids.size)
 
+        @override
         def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
             return np.arange(vocabulary if bound > 1 else 0)
 

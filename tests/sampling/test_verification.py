@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
@@ -62,6 +63,7 @@ def test_temperature_zero_is_the_most_likely_token(name: str) -> None:
 
 def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
     class Row(list[NDArray[np.float64]]):
+        @override
         def __getitem__(self, position):  # type: ignore[no-untyped-def]
             assert position == 0, "the first token is refused"
             return super().__getitem__(position)
@@ -76,6 +78,7 @@ def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
     class Refusing(Noise):
         __slots__ = ()
 
+        @override
         def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
             return 1 - 2.0**-53
 
@@ -145,6 +148,7 @@ def test_rules_that_accept_by_the_ratio_draft_from_noise_of_their_own(name: str)
     class Unshared(Noise):
         __slots__ = ()
 
+        @override
         def exponentials(
             self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
         ) -> NDArray[np.float64]:

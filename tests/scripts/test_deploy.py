@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.cli import COMMANDS
 from dragonrt.timeouts import USUAL
@@ -141,6 +142,7 @@ class Healthy(BaseHTTPRequestHandler):
         self.send_response(200 if self.path == "/health" else 404)
         self.end_headers()
 
+    @override
     def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.backends.prompt import TOY, PlainPrompt
 from dragonrt.errors import DragonError
@@ -76,6 +77,7 @@ class HaltingContext(SimulatedContext):
         super().__init__(model, lambda: 0.0 if next(forwards) != halt_at else DAY_S)
         self._on_close = on_close
 
+    @override
     def close(self) -> None:
         super().close()
         self._on_close()
@@ -109,6 +111,7 @@ class RecitingSide(SimulatedSide):
     async def files_for(self, question: Question) -> list[str]:
         return ["notes.txt"] if question.prompt in self.answers else []
 
+    @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         self.heard.append((question.prompt, question.history))
         self.questions.append(question)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
@@ -98,6 +99,7 @@ class ReadingSide(SimulatedSide):
     model: ByteModel = field(default_factory=ByteModel)
     library: None = None
 
+    @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         passages = tuple(passage for passage, _ in self.read)
         names = list(dict.fromkeys(passage.file for passage in passages))

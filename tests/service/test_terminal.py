@@ -15,6 +15,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console
+from typing_extensions import override
 
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
@@ -94,6 +95,7 @@ class Screen(io.StringIO):
         super().__init__()
         self._awaited: dict[str, asyncio.Event] = {}
 
+    @override
     def write(self, text: str) -> int:
         written = super().write(text)
         for awaited, event in self._awaited.items():

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
+from typing_extensions import override
 
 from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.transformers_.document import DocumentKV
@@ -108,9 +109,11 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
             for size in (shape.key_dim, shape.value_dim)
         ]
 
+    @override
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Do nothing: the buffers are there from the start."""
 
+    @override
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_options: Any
     ) -> tuple[Tensor, Tensor]:
@@ -123,14 +126,17 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
         values[:, :, self.start :] = value_states
         return keys, values
 
+    @override
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many columns a mask must cover, and the first of them."""
         return self.start + query_length, 0
 
+    @override
     def get_seq_length(self) -> int:
         """Return how many columns are stored before this forward."""
         return self.start
 
+    @override
     def get_max_length(self) -> int:
         """Return how many columns there is room for."""
         return int(self.buffers[0].shape[2])

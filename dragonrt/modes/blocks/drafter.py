@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.modes.blocks.messages import Verdict
 from dragonrt.modes.blocks.values import Advance, Block, Decided
 from dragonrt.modes.messages import Target
@@ -148,15 +150,19 @@ class BlockDrafter(Mode):
     # What the driver asks.
 
     @property
+    @override
     def decided(self) -> Sequence[int]:
         return self._drafting.prefix.tokens[: self._drafting.decided]
 
+    @override
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
 
+    @override
     def deadline(self) -> float | None:
         return self._cloud.due()
 
+    @override
     def _timed_out(self, now: float) -> None:
         self._cloud.timed_out(now)
 
@@ -169,12 +175,14 @@ class BlockDrafter(Mode):
 
     # The cloud comes and goes.
 
+    @override
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._decision_s = now
         self._drafting.prepared(prepared)
         self._check_finished()
         self._cloud.begin(now)
 
+    @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         if self.ready:
             self.part(now)
@@ -182,6 +190,7 @@ class BlockDrafter(Mode):
         self._given_up.clear()
         self._round = 0
 
+    @override
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         self._cloud.lost(end, returns, now)
 
@@ -210,6 +219,7 @@ class BlockDrafter(Mode):
 
     # Drafting.
 
+    @override
     def wanted(self) -> Work | None:
         if not self.ready or self.finish is not None or self._reading is not None:
             return None
@@ -223,6 +233,7 @@ class BlockDrafter(Mode):
         self._dead = False
         return self._reading
 
+    @override
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._now, self._reading = now, None
         self._draft_s += seconds
@@ -237,6 +248,7 @@ class BlockDrafter(Mode):
         else:
             self._take(self._drafting.take_draft(result), "own", 0.0, now)
 
+    @override
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._reading, self._now = None, now
         self.emit(events.ForwardStopped(_step(work), seconds))
@@ -251,6 +263,7 @@ class BlockDrafter(Mode):
 
     # Blocks out, verdicts in.
 
+    @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         match message:
             case wire.Working() | wire.Opened():

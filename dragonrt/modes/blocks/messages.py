@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
+from typing_extensions import override
 
 from dragonrt.distributions.codec import Ids
 from dragonrt.modes.messages import message
@@ -48,6 +49,7 @@ class Block(SessionMessage, frozen=True):
         if len(self.decided) > self.step:
             raise MessageError(Reason.MALFORMED, "decided must not reach before the first step")
 
+    @override
     def listed(self) -> Sequence[int]:
         return self.decided
 
@@ -65,6 +67,7 @@ class Verdict(SessionMessage, frozen=True):
     token: Token
     verify_us: Time
 
+    @override
     def listed(self) -> Sequence[int]:
         return (self.token,)
 

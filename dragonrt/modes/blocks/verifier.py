@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
@@ -139,33 +141,40 @@ class BlockVerifier(Mode):
     # What the driver asks.
 
     @property
+    @override
     def decided(self) -> Sequence[int]:
         return self._prefix.tokens
 
+    @override
     def deadline(self) -> float | None:
         idle = self.ready and self.finish is None and self._current is None and not self._inbox
         return self._heard_s + self._timeouts.idle_s if idle else None
 
+    @override
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self.ready, self._heard_s, self._files = True, now, prepared.files
         if prepared.exact_blocks and self._judging.looks_up:
             self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
         self._take_next(now)
 
+    @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         self._peer, self._session = peer, session
 
+    @override
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         """End as the answer did, as far as this side can know it."""
         complete = len(self._prefix) >= self._question.max_tokens
         stopped = not set(self._question.stop_tokens).isdisjoint(self._prefix.tokens)
         self._end(Finish.STOP if stopped else Finish.LENGTH if complete else Finish.CANCELLED)
 
+    @override
     def _timed_out(self, now: float) -> None:
         limit = self.deadline()
         if limit is not None and now >= limit:
             self._end_session(End(Reason.MUTE, f"no block came for {self._timeouts.idle_s:g} s"))
 
+    @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         if not isinstance(message, Block):
             raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
@@ -200,6 +209,7 @@ class BlockVerifier(Mode):
 
     # The work on one block after the other.
 
+    @override
     def wanted(self) -> Work | None:
         if self.finish is not None or self._work is not None:
             return None
@@ -317,6 +327,7 @@ class BlockVerifier(Mode):
                 return False
         return True
 
+    @override
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._work, block = None, self._current
         if isinstance(result, _Found):
@@ -335,6 +346,7 @@ class BlockVerifier(Mode):
                 self._reply(block, block.read, result, seconds)
             self._take_next(now)
 
+    @override
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._work = None
         if self._current is None:

@@ -4,6 +4,8 @@ It sends target tokens only, and at level `redacted` not all of them. Guards rul
 before it is decided.
 """
 
+from typing_extensions import override
+
 from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.messages import Draft
@@ -27,6 +29,7 @@ class Guarding(Plug):
         self._drafts = drafts
         self._marker = setup.marker
 
+    @override
     def on_disclosed(self, question: Question) -> Question:
         drafts, transcript = self._drafts, self._drafts.transcript
         if self._marker is None:
@@ -34,9 +37,11 @@ class Guarding(Plug):
         read = transcript.prefix.tokens[: transcript.length]
         return question.redacted(MARKER, read, self._marker)
 
+    @override
     def on_send(self, message: Draft, draft: SideDraft, now: float) -> None:
         return None
 
+    @override
     def on_ruling(self, decided: Decided) -> Ruling:
         if decided.own is None:
             raise ValueError("a device decides with its own draft")

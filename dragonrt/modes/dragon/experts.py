@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import probabilities_on, union_support
@@ -24,6 +25,7 @@ class Experts(Coupled):
     steerable = True
     BETA, GAMMA, PLAUSIBLE = 0.5, 1.0, -2.3
 
+    @override
     def seen(self, prediction: Predicted) -> Seen:
         """Return exp(max_i score_i), normalised, and the logarithm of its sum."""
         logs, relevances = prediction.experts()
@@ -38,6 +40,7 @@ class Experts(Coupled):
         total = float(p.sum())
         return p / total, float(score.max()) + math.log(total), 0.0
 
+    @override
     def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
         """Return max_s w_s p_s(x), normalised."""
         ids = union_support(each)

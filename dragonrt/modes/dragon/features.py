@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.disclosing import Guarding
@@ -42,6 +44,7 @@ class Ranking(Plug):
     rule: Rule
     machine: Machine
 
+    @override
     def on_decision(self, decided: Decided) -> None:
         if decided.own is not None:
             drafts = decided.own, decided.theirs

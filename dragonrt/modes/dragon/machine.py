@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Budget, Decided, Found
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
@@ -73,22 +75,27 @@ class Dragon(Mode):
     # What the driver asks.
 
     @property
+    @override
     def decided(self) -> Sequence[int]:
         return self._drafts.prefix.tokens[: self._drafts.decided]
 
+    @override
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         for hook in self._hooks.measured:
             hook(rtt_s, bits_per_s)
 
+    @override
     def disclosed(self, question: Question) -> Question:
         question = super().disclosed(question) if not self._hooks.disclosed else question
         for hook in self._hooks.disclosed:
             question = hook(question)
         return question
 
+    @override
     def deadline(self) -> float | None:
         return self._peering.due()
 
+    @override
     def _timed_out(self, now: float) -> None:
         self._peering.timed_out(now)
 
@@ -111,6 +118,7 @@ class Dragon(Mode):
 
     # The other side comes and goes.
 
+    @override
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._planner.prepared(prepared)
         self._decision_s = now
@@ -121,6 +129,7 @@ class Dragon(Mode):
         self._end(finish_of(self._setup.question, self.decided, self._drafts.decided))
         self._peering.begin(now)
 
+    @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         """Begin at the decided prefix; own undecided drafts are sent again."""
         drafts = self._drafts
@@ -136,6 +145,7 @@ class Dragon(Mode):
             if draft is not None:
                 self._send_draft(draft, now)
 
+    @override
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         if self.side == "cloud":
             self._peering.peer = None
@@ -157,6 +167,7 @@ class Dragon(Mode):
 
     # Their drafts.
 
+    @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         self._budget = Budget(self._decision.most)
         take = self._handlers.get(type(message))
@@ -298,6 +309,7 @@ class Dragon(Mode):
 
     # Own drafts.
 
+    @override
     def wanted(self) -> Work | None:
         if not self.ready or self.finish is not None:
             return None
@@ -315,6 +327,7 @@ class Dragon(Mode):
         self._reading = self._planner.wanted(self._budget)
         return self._reading
 
+    @override
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._budget = Budget(self._decision.most)
         if work is self._mixing:
@@ -336,6 +349,7 @@ class Dragon(Mode):
             self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
         self.advance("other", now)
 
+    @override
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._mixing:
             self._mixing = None

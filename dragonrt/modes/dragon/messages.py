@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
+from typing_extensions import override
 
 from dragonrt.modes.messages import Target, message
 from dragonrt.privacy.disclosure import NOTHING
@@ -57,6 +58,7 @@ class Draft(SessionMessage, frozen=True):
         if self.ahead > self.step:
             raise MessageError(Reason.MALFORMED, "ahead must not reach before the first step")
 
+    @override
     def listed(self) -> Sequence[int]:
         return (self.token,)
 
@@ -88,6 +90,7 @@ class EntryRequest(SessionMessage, frozen=True):
         if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
             raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
 
+    @override
     def listed(self) -> Sequence[int]:
         return self.tokens
 

@@ -8,6 +8,7 @@ values. With any other placement, or a constant rate, none of that is sent.
 from collections.abc import Sequence
 
 from msgspec.structs import replace
+from typing_extensions import override
 
 from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
@@ -39,22 +40,27 @@ class Placement(Plug):
         self._link: tuple[float, float | None] = 0.0, None
         self.handlers: Handlers = {Coefficients: self._receive}
 
+    @override
     def on_prepared(self, context: int) -> None:
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
         self._send_profile()
 
+    @override
     def on_session(self, now: float) -> None:
         self._round_trip.begin(now)
         self._send_profile()
 
+    @override
     def on_measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._link = rtt_s, bits_per_s
 
+    @override
     def on_draft(self, draft: SideDraft) -> None:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
+    @override
     def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
         if not self._times:
             return message
@@ -62,6 +68,7 @@ class Placement(Plug):
         decode_us = round(draft.decode_s * 1e6)
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
+    @override
     def on_receive(self, message: Draft | Target, now: float) -> None:
         if not self._times:
             return
@@ -70,6 +77,7 @@ class Placement(Plug):
             theirs = other(self._setup.side)
             self._estimates.decoded(theirs, message.step, message.decode_us / 1e6)
 
+    @override
     def on_decided(self, decided: Decided, new: Sequence[int], now: float) -> None:
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -10,6 +10,7 @@ it. About REQUESTS of all steps lead to a request to either side. The text does 
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.distributions.race_codec import (
     LARGEST_TAU,
@@ -77,16 +78,19 @@ class Race(Decision, Plug):
         self._decided: dict[int, tuple[int, dict[int, float]]] = {}
         self.handlers: Handlers = {EntryRequest: self._answer, EntryResponse: self._take}
 
+    @override
     def on_session(self, now: float) -> None:
         self._asked = None
         self._decided.clear()
 
     # Deciding.
 
+    @override
     def listing(self) -> Listing:
         rule, tau = self._coupled, self.tau
         return lambda step, p: rule.listing(step, p, tau)
 
+    @override
     def at_once(
         self, own: SideDraft, theirs: SideDraft, budget: Budget, *, next_step: bool = False
     ) -> Mixed | None:
@@ -94,9 +98,11 @@ class Race(Decision, Plug):
             return None
         return super().at_once(own, theirs, budget, next_step=next_step)
 
+    @override
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
         return None if self._awaits(own) else super().work(own, theirs, peer)
 
+    @override
     def settle(self, found: Found) -> Mixed | None:
         """Return the mixture of the next step, or request what is missing of it."""
         if found.missing is not None and not self._awaits(found.own):
@@ -106,9 +112,11 @@ class Race(Decision, Plug):
             self._machine.send(self._asked)
         return found.mixed
 
+    @override
     def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
         return self._raced(own, decoded(self._race, theirs))
 
+    @override
     def _mixed(self, own: SideDraft, theirs: SideDraft, *, next_step: bool = False) -> Mixed | None:
         found = self._raced(own, theirs)
         return self.settle(found) if next_step else found.mixed
@@ -161,6 +169,7 @@ class Race(Decision, Plug):
             self.tau = lowered(self.tau)
         self._machine.send(EntryResponse(message.session, step, prefix_hash, payload))
 
+    @override
     def on_decision(self, decided: Decided) -> None:
         # Keep what the other side may still request of the own draft.
         own, theirs = decided.own, decided.theirs

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from typing_extensions import override
+
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
@@ -119,11 +121,13 @@ class DragonSettings(Settings):
         return self.disclose == Disclosure.REDACTED
 
     @property
+    @override
     def level(self) -> Disclosure:
         """The level of disclosure."""
         return self.disclose
 
     @property
+    @override
     def levels(self) -> Sequence[Settings]:
         """These settings, then those of each level that discloses less, as far as they fit."""
         names, found = list(Disclosure), list[Settings]([self])

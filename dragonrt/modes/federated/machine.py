@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.distributions import (
     Distribution,
     Step,
@@ -93,9 +95,11 @@ class Coordinator(Mode):
     # What the driver asks.
 
     @property
+    @override
     def decided(self) -> Sequence[int]:
         return self._prefix.tokens[: self._decided]
 
+    @override
     def deadline(self) -> float | None:
         waits = self._since_s is not None and self._judging is None and self.finish is None
         return self._due_s if waits else None
@@ -116,21 +120,25 @@ class Coordinator(Mode):
 
     # Workers come and go.
 
+    @override
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self.ready = True
         self._end(finish_of(self._question, self._prefix.tokens, self._decided))
         self._turn(now)
 
+    @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         worker = self._workers[peer]
         worker.gone()
         worker.session, worker.known, worker.refused = session, self._decided, False
         self._turn(now)
 
+    @override
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
         self._workers[peer].lost(end, returns=returns)
         self._turn(now)
 
+    @override
     def _timed_out(self, now: float) -> None:
         self._turn(now)
 
@@ -149,6 +157,7 @@ class Coordinator(Mode):
             return True
         return drafted > 0 and tokens[-1] in self._question.stop_tokens
 
+    @override
     def wanted(self) -> Work | None:
         if self.finish is not None:
             return None
@@ -165,6 +174,7 @@ class Coordinator(Mode):
         q = self._ids.quantize(self._rule.shape(predictions[0].p), Step(step)).distribution
         return q, self._rule.draft(step, q)
 
+    @override
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
@@ -182,6 +192,7 @@ class Coordinator(Mode):
                 self._decide(verdict, weights, verify_s, now)
         self._turn(now)
 
+    @override
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
@@ -270,6 +281,7 @@ class Coordinator(Mode):
         reading = any(not worker.opened for worker in asked)
         return max(seconds, self._timeouts.join_s) if reading else seconds
 
+    @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         worker = self._workers[peer]
         match message:

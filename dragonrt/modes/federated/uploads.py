@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import (
     Codec,
@@ -47,6 +48,7 @@ class FederatedJudging(Judging):
         self.codec = codec("ids", resources.vocabulary)
         self._uploads = codec(settings.codec, resources.vocabulary)
 
+    @override
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Uploads:
         payloads, size, longest = [], 0, longest_upload(self._uploads)
         for step, each in enumerate(predictions, start=block.step):
@@ -82,9 +84,11 @@ class Mixed(Sequence[NDArray[np.float64]]):
         self._rule, self._codec = rule, code
         self._uploads, self._shares = uploads, shares
 
+    @override
     def __len__(self) -> int:
         return min(len(upload.payloads) for upload in self._uploads.values())
 
+    @override
     def __getitem__(self, index: Any) -> Any:
         each = []
         for name, upload in self._uploads.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, Step, encode_block, entropy
 from dragonrt.errors import DragonError
@@ -78,11 +79,13 @@ class SpeculativeDrafting(Drafting):
         self._state = BlockState(threshold, settings.stopping_rule)
 
     @property
+    @override
     def ready(self) -> bool:
         if len(self.sent) >= self._settings.outstanding or self._settings.length == 0:
             return False
         return self._block is not None or self.finish_at(len(self.prefix)) is None
 
+    @override
     def postprocess(self, rate: float) -> Postprocess:
         block, step = self._block, len(self.prefix)
         if block is None and self.sent and self.sent[-1].end == step:
@@ -94,6 +97,7 @@ class SpeculativeDrafting(Drafting):
             block = self._block = Block(step, self.prefix.hash, longest, start=self._state)
         return lambda predictions: self._predicted(block, rate, predictions[0])
 
+    @override
     def take_draft(self, result: _Drafted) -> Advance:
         if result.block is not None:  # a result stays as it is
             self._block = replace(result.block, tokens=list(result.block.tokens))
@@ -116,6 +120,7 @@ class SpeculativeDrafting(Drafting):
             self._guess(result.guess)
         return Advance(block=block)
 
+    @override
     def take_verdict(self, accepted: int, token: int) -> Advance:
         if not self.sent or accepted > self.sent[0].count:
             raise ModeError(f"a verdict accepts {accepted} tokens that were not drafted")
@@ -132,6 +137,7 @@ class SpeculativeDrafting(Drafting):
             self._state = block.start.after(block, accepted, token)
         return Advance(self.decide(decided[self.decided - block.step :]), cut=cut)
 
+    @override
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
         prefix = self.prefix
         if not self._settings.decodes:
@@ -162,12 +168,14 @@ class SpeculativeDrafting(Drafting):
                 return
             yield block.count, block.count, self.prefix.tokens[block.end]
 
+    @override
     def postprocess_alone(self) -> Postprocess:
         step, rule = self.decided, self._rule
         return lambda predictions: rule.draft(
             step, Distribution.from_dense(rule.shape(predictions[0].p))
         )
 
+    @override
     def rewind(self) -> None:
         oldest = self.sent[0] if self.sent else self._block
         if oldest is not None:
@@ -261,14 +269,17 @@ class LookupDrafting(SpeculativeDrafting):
         self._state = replace(self._state, bandit=bandit)
         self._passed: int | None = None  # the hash of a prefix behind which nothing is looked up
 
+    @override
     def prepared(self, prepared: Prepared) -> None:
         self._lookup = Lookup((prepared.question, *prepared.texts))
 
     @property
+    @override
     def ready(self) -> bool:
         may_draft = self._state.bandit is not None or self._passed != self.prefix.hash
         return may_draft and super().ready
 
+    @override
     def work(self, rate: float) -> Work:
         step, tokens = len(self.prefix), list(self.prefix.tokens)
         if self._block is not None or self._passed == self.prefix.hash:
@@ -278,12 +289,14 @@ class LookupDrafting(SpeculativeDrafting):
         block = Block(step, self.prefix.hash, longest, start=self._state)
         return Work(lambda _: self._looked_up(block, tokens, behind))
 
+    @override
     def take_draft(self, result: _Drafted) -> Advance:
         if result != _Drafted():
             return super().take_draft(result)
         self._passed = self.prefix.hash
         return Advance()
 
+    @override
     def _drop_drafts(self, step: int) -> None:
         super()._drop_drafts(step)
         self._passed = None
@@ -325,11 +338,13 @@ class SpeculativeJudging(Judging):
             question, settings.rule, settings.codec, resources.vocabulary
         )
 
+    @override
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
         return self._rule.verify(
             block.step, block.tokens, block.q, _Shaped(self._rule, predictions)
         )
 
+    @override
     def decoding(self, step: int, prediction: Prediction) -> int:
         # What follows an empty block.
         return self._rule.verify(step, (), (), _Shaped(self._rule, [prediction])).token
@@ -342,8 +357,10 @@ class _Shaped(Sequence[NDArray[np.float64]]):
         self._rule = rule
         self._predictions = predictions
 
+    @override
     def __len__(self) -> int:
         return len(self._predictions)
 
+    @override
     def __getitem__(self, index: Any) -> Any:
         return self._rule.shape(self._predictions[index].p)

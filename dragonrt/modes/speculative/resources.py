@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.verifier import TokenVerifier, Verifier
@@ -28,6 +30,7 @@ class SpeculativeResources(Resources):
     threshold: ConformalThreshold | None = None
     rate: Callable[[float], float] | None = None
 
+    @override
     def recorded(self) -> "SpeculativeResources":
         verifier = self.verifier and Untrained()
         return replace(self, controller=None, verifier=verifier, rate=None)

@@ -11,6 +11,8 @@ they know nothing: a device that has no document for a question may never ask th
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from dragonrt.distributions import Step, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.drafter import Drafting
@@ -69,9 +71,11 @@ class SprinterDrafting(Drafting):
         self._run = 0  # tokens decided since the cloud's last verdict
 
     @property
+    @override
     def ready(self) -> bool:
         return not self.sent
 
+    @override
     def postprocess(self, rate: float) -> Postprocess:
         step, last_of_run = len(self.prefix), self._run + 1 >= self._run_length
 
@@ -90,6 +94,7 @@ class SprinterDrafting(Drafting):
         quantized = self._codec.quantize(self._rule.shape(prediction.p), Step(step))
         return DraftedToken(self._rule.draft(step, quantized.distribution), quantized)
 
+    @override
     def take_draft(self, result: _Drafted) -> Advance:
         if result.payload is None:
             return self.decide_alone(result.token.token)
@@ -100,6 +105,7 @@ class SprinterDrafting(Drafting):
         self.prefix.append(result.token.token)
         return Advance(block=block)
 
+    @override
     def take_verdict(self, accepted: int, token: int) -> Advance:
         if self.ready:
             raise ModeError("a verdict came, and no token waits for one")
@@ -112,15 +118,18 @@ class SprinterDrafting(Drafting):
         self._run = 0
         return Advance((Decided(token, matches),))
 
+    @override
     def postprocess_alone(self) -> Postprocess:
         step = len(self.prefix)
         return lambda predictions: self._drafted(step, predictions[0]).token
 
+    @override
     def decide_alone(self, result: int) -> Advance:
         self.prefix.append(result)
         self._run += 1
         return Advance(self.decide([Decided(result, True)]))
 
+    @override
     def rewind(self) -> None:
         super().rewind()
         self._known = self.decided  # as a session begins with all that is decided
@@ -139,11 +148,13 @@ class SprinterJudging(Judging):
             question, settings.rule, settings.codec, resources.vocabulary
         )
 
+    @override
     def read(self, block: BlockMessage) -> ReadBlock:
         if block.count != 1:
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
         return super().read(block)
 
+    @override
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
         if block.q is None:
             raise ModeError("a sprinter's block needs the distribution of its token")

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from dragonrt.control.verifier import TokenVerifier, Verifier
 from dragonrt.modes.blocks.values import Untrained
 from dragonrt.modes.registry import Counterpart, Host, Resources
@@ -16,6 +18,7 @@ class SprinterResources(Resources):
 
     verifier: TokenVerifier | None = None
 
+    @override
     def recorded(self) -> "SprinterResources":
         return replace(self, verifier=self.verifier and Untrained())
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+from typing_extensions import override
+
 from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
 from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.scheduler import ALONE, PIECE, Batch, Done, Request, Scheduler
@@ -105,6 +107,7 @@ class Worker(JobThread):
         self.batches[len(batch.requests)] += 1
         return self._backend.forward(batch.feeds)
 
+    @override
     def _work(self) -> None:
         while True:
             # Only the jobs already queued: later ones must not delay the forward.

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
@@ -73,6 +75,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     class Loop(uvloop.Loop):
         """uvloop with the monotonic clock: its own counts whole milliseconds."""
 
+        @override
         def time(self) -> float:
             return time.monotonic()
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
+from typing_extensions import override
+
 from dragonrt.modes.mode import Finish
 from dragonrt.service.answer import Answer, Source, code_json
 from dragonrt.service.http.api_errors import ApiError
@@ -30,6 +32,7 @@ class SseEvent(NamedTuple):
     data: Json | str
     name: str = ""
 
+    @override
     def __str__(self) -> str:
         data = self.data if isinstance(self.data, str) else json.dumps(self.data)
         return f"event: {self.name}\ndata: {data}\n\n" if self.name else f"data: {data}\n\n"

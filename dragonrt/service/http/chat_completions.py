@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from dragonrt.service.answer import Answer
 from dragonrt.service.http.answer_form import (
     AnswerForm,
@@ -31,6 +33,7 @@ class ChatCompletion(AnswerForm):
     CHUNK: ClassVar = "chat.completion.chunk"
 
     @staticmethod
+    @override
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, CHAT)
@@ -43,12 +46,15 @@ class ChatCompletion(AnswerForm):
         lengths = ("max_completion_tokens", "max_tokens")
         return defaults.asked(fields, ignored, asked, lengths, ranked)
 
+    @override
     def begin(self) -> Iterable[SseEvent]:
         yield self._chunk({"role": "assistant", "content": ""})
 
+    @override
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
         yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.written)))
 
+    @override
     def finish(self, answer: Answer) -> Iterable[SseEvent]:
         delta = {"annotations": self.annotations(answer)}
         yield self._chunk(delta, None, _reason(answer), **report(answer))
@@ -56,9 +62,11 @@ class ChatCompletion(AnswerForm):
             yield SseEvent(self._object(self.CHUNK, [], usage=_usage(answer)))
         yield DONE
 
+    @override
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
         return SseEvent(error.to_json()), DONE
 
+    @override
     def whole(self, answer: Answer) -> Json:
         choice = {
             "index": 0,
@@ -68,6 +76,7 @@ class ChatCompletion(AnswerForm):
         }
         return self._object(self.OBJECT, [choice], usage=_usage(answer), **report(answer))
 
+    @override
     def cite(self, start: int, end: int, source: Json) -> Json:
         place = {"start_index": start, "end_index": end}
         return {"type": "url_citation", "url_citation": {**place, **source}}
@@ -106,6 +115,7 @@ class Completion(ChatCompletion):
     CHUNK: ClassVar = "text_completion"
 
     @staticmethod
+    @override
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, COMPLETION)
@@ -113,15 +123,19 @@ class Completion(ChatCompletion):
         asked = Dialogue(alone(fields["prompt"]), "prompt")
         return defaults.asked(fields, ignored, asked, ("max_tokens",), ranked)
 
+    @override
     def begin(self) -> Iterable[SseEvent]:
         return ()
 
+    @override
     def _content(self, answer: Answer) -> Json:
         return {"text": self.written}
 
+    @override
     def _piece(self, delta: Json) -> Json:
         return {"text": delta.get("content", "")}
 
+    @override
     def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
         if self.request.question.top_logprobs is None:
             return None

@@ -23,6 +23,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.messages import Draft
@@ -133,6 +134,7 @@ class Metrics(Collector):
         """Report a side's state, and what `read` yields, in each scrape."""
         self._side, self._read = side, read
 
+    @override
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. Reads files, so call it off the event loop."""
         for name, (text, label) in self._counters.items():

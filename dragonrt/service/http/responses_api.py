@@ -5,6 +5,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from dragonrt.service.answer import Answer
 from dragonrt.service.http.answer_form import (
     AnswerForm,
@@ -31,6 +33,7 @@ class ApiResponse(AnswerForm):
         self._numbers = itertools.count()
 
     @staticmethod
+    @override
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return the request in a body. Raises ApiError for unsupported features."""
         fields, ignored = read(body, RESPONSE)
@@ -45,6 +48,7 @@ class ApiResponse(AnswerForm):
             traced=TRACE in included,
         )
 
+    @override
     def begin(self) -> Iterable[SseEvent]:
         for kind in ("created", "in_progress"):
             yield self._event(kind, response=self._object("in_progress", []))
@@ -52,15 +56,18 @@ class ApiResponse(AnswerForm):
         yield self._event("output_item.added", output_index=0, item=item)
         yield self._event("content_part.added", **self._place, part=self._part([]))
 
+    @override
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
         ranked = [token.to_json() for token in tokens]
         yield self._event("output_text.delta", **self._place, delta=piece, logprobs=ranked)
 
+    @override
     def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
         yield SseEvent(
             {"type": TRACE, "sequence_number": next(self._numbers), "events": events}, TRACE
         )
 
+    @override
     def finish(self, answer: Answer) -> Iterable[SseEvent]:
         part = self._part(self.annotations(answer))
         for place, annotation in enumerate(part["annotations"]):
@@ -73,10 +80,12 @@ class ApiResponse(AnswerForm):
         yield self._event("output_item.done", output_index=0, item=item)
         yield self._event(_status(answer), response=self.whole(answer))
 
+    @override
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
         failure = {"code": "server_error", "message": str(error)}
         yield self._event("failed", response=self._object("failed", [], error=failure))
 
+    @override
     def whole(self, answer: Answer) -> Json:
         message = self._message(_status(answer), [self._part(self.annotations(answer))])
         details = {
@@ -89,6 +98,7 @@ class ApiResponse(AnswerForm):
         }
         return self._object(_status(answer), [message], **more, **report(answer))
 
+    @override
     def cite(self, start: int, end: int, source: Json) -> Json:
         return {
             "type": "file_citation",

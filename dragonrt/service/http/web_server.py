@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
@@ -97,16 +98,19 @@ class BoundedHttp(HttpToolsProtocol):
         self._room: int | None = self._bounds.header_bytes  # of the next headers
         self._stuck: asyncio.TimerHandle | None = None
 
+    @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
         super().connection_made(transport)
         self._await(self._bounds.headers_s)
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._await(None)
         self.resume_writing()
         self._places.free(self._address)
         super().connection_lost(exc)
 
+    @override
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
@@ -124,6 +128,7 @@ class BoundedHttp(HttpToolsProtocol):
         elif rest:
             super().data_received(rest)
 
+    @override
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
             # uvicorn queues pipelined requests without a limit, and ignores disconnects.
@@ -131,15 +136,18 @@ class BoundedHttp(HttpToolsProtocol):
             raise ConnectionError("a request came before the response to the one before it")
         super().on_message_begin()
 
+    @override
     def on_headers_complete(self) -> None:
         self._room = None
         super().on_headers_complete()
         self._await(self._bounds.body_s)
 
+    @override
     def on_body(self, body: bytes) -> None:
         self._until_s += len(body) / self._bounds.bytes_per_s
         super().on_body(body)
 
+    @override
     def on_message_complete(self) -> None:
         self._await(None)
         self._room = self._bounds.header_bytes
@@ -165,14 +173,17 @@ class BoundedHttp(HttpToolsProtocol):
                 self.transport.write(REFUSAL % LATE)
             self.timeout_keep_alive_handler()
 
+    @override
     def timeout_keep_alive_handler(self) -> None:
         self.transport.close()  # it would wait until the client reads
         self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
 
+    @override
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stuck = self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
 
+    @override
     def resume_writing(self) -> None:
         if self._stuck is not None:
             self._stuck.cancel()
@@ -207,12 +218,14 @@ class WebServer(uvicorn.Server):
         self._tasks: set[asyncio.Task[None]] = set()
         self.servers = []
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections; uvicorn would accept them before they take a place."""
         for each in sockets or ():
             self._start(self._accept(each))
         self.started = True
 
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, end the handshakes, and finish as uvicorn does."""
         tasks = [*self._tasks]
@@ -222,6 +235,7 @@ class WebServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     @contextmanager
+    @override
     def capture_signals(self) -> Iterator[None]:
         yield
 

@@ -9,6 +9,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt import bundled
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
@@ -67,6 +69,7 @@ class CountingReader(RecallingReader):
     fed = 0
     held: Sequence[int] = ()
 
+    @override
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:

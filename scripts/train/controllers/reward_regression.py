@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import override
 
 Features = NDArray[np.float32]
 
@@ -63,6 +64,7 @@ class ValueNetwork(nn.Module):
         self.hidden = nn.Linear(inputs, hidden)
         self.output = nn.Linear(hidden, actions)
 
+    @override
     def forward(self, features: Tensor) -> Tensor:
         values: Tensor = self.output(torch.relu(self.hidden(features)))
         return values

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from typing_extensions import override
 
 from .batches import DTYPE, Batch
 from .checkpoints import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -61,6 +62,7 @@ class _Beside(torch.autograd.Function):
     """x W^T + x A^T B^T for a frozen W; A [G R, K] and B [N, G R] in DTYPE, B scaled."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, x: Tensor, frozen: Frozen, a: Tensor, b: Tensor) -> Tensor:
         low = x @ a.T
         y = product(x, frozen.forward)
@@ -70,6 +72,7 @@ class _Beside(torch.autograd.Function):
         return y
 
     @staticmethod
+    @override
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
         x, low, a, b = ctx.saved_tensors
         dy = dy.contiguous()
@@ -83,11 +86,13 @@ class _Output(torch.autograd.Function):
     """Logits of a frozen output layer."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, x: Tensor, frozen: Frozen) -> Tensor:
         ctx.frozen = frozen
         return product(x, frozen.forward)
 
     @staticmethod
+    @override
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         return product(dy.contiguous(), ctx.frozen.backward), None
 

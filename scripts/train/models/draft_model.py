@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from torch import Tensor
+from typing_extensions import override
 
 from .adapter_model import GROUPS, Body, attention
 from .batches import DTYPE
@@ -45,10 +46,12 @@ class _Held(torch.autograd.Function):
     """A float32 weight as DTYPE, rounded to 4 bits or not; the gradient passes."""
 
     @staticmethod
+    @override
     def forward(ctx: Any, weight: Tensor, rounds: bool) -> Tensor:
         return (dense(*held(weight)) if rounds and weight.dim() > 1 else weight).to(DTYPE)
 
     @staticmethod
+    @override
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.float(), None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import huggingface_hub.constants
 import pytest
+from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.embedder import load_embedder
@@ -84,6 +85,7 @@ class Hub:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
+            @override
             def log_message(self, *_: Any) -> None: ...
 
         return Handler

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from typing_extensions import override
 
 from dragonrt.backends.backend import Feed, ModelInfo, Preemption
 from dragonrt.backends.engines import Order, load_backend
@@ -32,9 +33,11 @@ class FakeEngine(Engine):
         self.failing: Exception | None = None
 
     @property
+    @override
     def busy(self) -> bool:
         return bool(self.waiting)
 
+    @override
     def add(self, key: int, tokens: list[int], stays: bool) -> None:
         self.lengths[key] = self.lengths.get(key, 0) + len(tokens)
         self.computed += len(tokens)
@@ -42,18 +45,21 @@ class FakeEngine(Engine):
         self.open -= {key}
         self.open |= {key} if stays else set()
 
+    @override
     def step(self) -> None:
         if self.failing is not None:
             raise self.failing
         key = self.waiting.pop(0)
         self.read[key] = self.lengths[key] if key in self.open else self.lengths.pop(key)
 
+    @override
     def abort(self, keys: Sequence[int]) -> None:
         for key in keys:
             self.lengths.pop(key, None)
         self.open -= set(keys)
         self.waiting = [key for key in self.waiting if key not in keys]
 
+    @override
     def take(self, keys: Sequence[int]) -> list[tuple[torch.Tensor, ...]]:
         logits = torch.full((len(keys), VOCABULARY), -10.0)
         for row, key in zip(logits, keys, strict=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from dragonrt.control.policies import Action, Static
 from dragonrt.modes.blocks.drafter import BlockDrafter
@@ -203,6 +204,7 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
             super().__init__(QUESTION, WAITING, resources)
             self.rates: list[float] = []
 
+        @override
         def postprocess(self, rate: float) -> Any:
             self.rates.append(rate)
             return super().postprocess(rate)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step
@@ -30,6 +31,7 @@ class Sum(Decision):
 
     quick = True
 
+    @override
     def target(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> int | None:
         return own.token + theirs.token if self.quick else None
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.messages import Target
@@ -71,9 +72,11 @@ class ScriptedMode(Mode):
     times_bandwidth = True
     verifies = False
 
+    @override
     def disclosed(self, question: Question) -> Question:
         return question.resumed(self.decided)
 
+    @override
     def handle(self, happened: Input, now: float) -> Effects:
         if isinstance(happened, Scripted):
             return happened.effects
@@ -85,9 +88,11 @@ class ScriptedMode(Mode):
             return Effects(finished=happened.reason)
         return self.effects.get(type(happened), Effects)()
 
+    @override
     def wanted(self) -> Work | None:
         return self.work.pop(0) if self.work else None
 
+    @override
     def deadline(self) -> float | None:
         return self.due
 
@@ -234,6 +239,7 @@ async def test_after_the_end_nothing_is_fed_or_kept(bench: Bench) -> None:
 class Hasty(ScriptedMode):
     """Decides once more when it is stopped."""
 
+    @override
     def handle(self, happened: Input, now: float) -> Effects:
         effects = super().handle(happened, now)
         if isinstance(happened, Stopped):
@@ -255,6 +261,7 @@ def test_a_token_decided_as_the_person_stops_is_not_shown() -> None:
 
 
 class UnableToWant(ScriptedMode):
+    @override
     def wanted(self) -> Work | None:
         raise ZeroDivisionError
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Codec, codec
@@ -181,9 +182,11 @@ def test_a_session_that_is_opened_again_is_in_it(level: Disclosure) -> None:
 class Careless(Dragon):
     """A mode from outside that sends each token as it is drafted, and all of them again."""
 
+    @override
     def disclosed(self, question: Question) -> Question:
         return question.resumed(tuple(self.decided))
 
+    @override
     def handle(self, happened: Input, now: float) -> Effects:
         effects = super().handle(happened, now)
         for event in effects.events:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.fair_shares import Client
@@ -59,6 +60,7 @@ class CountedWorker(Worker):
         self.began = threading.Event()
         super().__init__(*parts)
 
+    @override
     def submit(self, job: Callable[[], None]) -> None:
         since: list[int] = []
 
@@ -69,6 +71,7 @@ class CountedWorker(Worker):
         super().submit(counted)
         since.append(len(self.forwards))
 
+    @override
     def begin(
         self, make: Any, done: Callable[[Any], None], preemption: Preemption, client: Client = ()
     ) -> None:
@@ -81,6 +84,7 @@ class CountedWorker(Worker):
 
         super().begin(make, end, preemption, client)
 
+    @override
     def run(self, batch: Batch) -> Any:
         self.began.set()
         assert self.held.wait(60)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.backends.fair_shares import Client
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -120,6 +121,7 @@ class CountedSide(SimulatedSide):
 
     asked: ClassVar[Counter[object]] = Counter()
 
+    @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         self.asked[how["client"]] += 1
         return await super().prepare(question, **how)

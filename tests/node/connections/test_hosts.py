@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.stream import Layer, Stream
@@ -78,6 +79,7 @@ class MuffledStream(Layer):
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 
+    @override
     def close(self) -> None:
         self._closed.set()
         super().close()
@@ -141,6 +143,7 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
 class OtherWeights(SimulatedSide):
     """The same names with another model."""
 
+    @override
     def connection(self) -> Connection:
         hello = Hello(
             *(PROTOCOL_VERSION, bytes(16), self.side, "simulated", self.vocabulary),
@@ -155,6 +158,7 @@ class OtherWeights(SimulatedSide):
 class Replaced(Host):
     """In its place another model answers at once."""
 
+    @override
     async def kill(self) -> None:
         ended, self.cloud = self.cloud, SimulatedCloud(OtherWeights("cloud", lambda _: SCRIPT))
         await ended.kill()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from msgspec import structs
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
@@ -264,6 +265,7 @@ def test_what_tls_says_against_a_handshake_is_its_reason(monkeypatch: pytest.Mon
 class Refusing(SilentSession):
     """A session that refuses every message."""
 
+    @override
     def receive(self, message: Message) -> None:
         raise DragonError("no place for this")
 
