@@ -10,6 +10,7 @@ import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.parse import urlsplit
 
 import pytest
 from typing_extensions import override
@@ -62,19 +63,28 @@ def test_systemd_takes_the_units(
     assert run(*verify, XDG_RUNTIME_DIR=str(tmp_path)) == ""
 
 
-def test_the_compose_file_fits_the_others() -> None:
+def test_the_compose_file_has_clouds_that_share_what_is_read() -> None:
     yaml = pytest.importorskip("yaml")
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
-    balancer = services.pop("balancer")
-    assert {balancer["environment"][name].split(":")[0] for name in ("CLOUD_A", "CLOUD_B")} == set(
-        services
-    )
-    for cloud in services.values():
-        assert (DEPLOY / cloud["build"]["context"] / cloud["build"]["dockerfile"]).exists()
+    index, balancer = services["index"], services["balancer"]
+    for variable in ("CLOUD_A", "CLOUD_B"):
+        cloud = services[balancer["environment"][variable].split(":")[0]]
         assert cloud["secrets"] == list(compose["secrets"])
+        assert {index["command"][0], cloud["command"][0]} <= {*COMMANDS}
+        assert cloud["depends_on"] == {"index": {"condition": "service_completed_successfully"}}
+        for what in ("build", "environment", "networks", "volumes"):
+            assert cloud[what] == index[what]
+    assert (DEPLOY / index["build"]["context"] / index["build"]["dockerfile"]).exists()
+    store, kv = (index["environment"][name] for name in ("DRAGONRT_STORE", "DRAGONRT_INDEX"))
+    database = services[urlsplit(store).hostname]
+    assert set(database["networks"]) <= set(index["networks"])
+    documents, data = (each.split(":") for each in index["volumes"])
+    assert data[0] in compose["volumes"]
+    assert Path(kv).is_relative_to(data[1])
+    assert index["command"][1] == "/documents"
     example = Path("../dragonrt/bundled/documents/cloud")
-    assert str(example) in compose["x-cloud"]["volumes"][0]
+    assert str(example) in ":".join(documents)
     assert (DEPLOY / example).is_dir()
 
 
