@@ -38,6 +38,7 @@ def keep_in_corpus(target: str, folder: Path) -> None:
 
 
 def main() -> int:
+    """Fuzz each target for its share of the time; return the exit status."""
     from scripts.fuzz_targets import TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__)

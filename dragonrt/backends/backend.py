@@ -180,13 +180,8 @@ class Feed:
 class Backend(Protocol):
     """One loaded model, used by one thread except for `info`, `tokenizer` and `load`."""
 
-    @property
-    def info(self) -> ModelInfo:
-        """Return the properties of the model."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Return the model's tokenizer."""
+    info: ModelInfo
+    tokenizer: Tokenizer
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
         """Return the document of dumped arrays. Raises ModelError for others."""

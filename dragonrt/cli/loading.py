@@ -26,7 +26,8 @@ LINE_EVERY_S = 10.0
 class Counting(Protocol):
     """Shows the amount done, the total, and the current item."""
 
-    def __call__(self, done: int, total: int, of: str = "") -> None: ...
+    def __call__(self, done: int, total: int, of: str = "") -> None:
+        """Show that `done` of `total` are done; `of` is the item under way."""
 
 
 @contextmanager

@@ -7,6 +7,8 @@ pure function of the state, so there is nothing to roll back.
 from dataclasses import dataclass
 from typing import Protocol
 
+from typing_extensions import override
+
 from dragonrt.errors import ControlError
 
 
@@ -54,17 +56,18 @@ class Controller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Static:
+class Static(Controller):
     """Always the same action."""
 
     action: Action
 
+    @override
     def choose(self, state: ControlState) -> Action:
         return self.action
 
 
 @dataclass(frozen=True, slots=True)
-class Heuristic:
+class Heuristic(Controller):
     """One token more after a wholly accepted block, else the number of accepted ones (QSV V-A)."""
 
     resolution: int
@@ -72,6 +75,7 @@ class Heuristic:
     def __post_init__(self) -> None:
         Action(1, self.resolution)
 
+    @override
     def choose(self, state: ControlState) -> Action:
         if state.drafted == 0:
             length = 4  # before the first verdict

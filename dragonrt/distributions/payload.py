@@ -177,6 +177,7 @@ def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
 
 
 def varint(number: int) -> bytes:
+    """Return a number as bytes of 7 bits, the lowest first; the high bit says that more follow."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)

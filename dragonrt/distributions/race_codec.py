@@ -147,11 +147,13 @@ class Single:
     head_bytes: ClassVar = 8
 
     def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
+        """Return p relative to its largest entry, in fp32, with the sum of those as the head."""
         values = np.asarray(p / p.max(), FP32.dtype)
         q = all_values(FP32, values)
         return Rounded(q, values[q.ids].astype("<f8").sum().tobytes(), values)
 
     def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
+        """Return the probabilities of the values. Raises CodecError if a value cannot be one."""
         total = float(np.frombuffer(head, "<f8")[0])
         relative = np.frombuffer(bytes(values), FP32.dtype).astype(np.float64)
         if not (relative.min() > 0 and relative.max() <= 1 and 1 <= total < 2**31):

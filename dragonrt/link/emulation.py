@@ -32,6 +32,7 @@ class EmulatedStream(BufferedStream):
         self._ended = asyncio.Event()
         self._reader = loop.create_task(self._read(), name=f"link from {stream.peer_name}")
 
+    @override
     def write(self, data: bytes) -> None:
         if data and not self._over:
             self._outgoing.send(bytes(data))
@@ -42,12 +43,14 @@ class EmulatedStream(BufferedStream):
         await super().drain()
         await self._stream.drain()
 
+    @override
     def close(self) -> None:
         self._inbox.discard()
         self._incoming.clear()
         self._reader.cancel()
         self._close_behind_the_last_byte()
 
+    @override
     def abort(self) -> None:
         self._over = True
         self.close()
@@ -55,6 +58,7 @@ class EmulatedStream(BufferedStream):
         self._stream.abort()
         self._end()
 
+    @override
     async def wait_closed(self) -> None:
         await self._ended.wait()
         await asyncio.wait([self._reader])

@@ -19,6 +19,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from noise.connection import NoiseConnection
 from noise.exceptions import NoiseInvalidMessage
+from typing_extensions import override
 
 from dragonrt.errors import LinkError
 from dragonrt.link.stream import Layer, Stream
@@ -67,6 +68,7 @@ class EncryptedStream(Layer):
         if dials:
             self._send_first()
 
+    @override
     async def receive(self) -> bytes:
         if not self._noise.handshake_finished and not await self._agree():
             return b""
@@ -79,6 +81,7 @@ class EncryptedStream(Layer):
                 return b""
             self._sealed += data
 
+    @override
     def write(self, data: bytes) -> None:
         if not self._noise.handshake_finished:
             self._waiting.append(bytes(data))

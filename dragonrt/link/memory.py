@@ -1,5 +1,7 @@
 """A pair of streams inside one process, for simulation and tests: no delay, no socket."""
 
+from typing_extensions import override
+
 from dragonrt.errors import LinkError
 from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
 
@@ -19,12 +21,14 @@ class _MemoryStream(BufferedStream):
     def __init__(self, peer_name: str) -> None:
         super().__init__(peer_name, self._emptied)
 
+    @override
     def write(self, data: bytes) -> None:
         if not self._over:
             self._peer._inbox.feed(bytes(data))
             if self._peer._inbox.size > HIGH_WATER:
                 self._writable.clear()
 
+    @override
     def close(self) -> None:
         self._inbox.discard()
         if not self._over:
@@ -32,6 +36,7 @@ class _MemoryStream(BufferedStream):
             self._peer._inbox.end()
             self._peer._end()
 
+    @override
     def abort(self) -> None:
         self._inbox.discard()
         if not self._over:
@@ -39,6 +44,7 @@ class _MemoryStream(BufferedStream):
             self._peer._inbox.discard(LinkError(f"the stream to {self._peer.peer_name} broke"))
             self._peer._end()
 
+    @override
     async def wait_closed(self) -> None:
         """Return at once: ending a pair takes no time."""
 

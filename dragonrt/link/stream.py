@@ -32,9 +32,7 @@ class TlsError(LinkError):
 class Stream(Protocol):
     """An ordered, reliable stream of bytes to one peer, used by one reader and one writer."""
 
-    @property
-    def peer_name(self) -> str:
-        """Return the other end's name or address, for people."""
+    peer_name: str  # the other end's name or address, for people
 
     async def receive(self) -> bytes:
         """Return the next bytes, b"" once either side has closed. Raises LinkError if broken."""
@@ -55,22 +53,26 @@ class Stream(Protocol):
         """Wait until the stream and its tasks have ended."""
 
 
-class Layer:
+class Layer(Stream):
     """A Stream over another one; a subclass transforms what is written and received."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.peer_name = stream.peer_name
 
+    @override
     async def drain(self) -> None:
         await self._stream.drain()
 
+    @override
     def close(self) -> None:
         self._stream.close()
 
+    @override
     def abort(self) -> None:
         self._stream.abort()
 
+    @override
     async def wait_closed(self) -> None:
         await self._stream.wait_closed()
 
@@ -128,7 +130,7 @@ class Inbox:
         return data
 
 
-class BufferedStream:
+class BufferedStream(Stream):
     """The common part of streams: an inbox, and a gate for the writer until the end."""
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
@@ -138,9 +140,11 @@ class BufferedStream:
         self._writable.set()
         self._over = False
 
+    @override
     async def receive(self) -> bytes:
         return await self._inbox.receive()
 
+    @override
     async def drain(self) -> None:
         await self._writable.wait()
         if self._over:
@@ -175,20 +179,24 @@ class TcpStream(BufferedStream, asyncio.Protocol):
             return None
         return (sent, again) if sent else None
 
+    @override
     def write(self, data: bytes) -> None:
         if not self._over:
             self._transport.write(data)
 
+    @override
     def close(self) -> None:
         self._over = True
         self._inbox.discard()
         self._writable.set()
         self._transport.close()
 
+    @override
     def abort(self) -> None:
         self.close()
         self._transport.abort()
 
+    @override
     async def wait_closed(self) -> None:
         """Wait for the end; abort if the peer does not receive the last bytes in time."""
         try:

@@ -99,6 +99,7 @@ class TlsStream(Layer):
             waiting, self._waiting = self._waiting, None
             self.write(bytes(waiting))
 
+    @override
     async def receive(self) -> bytes:
         await self.secure()
         while not self._over:
@@ -122,6 +123,7 @@ class TlsStream(Layer):
         self._incoming.write(data)
         return bool(data)
 
+    @override
     def write(self, data: bytes) -> None:
         if self._waiting is not None:
             self._waiting += data

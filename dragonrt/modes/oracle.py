@@ -56,6 +56,7 @@ class Asked:
 
     @property
     def seed(self) -> int:
+        """Return the question's seed, from which all noise is drawn."""
         return self.question.seed
 
     def p(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float32]:

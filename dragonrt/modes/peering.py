@@ -23,10 +23,17 @@ class Peered(Protocol):
     finish: Finish | None
 
     @property
-    def decided(self) -> Sequence[int]: ...
-    def emit(self, *found: events.Event) -> None: ...
-    def send_to(self, peer: str, message: SessionMessage) -> None: ...
-    def leave(self, left: Leave) -> None: ...
+    def decided(self) -> Sequence[int]:
+        """Return the decided tokens."""
+
+    def emit(self, *found: events.Event) -> None:
+        """Publish events of this answer."""
+
+    def send_to(self, peer: str, message: SessionMessage) -> None:
+        """Send a message in the session with `peer`."""
+
+    def leave(self, left: Leave) -> None:
+        """End a session, and open it anew if `left.again`."""
 
     @property
     def idle(self) -> bool:

@@ -50,6 +50,7 @@ class TokenPrefix:
         return self.hashes[-1]
 
     def append(self, token: int) -> None:
+        """Append a token, and the hash of the prefix that ends with it."""
         self.tokens.append(token)
         self.hashes.append(extend_hash(self.hashes[-1], token))
 

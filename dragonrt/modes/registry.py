@@ -36,13 +36,16 @@ class Host(Protocol):
     """The side that prepares a mode's resources."""
 
     @property
-    def side(self) -> Side: ...
+    def side(self) -> Side:
+        """Return whether it is the device or the cloud."""
 
     @property
-    def vocabulary(self) -> int: ...
+    def vocabulary(self) -> int:
+        """Return the number of entries of a distribution of its model."""
 
     @property
-    def timeouts(self) -> Timeouts: ...
+    def timeouts(self) -> Timeouts:
+        """Return how long it waits for its peers."""
 
     @property
     def marker(self) -> tuple[int, ...]:
@@ -66,7 +69,8 @@ class Counterpart(Protocol):
     """Another side, of a `weight` above 0."""
 
     @property
-    def weight(self) -> float: ...
+    def weight(self) -> float:
+        """Return its share in the mixture, relative to the other sides'."""
 
     @property
     def fingerprint(self) -> str:

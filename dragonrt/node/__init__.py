@@ -1,0 +1,1 @@
+"""One side: driver, sessions, connections, the model's thread, documents."""

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from dragonrt.distributions import Distribution
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.wire.reasons import End, Reason
@@ -35,10 +37,12 @@ class Draft(Protocol):
     """One side's draft of the step (`modes.dragon.drafts.SideDraft`)."""
 
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Return the place of the token in the answer."""
 
     @property
-    def token(self) -> int: ...
+    def token(self) -> int:
+        """Return the drafted token."""
 
     @property
     def relevance(self) -> float:
@@ -49,17 +53,20 @@ class Draft(Protocol):
         """The logarithm of the share of its weight that its side keeps in a value."""
 
     @property
-    def distribution(self) -> Distribution | None: ...
+    def distribution(self) -> Distribution | None:
+        """Return the distribution it was drawn from; None until it is decoded."""
 
 
 class Mixture(Protocol):
     """The target's probability of the token, and the cloud's (`modes.dragon.decision.Mixed`)."""
 
     @property
-    def p(self) -> float: ...
+    def p(self) -> float:
+        """Return the probability of the token in the mixture."""
 
     @property
-    def q(self) -> float: ...
+    def q(self) -> float:
+        """Return the probability of the token by the cloud alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,7 @@ def steering_bits(token: int, own: Draft) -> float:
     return max(0.0, evidence_bits(p.probability(own.token), p.probability(token)))
 
 
-class SteadyRelevance:
+class SteadyRelevance(Guard):
     """Bound the cloud's h̃ by its documents' largest scores, and reject changes of it.
 
     Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further.
@@ -152,6 +159,7 @@ class SteadyRelevance:
         self._every = reweight_every
         self._fixed: tuple[int, float] | None = None
 
+    @override
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         if theirs is None:
             return DISCLOSED
@@ -177,7 +185,7 @@ def _fault(text: str) -> Ruling:
 
 
 @dataclass(slots=True)
-class Withholding:
+class Withholding(Guard):
     """Withhold tokens that are unlikely for the cloud, or that exceed a budget.
 
     A token is withheld if the mixture's probability is more than `likelier` times the cloud's, or
@@ -188,6 +196,7 @@ class Withholding:
     budget: float
     _revealed: float = 0.0
 
+    @override
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         if theirs is None or mixed is None or mixed.p > self.likelier * mixed.q:
             return WITHHELD
@@ -199,7 +208,7 @@ class Withholding:
 
 
 @dataclass(slots=True)
-class Steering:
+class Steering(Guard):
     """End the session of a cloud that steers the answer to probe the device's documents.
 
     Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
@@ -213,6 +222,7 @@ class Steering:
     _watched: float = 0.0
     _newest: float = 0.0  # bits of the newest token, which count unless the device lost by it
 
+    @override
     def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         self._steered += self._newest if own.kept > DISAGREES else 0.0
         watched = self._steered >= STEERED_BITS

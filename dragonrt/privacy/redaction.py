@@ -40,6 +40,7 @@ class Redacted:
             self.append(token, withheld=True)
 
     def place(self, step: int) -> tuple[int, int]:
+        """Return the other side's step and prefix hash for what follows `step` tokens here."""
         ahead, prefix = self._text.tokens[self._decided : step], self.prefix
         length = self.length + len(ahead)
         if prefix.tokens[self.length : length] != ahead:
@@ -47,6 +48,7 @@ class Redacted:
         return length, prefix.hashes[length]
 
     def append(self, token: int, withheld: bool) -> range:
+        """Append the next decided token. Returns the steps that the other side now reads."""
         self._decided += 1
         new: Sequence[int] = (token,)
         if withheld:

@@ -76,13 +76,16 @@ class Predicted(Protocol):
     """A side's prediction after one prefix (`modes.mode.Prediction`)."""
 
     @property
-    def p(self) -> NDArray[np.float32]: ...
+    def p(self) -> NDArray[np.float32]:
+        """Return the probabilities [vocabulary], before any sampler."""
 
     @property
-    def relevance(self) -> float: ...
+    def relevance(self) -> float:
+        """Return h̃, the log-sum-exp of the documents' relevances."""
 
     @property
-    def kept(self) -> float: ...
+    def kept(self) -> float:
+        """Return the logarithm of the share of its weight that the side keeps: at most 0."""
 
     def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
         """Return the rows' log-probabilities [rows, V] and relevances [rows], the bare row last."""

@@ -12,7 +12,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from dragonrt.distributions.protocol import StepNoise
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.philox import philox_words
 from dragonrt.side import Side
@@ -99,8 +101,8 @@ class Noise:
         return self._seed, purpose << 8 | _SIDE_CODES[side]
 
 
-class RaceNoise:
-    """Implements StepNoise: F(x) = E(x)^T, the race's noise at a temperature T.
+class RaceNoise(StepNoise):
+    """F(x) = E(x)^T, the race's noise at a temperature T.
 
     argmax p^(1/T) / E is argmax p / E^T, in which mixing stays linear; at T = 0 it is argmax p.
     """
@@ -110,6 +112,7 @@ class RaceNoise:
     def __init__(self, noise: Noise, step: int, temperature: float) -> None:
         self._noise, self._step, self._temperature = noise, step, temperature
 
+    @override
     def __call__(
         self, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
@@ -118,6 +121,7 @@ class RaceNoise:
         exponentials = self._noise.exponentials(self._step, vocabulary, ids)
         return exponentials if self._temperature == 1 else exponentials**self._temperature
 
+    @override
     def below(self, vocabulary: int, bound: float) -> NDArray[np.int64]:
         if self._temperature == 0:
             return np.arange(vocabulary if bound > 1 else 0)

@@ -1,0 +1,1 @@
+"""A chat, in a terminal or over HTTP, and the comparison of methods."""

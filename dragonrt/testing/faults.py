@@ -84,9 +84,11 @@ class CutStream(Layer):
         if cut.after_s is not None:
             self._timer = asyncio.get_running_loop().call_later(cut.after_s, self._end)
 
+    @override
     async def receive(self) -> bytes:
         return await self._stream.receive()
 
+    @override
     def write(self, data: bytes) -> None:
         if self._over:
             return
@@ -133,6 +135,7 @@ class DeafStream(Layer):
         self._deaf_s = self._loop.time() + after_s
         self._closed = asyncio.Event()
 
+    @override
     async def receive(self) -> bytes:
         try:
             data = await self._stream.receive()
@@ -145,6 +148,7 @@ class DeafStream(Layer):
         await self._closed.wait()
         return b""
 
+    @override
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 

@@ -80,14 +80,17 @@ class SimulatedSide(ScriptedParts):
 
     @property
     def vocabulary(self) -> int:
+        """Return the number of entries of the script's distributions."""
         return self.script("").vocabulary
 
     @property
     def recorder(self) -> Recorder:
+        """Return a new recorder on the running loop's clock."""
         clock = asyncio.get_running_loop().time
         return Recorder(clock, self.side, self.sinks, keeps_inputs=self.keeps_inputs)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
+        """Take `prepare_s` on average; return the script's model, which has read the question."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))

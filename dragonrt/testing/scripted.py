@@ -9,16 +9,17 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import Kind
+from dragonrt.control.verifier import Kind, TokenVerifier
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.backend_session import ForwardResult, OnResult
+from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, OnResult
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 
@@ -96,12 +97,15 @@ class SimulatedSaid:
 
     @property
     def weights(self) -> NDArray[np.float64]:
+        """Return 1 for the only row."""
         return np.ones(1)
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the probabilities of `tokens` by the only row [1, len(tokens)]."""
         return self.p[None, tokens].astype(np.float64)
 
     def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the log-probabilities of `p` and the others; relevances fall by 1 a row."""
         rows: NDArray[np.float64] = np.log(np.array([self.p, *self.others], np.float64))
         return rows, self.relevance - np.arange(len(rows), dtype=np.float64)
 
@@ -110,8 +114,7 @@ class SimulatedModel(Protocol):
     """A model of one side: its prediction after a prefix, as a pure function of the text."""
 
     def said(self, step: int, prefix_hash: int) -> Prediction:
-        """After the prefix of `step` tokens with that hash."""
-        ...
+        """Return the prediction after the prefix of `step` tokens with that hash."""
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
@@ -123,12 +126,13 @@ def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptedModel:
-    """Implements SimulatedModel: one side of a script; the prefix hash decides the hidden state."""
+class ScriptedModel(SimulatedModel):
+    """One side of a script; the prefix hash decides the hidden state."""
 
     side: Side
     script: Script
 
+    @override
     def said(self, step: int, prefix_hash: int) -> Prediction:
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
@@ -141,11 +145,12 @@ class ScriptedModel:
         return SimulatedSaid(p, relevance, hidden, kept, others)
 
 
-class PrefixVerifier:
-    """Implements TokenVerifier: goes by the hidden state, which in a script is of the prefix."""
+class PrefixVerifier(TokenVerifier):
+    """Goes by the hidden state, which in a script is of the prefix."""
 
     threshold = 0.4
 
+    @override
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
@@ -158,9 +163,11 @@ class ScriptedParts:
     marker = (3, 4)
 
     def controller(self, name: str) -> Controller:
+        """Return the controller of a specification, for no model. Raises ControlError."""
         return controller(name)
 
     def verifier(self, kind: Kind, file: str | None, target: str) -> PrefixVerifier:
+        """Return a verifier that fits any model."""
         return PrefixVerifier()
 
 
@@ -195,8 +202,8 @@ def scripted_resources(
     return entry_of(settings).prepare(host, others if side == "device" else {}, settings)
 
 
-class SimulatedContext:
-    """Implements BackendSession on the loop's clock; `delay_s` gives the seconds of each forward.
+class SimulatedContext(BackendSession):
+    """An answer's session on the loop's clock; `delay_s` gives the seconds of each forward.
 
     A forward over several positions takes as long as one over a single position (SPEC 1.7); what
     follows the prompt was read with it, and takes none; postprocessing takes no time. `seconds` may
@@ -217,6 +224,7 @@ class SimulatedContext:
         self._stop: Callable[[], None] | None = None
         self._closed = False
 
+    @override
     def start(self, work: Work, done: OnResult) -> None:
         span = work.span
         if span is None:
@@ -246,10 +254,12 @@ class SimulatedContext:
         self._timer = self._loop.call_later(delay_s, finish)
         self._stop = stop
 
+    @override
     def preempt(self) -> None:
         if self._stop is not None:
             self._stop()
 
+    @override
     def close(self) -> None:
         self._closed = True
         if self._timer is not None:

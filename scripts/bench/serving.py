@@ -18,6 +18,7 @@ from typing import Annotated
 
 import numpy as np
 from openai import AsyncOpenAI
+from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.engines import AUTO
@@ -31,7 +32,7 @@ from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from scripts.lab.arena import RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
@@ -142,11 +143,12 @@ async def _asked(
 
 
 @dataclass(frozen=True, slots=True)
-class _Constant:
-    """Implements SimulatedModel: says the same always, in no time."""
+class _Constant(SimulatedModel):
+    """Says the same always, in no time."""
 
     prediction: Prediction
 
+    @override
     def said(self, step: int, prefix_hash: int) -> Prediction:
         return self.prediction
 

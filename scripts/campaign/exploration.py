@@ -142,9 +142,11 @@ class Observed:
 
     @property
     def answer(self) -> Answer:
+        """Return the answer so far."""
         return self.asking.answer
 
     def take(self, record: events.Record) -> None:
+        """Count an event in the whole answer and in its session."""
         event = record.event
         if isinstance(event, events.AnswerOpened):
             self.sessions.append(Taking(self.request.settings, event.accepted))

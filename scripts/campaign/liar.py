@@ -18,7 +18,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
-from dragonrt.node.answers.backend_session import ForwardResult
+from dragonrt.node.answers.backend_session import BackendSession, ForwardResult
 from dragonrt.node.connections.admission import CloudAdmission, CloudLimits
 from dragonrt.node.connections.endpoints import Address, Identity, serve
 from dragonrt.side import Side
@@ -45,20 +45,22 @@ class Leading:
     then: float
 
     def __call__(self, tokens: Sequence[int]) -> tuple[Mapping[int, float], float]:
+        """Return the likely tokens after these, with their probabilities, and h̃."""
         if len(tokens) < len(self.begins):
             return {self.begins[len(tokens)]: self.sure}, self.at_first
         return {}, self.then
 
 
 @dataclass
-class Speaking:
-    """Implements BackendSession: a model that says what `says` does, at once."""
+class Speaking(BackendSession):
+    """A model that says what `says` does, at once."""
 
     says: Says
     vocabulary: int
     seconds: float
     _closed: bool = False
 
+    @override
     def start(self, work: Work, done: Callable[[ForwardResult], None]) -> None:
         said: list[Prediction] = []
         if work.span is not None:
@@ -71,8 +73,10 @@ class Speaking:
 
         asyncio.get_running_loop().call_later(self.seconds, finish)
 
+    @override
     def preempt(self) -> None: ...
 
+    @override
     def close(self) -> None:
         self._closed = True
 

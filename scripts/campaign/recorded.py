@@ -6,6 +6,8 @@ It counts by the messages themselves, and knows nothing of the ledger's rules.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from dragonrt.distributions import Codec, decode_block, decode_distribution
 from dragonrt.distributions.block import block_steps
 from dragonrt.link.stream import Layer, Stream
@@ -29,11 +31,13 @@ class RecordingStream(Layer):
         super().__init__(stream)
         self._sent, self._received = sent, received
 
+    @override
     async def receive(self) -> bytes:
         data = await self._stream.receive()
         self._received += data
         return data
 
+    @override
     def write(self, data: bytes) -> None:
         self._sent += data
         self._stream.write(data)

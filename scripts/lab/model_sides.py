@@ -60,7 +60,7 @@ async def worker(backend: Backend) -> AsyncIterator[Worker]:
 
 
 class PacedContext(SimulatedContext):
-    """Implements BackendSession: what `reader` says, each forward in that virtual time."""
+    """A session that says what `reader` says, each forward in that virtual time."""
 
     def __init__(self, reader: PrefixCache, forward_s: float) -> None:
         super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)

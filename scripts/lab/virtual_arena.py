@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
@@ -58,8 +59,8 @@ VOCABULARY = 64
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptanceModel:
-    """Implements SimulatedModel: a draft is the target if `accepted` says so, else another token.
+class AcceptanceModel(SimulatedModel):
+    """A draft is the target if `accepted` says so, else another token.
 
     For temperature 0 and equal weights. The target after a prefix follows from its hash. A rejected
     side gives it 0.4 and a token of its own 0.6, which loses against 0.4 twice and 0.4 and 1.
@@ -68,6 +69,7 @@ class AcceptanceModel:
     side: Side
     accepted: tuple[bool, ...]
 
+    @override
     def said(self, step: int, prefix_hash: int) -> Prediction:
         target = prefix_hash % VOCABULARY
         p = np.zeros(VOCABULARY, dtype=np.float32)

@@ -82,22 +82,31 @@ class Settings:
 
 
 class Experiment(Protocol):
-    """The module of a figure. `CLOCKS` are those it can run on, its default first.
+    """The module of a figure.
 
     `tables`, if it has that, makes what `docs/results` shows instead of the whole summary.
-    `run` returns one row per sample, every row with the same columns. `plot` draws the rows into a
-    PNG file, `summarise` returns the headline numbers for JSON.
     """
 
     @property
-    def NAME(self) -> str: ...  # noqa: N802 - a module's constant
+    def NAME(self) -> str:  # noqa: N802 - a module's constant
+        """Return the name of its files."""
+
     @property
-    def SUMMARY(self) -> str: ...  # noqa: N802 - a module's constant
+    def SUMMARY(self) -> str:  # noqa: N802 - a module's constant
+        """Return a line for the list of figures."""
+
     @property
-    def CLOCKS(self) -> tuple[Clock, ...]: ...  # noqa: N802 - a module's constant
-    def run(self, settings: Settings, progress: Progress) -> list[Row]: ...
-    def plot(self, rows: list[Row], path: Path) -> None: ...
-    def summarise(self, rows: list[Row]) -> dict[str, Any]: ...
+    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802 - a module's constant
+        """Return the clocks it can run on, its default first."""
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        """Return one row per sample, every row with the same columns."""
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw the rows into a PNG file."""
+
+    def summarise(self, rows: list[Row]) -> dict[str, Any]:
+        """Return the headline numbers for JSON."""
 
 
 FEW = 8
@@ -138,10 +147,12 @@ class Files:
 
     @property
     def rows(self) -> Path:
+        """Return the path of the rows, as CSV."""
         return self.directory / f"{self.name}.csv"
 
     @property
     def record(self) -> Path:
+        """Return the path of the settings and the summary, as JSON."""
         return self.directory / f"{self.name}.json"
 
     @property

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.errors import LinkError
 from dragonrt.link import encryption
@@ -28,9 +29,11 @@ class Wire(Layer):
         self.recorded = b""
         self.alter: Callable[[bytes], bytes] = lambda data: data
 
+    @override
     async def receive(self) -> bytes:
         return await self._inner.receive()
 
+    @override
     def write(self, data: bytes) -> None:
         self.recorded += data
         if altered := self.alter(data):

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dragonrt.backends.backend import Document, Feed, ModelInfo, RowLogits
+from dragonrt.backends.backend import Backend, Document, Feed, ModelInfo, RowLogits, Rows
 from dragonrt.backends.llama_cpp.adapter import adapter_file
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Outputs
 from dragonrt.backends.llama_cpp.library import load_library
@@ -36,16 +37,13 @@ class LlamaDocument:
     length: int
     state: State
 
-    @property
-    def bytes(self) -> int:
-        return self.state.size
-
     def dump(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that `LlamaBackend.load` reads."""
         return {"length": np.array([_FORMAT, self.length]), "state": self.state}
 
 
-class LlamaRows:
-    """Implements Rows: a sequence for each document, given back when this object is deleted."""
+class LlamaRows(Rows):
+    """A sequence for each document, given back when this object is deleted."""
 
     def __init__(self, context: Context, documents: Sequence[Document], capacity: int) -> None:
         self._context = context
@@ -58,16 +56,18 @@ class LlamaRows:
             if document.length:
                 context.load(sequence, document.state)
 
+    @override
     def reserve(self, tokens: int) -> None:
         self._context.reserve(max(self.lengths) + tokens)
 
+    @override
     def document(self, row: int, length: int) -> LlamaDocument:
         self._context.cut(self.sequences[row], length)
         return LlamaDocument(length, self._context.save(self.sequences[row]))
 
 
-class LlamaLogits:
-    """Implements RowLogits: logits float32 [rows, vocabulary], `hidden` [rows, size] or None."""
+class LlamaLogits(RowLogits):
+    """Logits float32 [rows, vocabulary], `hidden` [rows, size] or None."""
 
     def __init__(
         self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
@@ -75,6 +75,7 @@ class LlamaLogits:
         self._logits, self._hidden = logits, hidden
         self._weights: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
+    @override
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
         exponents, sums = self._exponents()
         factors = np.exp(log_weights) / sums
@@ -83,21 +84,25 @@ class LlamaLogits:
         # Not a product of matrices, whose order of summation depends on the library's threads.
         return np.asarray((exponents * factors[:, None]).sum(axis=0))
 
+    @override
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         _, sums = self._exponents()
         highest = self._logits.max(axis=1)
         found = np.take(self._logits, tokens, axis=1)
         return np.asarray(found - (highest + np.log(sums))[:, None])
 
+    @override
     def probability(self, token: int) -> NDArray[np.float64]:
         exponents, sums = self._exponents()
         return exponents[:, token].astype(np.float64) / sums
 
+    @override
     def hidden(self) -> NDArray[np.float32]:
         if self._hidden is None:
             raise ModelError("no hidden states were asked for")
         return self._hidden
 
+    @override
     def copy(self) -> "LlamaLogits":
         return LlamaLogits(self._logits.copy(), None if self._hidden is None else self.hidden())
 
@@ -110,8 +115,8 @@ class LlamaLogits:
         return self._weights
 
 
-class LlamaBackend:
-    """Implements Backend on a model that llama.cpp has loaded."""
+class LlamaBackend(Backend):
+    """A model that llama.cpp has loaded."""
 
     def __init__(
         self, context: Context, info: ModelInfo, tokenizer: LlamaTokenizer, kv_bytes: int
@@ -120,6 +125,7 @@ class LlamaBackend:
         self.info, self.tokenizer = info, tokenizer
         self._context, self._kv_bytes = context, kv_bytes
 
+    @override
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
         if arrays.keys() != {"length", "state"} or arrays["length"].shape != (2,):
             raise ModelError("the arrays are no document of this model")
@@ -128,16 +134,20 @@ class LlamaBackend:
             raise ModelError("the document was stored by another version")
         return LlamaDocument(length, arrays["state"])
 
+    @override
     def empty(self) -> Document:
         return LlamaDocument(0, np.empty(0, np.uint8))
 
+    @override
     def memory(self, documents: Sequence[Document], capacity: int) -> int:
         longest = max(document.length for document in documents) + capacity
         return len(documents) * longest * self._kv_bytes
 
+    @override
     def open(self, documents: Sequence[Document], capacity: int) -> LlamaRows:
         return LlamaRows(self._context, documents, capacity)
 
+    @override
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
         results: dict[int, list[LlamaLogits] | None] = {}
         shared: list[int] = []

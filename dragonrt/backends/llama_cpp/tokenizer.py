@@ -11,8 +11,9 @@ import numpy as np
 from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing_extensions import override
 
-from dragonrt.backends.backend import vocabulary_fingerprint
+from dragonrt.backends.backend import Tokenizer, vocabulary_fingerprint
 from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.errors import ModelError
 
@@ -20,8 +21,8 @@ _KINDS = {1: "sentencepiece", 2: "byte-level"}  # values of llama_vocab_type
 _UNUSED = 2  # a bit of llama_token_attr
 
 
-class LlamaTokenizer:
-    """Implements Tokenizer."""
+class LlamaTokenizer(Tokenizer):
+    """The tokenizer and the chat template of a GGUF file."""
 
     def __init__(self, model: LlamaModel) -> None:
         """Raises ModelError if the chat template cannot be parsed."""
@@ -55,6 +56,7 @@ class LlamaTokenizer:
             number for number in range(self._model.vocabulary) if is_end(self._vocab, number)
         )
 
+    @override
     def encode(self, text: str) -> list[int]:
         data = text.encode("utf-8", "replace")
         found = np.empty(len(data) + 2, np.int32)
@@ -65,6 +67,7 @@ class LlamaTokenizer:
             raise ModelError(f"llama.cpp cannot split a text of {len(data)} bytes into tokens")
         return [int(each) for each in found[:count]]
 
+    @override
     def decode(self, tokens: Sequence[int]) -> str:
         given = np.array(tokens, np.int32)
         size = 16 * len(tokens) + 16
@@ -76,6 +79,7 @@ class LlamaTokenizer:
                 return text.raw[:length].decode("utf-8", "replace")
             size = -length
 
+    @override
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         if self._template is None:
             raise ModelError("the model's file has no chat template")

@@ -10,8 +10,9 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import DynamicCache
+from typing_extensions import override
 
-from dragonrt.backends.backend import Feed, ModelInfo, Preempted
+from dragonrt.backends.backend import Backend, Feed, ModelInfo, Preempted, RowLogits
 from dragonrt.backends.transformers_.document import DocumentKV
 from dragonrt.backends.transformers_.kv_cache import Geometry, LayerShape, PaddedKvCache
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
@@ -22,34 +23,39 @@ _PROMPT_PIECE = 64  # a prompt's bits depend on how it is cut: always in the sam
 _CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
-class TorchLogits:
-    """Implements RowLogits: log-probabilities float32 [rows, vocabulary], `hidden` [rows, size]."""
+class TorchLogits(RowLogits):
+    """Log-probabilities float32 [rows, vocabulary], `hidden` [rows, size]."""
 
     def __init__(self, log_probabilities: Tensor, hidden: Tensor) -> None:
         self._log_probabilities, self._hidden = log_probabilities, hidden
 
+    @override
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
         with torch.inference_mode():
             logs = torch.from_numpy(log_weights)[:, None].to(self._log_probabilities.device)
             mixed = (self._log_probabilities + logs).exp_().sum(dim=0)
         return mixed.numpy(force=True)
 
+    @override
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         places = torch.from_numpy(tokens).to(self._log_probabilities.device)
         return self._log_probabilities.index_select(1, places).numpy(force=True)
 
+    @override
     def probability(self, token: int) -> NDArray[np.float64]:
         return np.exp(self._log_probabilities[:, token].numpy(force=True).astype(np.float64))
 
+    @override
     def hidden(self) -> NDArray[np.float32]:
         return self._hidden.float().numpy(force=True)
 
+    @override
     def copy(self) -> "TorchLogits":
         return TorchLogits(self._log_probabilities.clone(), self._hidden.clone())
 
 
-class TransformersBackend:
-    """Implements Backend. Each feed has a forward of its own.
+class TransformersBackend(Backend):
+    """A causal language model of transformers. Each feed has a forward of its own.
 
     So its bits do not depend on others that share the call. They do depend on the block and on the
     other rows, in every number type: the attention of transformers sums in another order for other
@@ -93,9 +99,11 @@ class TransformersBackend:
             prompt_piece=_PROMPT_PIECE,
         )
 
+    @override
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> DocumentKV:
         return DocumentKV.from_arrays(arrays)
 
+    @override
     def empty(self) -> DocumentKV:
         shapes, dtype = self._geometry.layers, self._geometry.dtype
         return DocumentKV(
@@ -103,9 +111,11 @@ class TransformersBackend:
             tuple(torch.empty(each.heads, 0, each.value_dim, dtype=dtype) for each in shapes),
         )
 
+    @override
     def memory(self, documents: Sequence[Any], capacity: int) -> int:
         return PaddedKvCache.memory(self._geometry, documents, capacity)
 
+    @override
     def open(self, documents: Sequence[Any], capacity: int) -> PaddedKvCache:
         geometry = self._geometry
         sizes = [(each.heads, each.key_dim) for each in geometry.layers]
@@ -118,6 +128,7 @@ class TransformersBackend:
         with torch.inference_mode():
             return PaddedKvCache(geometry, documents, capacity)
 
+    @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
         with torch.inference_mode():
             return [self._run(feed) for feed in feeds]

@@ -15,7 +15,7 @@ from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 from typing_extensions import override
 
-from dragonrt.backends.backend import Preempted, Preemption
+from dragonrt.backends.backend import Preempted, Preemption, Rows
 from dragonrt.backends.transformers_.document import DocumentKV
 
 
@@ -39,8 +39,8 @@ class Geometry:
     device: torch.device
 
 
-class PaddedKvCache:
-    """Implements Rows: documents end in the same column, `width`."""
+class PaddedKvCache(Rows):
+    """The keys and values of rows. All documents end in the same column, `width`."""
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
         lengths = [document.length for document in documents]
@@ -59,14 +59,15 @@ class PaddedKvCache:
 
     @staticmethod
     def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Backend.memory`."""
+        """Return the most bytes that such rows take."""
         columns = max(document.length for document in documents) + capacity
         sizes = (each.heads * (each.key_dim + each.value_dim) for each in geometry.layers)
         return len(documents) * columns * sum(sizes) * geometry.dtype.itemsize
 
     @torch.inference_mode()
+    @override
     def reserve(self, tokens: int) -> None:
-        """See `Rows.reserve`: the buffers at least double if they grow."""
+        """Allocate room for `tokens` shared tokens; buffers that grow at least double."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
@@ -74,6 +75,7 @@ class PaddedKvCache:
                 layer.buffers = [functional.pad(buffer, more) for buffer in layer.buffers]
             self._capacity = grown
 
+    @override
     def document(self, row: int, length: int) -> DocumentKV:
         place = slice(self.width, self.width + length)
         keys, values = (

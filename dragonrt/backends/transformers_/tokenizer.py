@@ -4,19 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
+from typing_extensions import override
 
-from dragonrt.backends.backend import vocabulary_fingerprint
+from dragonrt.backends.backend import Tokenizer, vocabulary_fingerprint
 from dragonrt.errors import ModelError
 
 
-class TransformersTokenizer:
-    """Implements Tokenizer.
-
-    Attributes:
-        fingerprint: SHA-256 of everything that maps ids to text, as hexadecimal digits. It excludes
-            how a text is split into tokens. That differs between a GGUF file and its checkpoint,
-            and each side reads its own texts.
-    """
+class TransformersTokenizer(Tokenizer):
+    """A tokenizer of the package transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -26,22 +21,26 @@ class TransformersTokenizer:
 
     @property
     def fingerprint(self) -> str:
+        """Return the `vocabulary_fingerprint`: equal to that of the model's GGUF file."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         kind = "slow" if backend is None else backend.decoder.__getstate__().decode()
         for mark, name in (("ByteFallback", "sentencepiece"), ("ByteLevel", "byte-level")):
             kind = name if mark in kind else kind
         return vocabulary_fingerprint(kind, self._tokenizer.get_vocab())
 
+    @override
     def encode(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return tokens
 
+    @override
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
 
+    @override
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         try:
             rendered: str = self._tokenizer.apply_chat_template(

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dragonrt.backends.backend import Feed, ModelInfo, Tokenizer
+from dragonrt.backends.backend import Backend, Feed, ModelInfo, Rows, Tokenizer
 from dragonrt.backends.transformers_.backend import TorchLogits
 from dragonrt.errors import ModelError
 
@@ -34,23 +35,27 @@ class TokenDocument:
 
     @property
     def length(self) -> int:
+        """Return the number of tokens."""
         return len(self.tokens)
 
     def dump(self) -> dict[str, NDArray[Any]]:
+        """Return the tokens as the array that `VllmBackend.load` reads."""
         return {TOKENS: np.array(self.tokens, np.int32)}
 
 
-class TokenRows:
-    """Implements Rows: the tokens of each document, and the shared ones."""
+class TokenRows(Rows):
+    """The tokens of each document, and the shared ones."""
 
     def __init__(self, number: int, documents: Sequence[TokenDocument]) -> None:
         self.number, self.count = number, len(documents)
         self.documents = [list(each.tokens) for each in documents]
         self.shared: list[int] = []
 
+    @override
     def reserve(self, tokens: int) -> None:
         """Do nothing: lists grow."""
 
+    @override
     def document(self, row: int, length: int) -> TokenDocument:
         return TokenDocument(tuple(self.shared[:length]))
 
@@ -68,8 +73,8 @@ class Held:
     blocks: int
 
 
-class VllmBackend:
-    """Implements Backend. All feeds of a call share the engine's batches.
+class VllmBackend(Backend):
+    """A model that vLLM's engine runs. All feeds of a call share the engine's batches.
 
     A preempted feed leaves between two of the engine's forwards. If open requests need room, those
     end that were not used for the longest time.
@@ -83,19 +88,23 @@ class VllmBackend:
         self._gone = deque[int]()  # rows that were forgotten, in any thread
         self._dead = ""
 
+    @override
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> TokenDocument:
         found = arrays.get(TOKENS)
         if len(arrays) != 1 or found is None or found.ndim != 1 or found.dtype != np.int32:
             raise ModelError("stored document has no list of tokens: re-index")
         return TokenDocument(tuple(found.tolist()))
 
+    @override
     def empty(self) -> TokenDocument:
         return TokenDocument(())
 
+    @override
     def memory(self, documents: Sequence[Any], capacity: int) -> int:
         blocks = sum(self._engine.blocks(each.length + capacity) for each in documents)
         return blocks * self._engine.block_bytes
 
+    @override
     def open(self, documents: Sequence[Any], capacity: int) -> TokenRows:
         if not all(isinstance(each, TokenDocument) for each in documents):
             raise ModelError("a document's stored KV was made by another engine: re-index it")
@@ -105,8 +114,9 @@ class VllmBackend:
         weakref.finalize(rows, self._gone.append, rows.number).atexit = False
         return rows
 
+    @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """See `Backend.forward`. Raises ModelError if the engine fails, and from then on."""
+        """Compute all feeds. Raises ModelError if the engine fails, and from then on."""
         if self._dead:
             raise ModelError(self._dead)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
@@ -27,14 +28,17 @@ class RowKeeper(LogitsProcessor):  # type: ignore[misc]  # it has no types
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._marked: dict[int, int] = {}  # by place in the batch
 
+    @override
     def is_argmax_invariant(self) -> bool:
         return False  # else greedy sampling leaves it out
 
+    @override
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         process_dict_updates(
             self._marked, batch_update, lambda of, *_: (of.extra_args or {}).get(KEY)
         )
 
+    @override
     def apply(self, logits: Tensor) -> Tensor:
         # A request that has read a part of its prompt has a row, too: a later one replaces it.
         if self._marked:

@@ -234,4 +234,5 @@ class Untrained:
     threshold: float = 0.0
 
     def probability(self, hidden: Any, q: Any, token: int) -> float:
+        """Raise UnpackError: a replay reads verdicts, and never asks for one."""
         raise UnpackError("a replay computes nothing")

@@ -101,9 +101,11 @@ class Dragon(Mode):
 
     @property
     def session(self) -> int:
+        """Return the number of the newest session with the other side."""
         return self._peering.session
 
     def send(self, message: wire.SessionMessage) -> None:
+        """Send a message to the other side, if it is there."""
         self._peering.send(message)
 
     @property

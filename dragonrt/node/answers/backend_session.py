@@ -70,7 +70,8 @@ class Prefiller(Host, Protocol):
     """The model, documents and recorder of a side."""
 
     @property
-    def recorder(self) -> Recorder: ...
+    def recorder(self) -> Recorder:
+        """Return the recorder of this side's events."""
 
     @property
     def share_sources(self) -> bool:

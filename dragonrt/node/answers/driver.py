@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from typing_extensions import override
+
 from dragonrt.errors import DragonError
 from dragonrt.modes import mode as modes
 from dragonrt.modes.question import Question
@@ -16,7 +18,7 @@ from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.connections.hosts import Route
-from dragonrt.node.connections.peer import Peer
+from dragonrt.node.connections.peer import Peer, Session
 from dragonrt.privacy.disclosure import Door
 from dragonrt.settings import traced
 from dragonrt.timeouts import Timeouts
@@ -39,8 +41,8 @@ def opening(
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
-class AnswerSession:
-    """One other side of an answer: its session on the current connection. Implements peer.Session.
+class AnswerSession(Session):
+    """One other side of an answer: its session on the current connection.
 
     `route` replaces a lost connection; a cloud has none. `gone` is set when a new session is
     needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
@@ -68,14 +70,17 @@ class AnswerSession:
     # What the peer calls.
 
     @property
+    @override
     def times_bandwidth(self) -> bool:
         return self._driver.mode.times_bandwidth
 
+    @override
     def measured(self) -> None:
         if self._peer is not None:
             bandwidth = self._peer.bandwidth.average
             self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
+    @override
     def doubted(self) -> None:
         other = self.route.peer if self.route is not None else None
         if other is None or other is self._peer or other.doubtful:
@@ -84,6 +89,7 @@ class AnswerSession:
         self.gone.set()
         self._driver.feed(modes.Left(self.name, end, True))
 
+    @override
     def receive(self, message: wire.SessionMessage) -> None:
         if self._driver.over.is_set() and self.route is not None:
             return  # the device's answer is complete
@@ -98,11 +104,13 @@ class AnswerSession:
             self._opened, self._evidence = True, message.evidence
         self._driver.feed(modes.Received(self.name, message))
 
+    @override
     def closed(self, close: wire.Close) -> None:
         self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
         end = End(close.reason, close.text or close.reason.value)
         self._left(end, returns=close.reason is Reason.BUSY)
 
+    @override
     def lost(self, end: End) -> None:
         self._left(end, returns=True)
 
@@ -149,6 +157,7 @@ class AnswerSession:
         return passes
 
     def send(self, message: wire.SessionMessage) -> None:
+        """Send a message, if the session is open and the message may leave this side."""
         if self._peer is None or not self._driver.lets_out(message):
             return
         self._unread += self._peer.send(message)

@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.backends.agreement import NONE, Agreement
 from dragonrt.backends.backend import Preempted, Preemption
@@ -17,7 +18,12 @@ from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.answers.backend_session import VALUE_PROBABILITY, ForwardResult, OnResult
+from dragonrt.node.answers.backend_session import (
+    VALUE_PROBABILITY,
+    BackendSession,
+    ForwardResult,
+    OnResult,
+)
 from dragonrt.node.compute.worker import Worker
 
 LONGEST_VALUE = 24
@@ -42,8 +48,8 @@ class _Forward:
         return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
 
 
-class ModelSession:
-    """Implements BackendSession on a real model.
+class ModelSession(BackendSession):
+    """An answer's session at a real model.
 
     Postprocessing runs between two forwards, so that answers that shared one share the next one,
     too. The forward that follows begins while the loop still handles the result.
@@ -64,6 +70,7 @@ class ModelSession:
         # Only the model's thread uses this. The first one reads, as a cache has one request.
         self._queue: deque[_Forward] = deque()
 
+    @override
     def start(self, work: Work, done: OnResult) -> None:
         asked = _Forward(work, work, done)
         if work.span is None:
@@ -81,6 +88,7 @@ class ModelSession:
         self._current = asked
         self._worker.submit(partial(self._add, asked))
 
+    @override
     def preempt(self) -> None:
         for forward in (self._current, self._next):
             if forward is not None:
@@ -117,6 +125,7 @@ class ModelSession:
         found: NDArray[np.float32] = result.value
         return found
 
+    @override
     def close(self) -> None:
         self.preempt()
         self._worker.opened(-(not self._closed), client=self._client)

@@ -75,16 +75,20 @@ class LocalSide:
 
     @property
     def vocabulary(self) -> int:
+        """Return the number of entries of a distribution of the model."""
         return self.model.vocabulary
 
     @property
     def marker(self) -> tuple[int, ...]:
+        """Return the model's tokens of MARKER, which another side reads for withheld ones."""
         return tuple(self.model.encode(MARKER))
 
     def controller(self, name: str) -> Controller:
+        """Return the controller of a specification, for this model. Raises ControlError."""
         return controller(name, self.model.name)
 
     def verifier(self, kind: Kind, file: str | None, target: str) -> Verifier:
+        """Return a verifier for this model as the draft. Raises ControlError if none fits."""
         return fitting_verifier(kind, file, self.model.fingerprint, target)
 
     @property
@@ -104,6 +108,7 @@ class LocalSide:
         bare: bool = False,
         client: Client = (),
     ) -> PrefillResult:
+        """Search, load the documents' KV and prefill the question; see `Prefiller.prepare`."""
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
         with self.worker.wanted(client):

@@ -161,6 +161,7 @@ class Reached:
 
     @property
     def fingerprint(self) -> str:
+        """Return that of the peer's model. Raises NotConnectedError if the peer is away."""
         peer = self.hosts.peer
         hello = peer.connection.peer if peer is not None else None
         if hello is None:

@@ -62,6 +62,7 @@ class AnswerResponse:
         self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request; a failure before the first piece is an HTTP error."""
         try:
             await _while_there(receive, self._respond(scope, receive, send))
         except ApiError as error:

@@ -1,0 +1,1 @@
+"""Split-QA: questions over documents on two sides; made, and scored, by a file each."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.mixture import Weighing
@@ -50,7 +51,7 @@ class Seen:
 
 
 class Eavesdropper(Layer):
-    """Implements Stream around one end of a stream; `seen` is what passed it, `sent` what left."""
+    """One end of a stream; `seen` is what passed it, `sent` what left."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -58,11 +59,13 @@ class Eavesdropper(Layer):
         self.sent = bytearray()
         self._now = asyncio.get_running_loop().time
 
+    @override
     async def receive(self) -> bytes:
         data = await self._stream.receive()
         self.seen.append(Seen(self._now(), False, len(data)))
         return data
 
+    @override
     def write(self, data: bytes) -> None:
         self.sent += data
         self.seen.append(Seen(self._now(), True, len(data)))

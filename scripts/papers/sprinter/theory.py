@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
@@ -68,7 +69,7 @@ TV = total_variation(
 )
 
 
-class KnownRates:
+class KnownRates(TokenVerifier):
     """A verifier that is told p, in the place of the hidden state, and errs at given rates."""
 
     threshold = 0.5
@@ -78,6 +79,7 @@ class KnownRates:
         self._eta_fp = eta_fp
         self._random = np.random.Generator(np.random.Philox(seed))
 
+    @override
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:

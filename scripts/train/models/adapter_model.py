@@ -41,6 +41,7 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def product(x: Tensor, packed: Tensor) -> Tensor:
+    """Return x Wᵀ for a packed weight W [N, K]: [..., N]."""
     y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
     return y
 

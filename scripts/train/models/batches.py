@@ -25,17 +25,19 @@ class Batch:
 
 
 class Branched(Protocol):
-    """A text of n tokens. Positions of branch 0 are seen by all behind them, others by their own.
-
-    All three are [n].
-    """
+    """A text of n tokens. All behind them see positions of branch 0; others, their own branch."""
 
     @property
-    def tokens(self) -> list[int]: ...
+    def tokens(self) -> list[int]:
+        """Return the tokens [n]."""
+
     @property
-    def positions(self) -> list[int]: ...
+    def positions(self) -> list[int]:
+        """Return each token's position in its branch's text [n]."""
+
     @property
-    def branches(self) -> list[int]: ...
+    def branches(self) -> list[int]:
+        """Return the number of each token's branch [n]."""
 
 
 B = TypeVar("B", bound=Branched)

@@ -69,6 +69,7 @@ class MuffledStream(Layer):
         self._host = host
         self._closed = asyncio.Event()
 
+    @override
     async def receive(self) -> bytes:
         data = await self._stream.receive()
         if not self._host.silent:
@@ -76,6 +77,7 @@ class MuffledStream(Layer):
         await self._closed.wait()
         return b""
 
+    @override
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 

@@ -52,9 +52,11 @@ class Runner(Protocol):
 class KnownDocuments(Protocol):
     """What a side retrieves from: a library, or what stands for one."""
 
-    def find(self, question: str, k: int) -> list[Hit]: ...
+    def find(self, question: str, k: int) -> list[Hit]:
+        """Return the `k` best chunks for a question."""
 
-    def document_kv(self, chunk: Chunk) -> Document: ...
+    def document_kv(self, chunk: Chunk) -> Document:
+        """Return the chunk's keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
