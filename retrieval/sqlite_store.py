@@ -55,7 +55,7 @@ COMMIT;
 
 
 class SqliteStore(Store):
-    """The index in a directory."""
+    """An index in an SQLite file in a directory."""
 
     def __init__(self, directory: Path, mode: str = "ro") -> None:
         """Open the index in `directory` for reading; use `writing` to change it."""

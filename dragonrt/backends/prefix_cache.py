@@ -24,7 +24,7 @@ LONGEST_RUN = 16
 
 
 class PrefixCache:
-    """Predicts along texts behind one prompt, for the thread that runs the model.
+    """Predictions after prefixes of texts that follow one prompt. The model's thread uses it.
 
     Texts are named by the hashes of their prefixes: what two of them share is read once. The first
     request opens the rows and reads the prompt. One request at a time.

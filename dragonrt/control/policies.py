@@ -49,7 +49,7 @@ class ControlState:
 
 
 class Controller(Protocol):
-    """A policy over (L, ℓ)."""
+    """A policy that chooses each block's length L and resolution ℓ."""
 
     def choose(self, state: ControlState) -> Action:
         """Return the action for the next block."""

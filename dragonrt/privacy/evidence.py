@@ -116,7 +116,7 @@ class Moved:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return the evidence of a step's token, as it was set; nothing if it is unknown."""
+        """Return what `decide` set for a step: (), None if nothing."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property

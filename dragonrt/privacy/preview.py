@@ -38,7 +38,7 @@ class Preview:
         return tuple(kind for kind in KINDS if self.bytes_of(kind))
 
     def foresees(self, entry: Disclosed) -> bool:
-        """Return whether an entry of an answer's ledger discloses nothing but what is here.
+        """Return whether an entry of an answer's ledger discloses no more than this preview says.
 
         A session that is opened again repeats tokens that left before.
         """

@@ -178,7 +178,7 @@ class Chat:
     async def foreseen(self, prompt: str) -> tuple[Preview, list[Question]]:
         """Return what may leave for a question, and its parts. Raises DragonError as `ask` does.
 
-        Of the answers to earlier parts it does not know the bytes.
+        The bytes of answers to earlier parts are not counted: they are not known yet.
         """
         check_language(self.device.side.model, prompt)
         turns, _ = await self._turns(prompt)

@@ -30,7 +30,7 @@ class UnpackError(DragonError):
 
 
 class Gap:
-    """In place of a value of that type. Raises UnpackError when it is read."""
+    """A value that was too long for the trace, of the type `missing`; any use raises UnpackError."""
 
     def __init__(self, missing: str) -> None:
         self.missing = missing

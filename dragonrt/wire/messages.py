@@ -97,7 +97,7 @@ class SessionMessage(Fields, frozen=True):
     session: U32
 
     def listed(self) -> Sequence[int]:
-        """Return its tokens that must be in the vocabulary."""
+        """Return the token ids that the receiver checks against the vocabulary."""
         return ()
 
 

@@ -66,7 +66,7 @@ class Outputs:
 
 
 class Context:
-    """The sequences of one model; of one thread, but for `stop_if_preempted`."""
+    """Sequences of one model, with their KV. One thread uses it, except `stop_if_preempted`."""
 
     def __init__(self, model: LlamaModel, threads: int) -> None:
         """Make room for a few sequences."""

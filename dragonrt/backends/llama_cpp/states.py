@@ -32,7 +32,7 @@ def portable(state: State, sequence: int, sequences: int) -> State:
 
 
 def native(state: State, sequences: int) -> State:
-    """Return such a state for a context of so many sequences. Raises ModelError for none."""
+    """Return a `portable` state as a context of so many sequences reads it, or raise ModelError."""
     for start in _HEADERS:
         if _word(state, start) == 1:
             rest, others = state[start + _WORD :], [0] * (sequences - 1)

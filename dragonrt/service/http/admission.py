@@ -29,7 +29,7 @@ class Admission:
         self._drained = asyncio.Event()
 
     def close(self, *, at_once: bool = False) -> None:
-        """Reject all further requests; if `at_once`, wait for none of the others either."""
+        """Reject further requests; if `at_once`, `drained` does not wait for accepted ones."""
         self.closing = True
         if at_once or not (self.running or self.waiting):
             self._drained.set()
