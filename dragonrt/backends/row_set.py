@@ -11,7 +11,7 @@ LARGEST = 1024
 
 
 class RowSet:
-    """`[document][shared tokens]`, one row per document."""
+    """Rows in which each document is followed by the same shared tokens, and their KV."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class UnpackError(DragonError):
 
 
 class Gap:
-    """A value that was too long for the trace, of the type `missing`; any use raises UnpackError."""
+    """Stands for a value that was too long for the trace. Any use raises UnpackError."""
 
     def __init__(self, missing: str) -> None:
         self.missing = missing
