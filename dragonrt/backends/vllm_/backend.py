@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +19,8 @@ from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Feed, ModelInfo, Rows, Tokenizer
 from dragonrt.backends.transformers_.backend import TorchLogits
+from dragonrt.backends.vllm_.engine import Engine, line_of
 from dragonrt.errors import ModelError
-
-if TYPE_CHECKING:
-    from dragonrt.backends.vllm_.engine import Engine
 
 TOKENS = "tokens"
 
@@ -80,7 +78,7 @@ class VllmBackend(Backend):
     end that were not used for the longest time.
     """
 
-    def __init__(self, engine: "Engine", tokenizer: Tokenizer, info: ModelInfo) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo) -> None:
         self.tokenizer, self.info = tokenizer, info
         self._engine = engine
         self._numbers = count()  # of requests and of rows
@@ -122,8 +120,7 @@ class VllmBackend(Backend):
         try:
             return self._run(feeds)
         except Exception as error:  # of any kind: what an engine raises is no interface
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            self._dead = f"vLLM's engine failed ({reason}): restart this side"
+            self._dead = f"vLLM's engine failed ({line_of(error)}): restart this side"
             raise ModelError(self._dead) from error
 
     def _run(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
@@ -131,21 +128,18 @@ class VllmBackend(Backend):
             self._end(self._gone.popleft())
         using = {feed.rows.number for feed in feeds}
         keys = [self._add(feed, using) for feed in feeds]
-        going = [True] * len(feeds)
+        going = dict(enumerate(keys))  # requests of feeds that are not preempted
         while True:
-            for number, feed in enumerate(feeds):
-                if going[number] and feed.preemption.requested:
-                    going[number] = False
-                    self._engine.abort(keys[number])
-                    self._held.pop(feed.rows.number, None)
+            for number in [n for n in going if feeds[n].preemption.requested]:
+                self._engine.abort(going.pop(number))
+                self._held.pop(feeds[number].rows.number, None)
             if not self._engine.busy:
                 break
             self._engine.step()
-        wanted = [key for number, of in enumerate(keys) if going[number] for key in of]
-        rows = iter(self._engine.take(wanted))
+        rows = iter(self._engine.take([key for of in going.values() for key in of]))
         return [
-            _logits([next(rows) for _ in keys[number]], feed) if going[number] else None
-            for number, feed in enumerate(feeds)
+            _logits([next(rows) for _ in going[n]], feed) if n in going else None
+            for n, feed in enumerate(feeds)
         ]
 
     def _add(self, feed: Feed, using: Collection[int]) -> list[int]:
@@ -155,7 +149,7 @@ class VllmBackend(Backend):
         end = len(rows.shared)
         texts, held = rows.texts([end]), self._held.pop(rows.number, None)
         blocks = sum(self._engine.blocks(len(text)) for text in texts)
-        stay = self._has_room(rows.count, blocks, using)
+        stay = self._make_room(rows.count, blocks, using)
         keys = [next(self._numbers) for _ in texts]
         if held is not None and held.length == feed.length and stay:
             keys, texts = held.keys, [list(feed.tokens)] * rows.count
@@ -171,19 +165,18 @@ class VllmBackend(Backend):
             self._engine.add(key, text, stay)
         return inner_keys + keys
 
-    def _has_room(self, requests: int, blocks: int, using: Collection[int]) -> bool:
+    def _make_room(self, requests: int, blocks: int, using: Collection[int]) -> bool:
         """Return whether these may be open, too; end what no feed is `using` until they may."""
-        for number in [*(each for each in self._held if each not in using), None]:
-            held = self._held.values()
-            sizes = (
-                requests + sum(len(of.keys) for of in held),
-                blocks + sum(of.blocks for of in held),
-            )
-            if all(a <= b for a, b in zip(sizes, self._engine.most_open, strict=True)):
-                return True
-            if number is not None:
-                self._end(number)
-        return False
+        most_requests, most_blocks = self._engine.most_open
+        idle = [number for number in self._held if number not in using]
+        while (
+            requests + sum(len(of.keys) for of in self._held.values()) > most_requests
+            or blocks + sum(of.blocks for of in self._held.values()) > most_blocks
+        ):
+            if not idle:
+                return False
+            self._end(idle.pop(0))
+        return True
 
     def _end(self, number: int) -> None:
         """End the open requests of rows, if there are any."""

@@ -5,17 +5,15 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dragonrt.backends.backend import ModelInfo
+from dragonrt.backends.backend import Backend, ModelInfo
 from dragonrt.backends.kv_pool import usual_limit
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision
-
-if TYPE_CHECKING:
-    from dragonrt.backends.vllm_.backend import VllmBackend
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a step of the engine is a call of the backend
@@ -40,7 +38,7 @@ def load_model(
     dtype: Precision = "auto",
     threads: int | None = None,
     options: Sequence[str] = (),
-) -> "VllmBackend":
+) -> Backend:
     """Load a directory or hub id with engine arguments `name=value`; return its backend.
 
     Raises ModelError if there is no such model, or vLLM refuses it or an argument.
@@ -49,6 +47,7 @@ def load_model(
         "OMP_NUM_THREADS": str(usual_threads() if threads is None else threads)
     }
     from transformers import AutoTokenizer
+    from transformers.utils import cached_file
     from vllm import EngineArgs, LLMEngine
     from vllm import __version__ as version
     from vllm.platforms import current_platform
@@ -75,9 +74,10 @@ def load_model(
         )
         tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(source))
     except Exception as error:  # of any kind: what an engine raises is no interface
-        raise ModelError(f"vLLM cannot load {source}: {_line(error)}") from error
+        raise ModelError(f"vLLM cannot load {source}: {line_of(error)}") from error
     engine, model = Engine(llm), llm.vllm_config.model_config
-    parameters, fingerprint = _weights(_directory(source, model.revision))
+    configuration = Path(cached_file(source, "config.json", revision=model.revision))
+    parameters, fingerprint = _weights(configuration)
     exact = exact_rows(engine, model.get_vocab_size())
     ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
     info = ModelInfo(
@@ -169,38 +169,30 @@ class Engine:
 
 def read_options(options: Sequence[str]) -> dict[str, Any]:
     """Return engine arguments given as `name=value`; a value is JSON or a text."""
-    found: dict[str, Any] = {}
+    found = dict[str, Any]()
     for option in options:
-        name, equals, text = option.partition("=")
+        name, equals, value = option.partition("=")
         if not equals:
             raise ModelError(f"--engine-option {option}: write it as name=value")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        found[name.strip().replace("-", "_")] = value
+        name = name.strip().replace("-", "_")
+        found[name] = value
+        with suppress(ValueError):
+            found[name] = json.loads(value)
     return found
 
 
-def _line(error: Exception) -> str:
+def line_of(error: Exception) -> str:
+    """Return the first line of what an error says, else its type."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _directory(source: str, revision: str | None) -> Path:
-    if (path := Path(source).expanduser()).is_dir():
-        return path
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(source, revision=revision, local_files_only=True))
-
-
-def _weights(directory: Path) -> tuple[int, str]:
+def _weights(configuration: Path) -> tuple[int, str]:
     """Return the number of weights, and a SHA-256 of the configuration and of what files hold.
 
-    Of each file of weights: its header, and the last of them. Reading all takes minutes.
+    Of each file of weights beside it: its header, and the last of them. Reading all takes minutes.
     """
-    parameters, digest = 0, hashlib.sha256((directory / "config.json").read_bytes())
-    for path in sorted(directory.glob("*.safetensors")):
+    parameters, digest = 0, hashlib.sha256(configuration.read_bytes())
+    for path in sorted(configuration.parent.glob("*.safetensors")):
         with path.open("rb") as file:
             header = file.read(int.from_bytes(file.read(8), "little"))
             file.seek(max(file.tell(), path.stat().st_size - _SAMPLE))

@@ -7,20 +7,18 @@ told to be batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each 
 import random
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from dragonrt.backends.vllm_.engine import Engine
+from dragonrt.backends.vllm_.engine import Engine
 
 CANDIDATES = (32, 15, 7, 3)
 _DOCUMENT, _OTHERS = 40, (11, 90, 33, 64, 5)
 """Tokens of a text, behind which one token after another is read, and of texts beside it."""
 
 
-def exact_rows(engine: "Engine", vocabulary: int) -> int:
+def exact_rows(engine: Engine, vocabulary: int) -> int:
     """Return the most requests of a forward with the bits of requests alone; 0 if there is none.
 
     Compared with a request that stays open are blocks of its text, and other texts beside them.
