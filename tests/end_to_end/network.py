@@ -23,6 +23,11 @@ class Place:
         if self.wire:
             _ip("link", "set", self.wire, "down")
 
+    def mend(self) -> None:
+        """Join it again."""
+        if self.wire:
+            _ip("link", "set", self.wire, "up")
+
 
 @contextmanager
 def places(count: int) -> Iterator[list[Place]]:

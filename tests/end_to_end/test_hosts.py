@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date
@@ -36,34 +36,23 @@ from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
 from .conftest import BOTH, Device, counts, decides
-from .network import places
+from .network import Place, places
 from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING
 
 BALANCER = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 
 
-def loopback(port: int) -> Address:
-    return Address("127.0.0.1", port)
+async def asked(
+    device: Device, after: int = 0, happens: Callable[[], None] = lambda: None
+) -> Answer:
+    """The answer, in which something happens after so many tokens."""
 
-
-@pytest.fixture(scope="module")
-def alike(cloud: CloudProcess, cloud_index: Path) -> Iterator[list[CloudProcess]]:
-    """Three clouds that have the same; each test may kill one."""
-    cloud.wait_ready()  # the index is complete
-    with ExitStack() as stack:
-        options = ("--index", str(cloud_index))
-        yield [stack.enter_context(cloud_process(*options)) for _ in range(3)]
-
-
-async def asked_and_killed(device: Device, serving: CloudProcess, after: int) -> Answer:
-    """The answer, in which that process is killed after so many tokens."""
-
-    def kill(news: News) -> None:
+    def on_news(news: News) -> None:
         if decides(news, after):
-            os.kill(serving.pid, signal.SIGKILL)
+            happens()
 
     async with asyncio.timeout(TIME_LIMIT_S):
-        return await device.ask(QUESTION, WANDERING, WAITING, kill)
+        return await device.ask(QUESTION, WANDERING, replace(WAITING, on_loss="wait"), on_news)
 
 
 def check(reply: Answer, whole: list[int]) -> None:
@@ -73,14 +62,14 @@ def check(reply: Answer, whole: list[int]) -> None:
 
 
 @contextmanager
-def balanced(*ports: int) -> Iterator[int]:
-    """HAProxy in front of the clouds on these ports, as `deploy/` sets it up; its own port."""
+def balanced(*hosts: Place) -> Iterator[int]:
+    """HAProxy in front of the clouds at these places, as `deploy/` sets it up; its own port."""
     program = shutil.which("haproxy")
     if program is None:
         pytest.skip("haproxy is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    a, b = (f"127.0.0.1:{each}" for each in ports)
+    a, b = (f"{each.address}:{each.port}" for each in hosts)
     names = {"LISTEN": f"127.0.0.1:{port}", "CLOUD_A": a, "CLOUD_B": b}
     with subprocess.Popen(
         [program, "-db", "-f", str(BALANCER)],
@@ -107,30 +96,48 @@ async def reachable(port: int) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer_goes_on_at_another_host_behind_a_load_balancer(
-    alike: list[CloudProcess], cloud: CloudProcess, model: LanguageModel, library: Library
+async def test_an_answer_goes_on_behind_a_load_balancer(
+    cloud: CloudProcess, cloud_index: Path, tmp_path: Path, model: LanguageModel, library: Library
 ) -> None:
-    point = random.Random(2).randrange(2, 20)
-    pair = [alike[2], cloud]
-    ports = [await asyncio.to_thread(each.wait_ready) for each in pair]
-    side = SideSettings("device", on="cpu")
-    with balanced(*ports) as port:
+    """One of two hosts vanishes and is there again, as a new one; then the other is drained."""
+    point, side = random.Random(2).randrange(2, 20), SideSettings("device", on="cpu")
+    key = tmp_path / "key"
+    key.write_text(new_key(date(2099, 1, 1)))
+    direct = [Member("cloud", Address("127.0.0.1", await asyncio.to_thread(cloud.wait_ready)))]
+    async with programs.device(side, model, library, direct, BOTH) as connected:
+        whole = (await asked(Device(connected))).decoded.tokens
+    with places(2) as given, ExitStack() as stack:
+        running: list[CloudProcess] = []
+
+        async def start(place: Place) -> None:
+            where = ("--host", place.address, "--port", str(place.port), "--key-file", str(key))
+            process = cloud_process("--index", str(cloud_index), *where, within=place.within)
+            running.append(stack.enter_context(process))
+            await asyncio.to_thread(running[-1].wait_ready)
+
+        for place in given:
+            await start(place)
+        port = stack.enter_context(balanced(*given))
         await reachable(port)
-        direct = [Member("cloud", loopback(ports[1]))]
-        async with programs.device(side, model, library, direct, BOTH) as connected:
-            whole = (await Device(connected).ask(QUESTION, WANDERING, WAITING)).decoded.tokens
-        # One connection after the other: the balancer gives the device to one of the two.
-        while True:
-            before = len(alike[2].lines)
-            through = [Member("cloud", loopback(port))]
-            async with programs.device(side, model, library, through, BOTH) as connected:
-                device = Device(connected)
-                check(await device.ask(QUESTION, WANDERING, WAITING), whole)
-                if not any("connected" in line for line in alike[2].lines[before:]):
-                    continue  # at the cloud that other tests need
-                check(await asked_and_killed(device, alike[2], point), whole)
-                check(await device.ask(QUESTION, WANDERING, WAITING), whole)
-                return
+        through = [Member("cloud", Address("127.0.0.1", port, read_key(key)))]
+        async with programs.device(side, model, library, through, BOTH) as connected:
+            device = Device(connected)
+            first = 0 if any("connected" in line for line in running[0].lines) else 1
+
+            def vanish() -> None:
+                given[first].cut()
+                os.kill(running[first].pid, signal.SIGKILL)
+
+            def drain() -> None:
+                os.kill(running[1 - first].pid, signal.SIGTERM)
+
+            check(await asked(device, point, vanish), whole)
+            given[first].mend()
+            await start(given[first])
+            check(await asked(device, point, drain), whole)
+            assert await asyncio.to_thread(running[1 - first].wait) == 0
+            check(await asked(device), whole)
+        assert any("connected" in line for line in running[2].lines)
 
 
 ASKED = [
