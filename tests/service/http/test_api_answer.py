@@ -19,9 +19,9 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.http import api_answer, application
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.web_server import WebServer
+from tests.service.conftest import READS_ENGLISH, reciting_device
 
-from .conftest import READS_ENGLISH, reciting_device
-from .http_served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served
+from .served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served
 
 KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
 

@@ -15,9 +15,9 @@ from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.traces.notices import NoticeKind
 from retrieval import Chunk
+from tests.service.conftest import READS_ENGLISH
 
-from .conftest import READS_ENGLISH
-from .http_served import served
+from .served import served
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)

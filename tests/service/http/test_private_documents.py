@@ -21,7 +21,7 @@ from dragonrt.service.http.private_documents import PrivateDocuments, with_uploa
 from retrieval import Report
 from retrieval.ingestion import content_hash
 
-from .http_served import served
+from .served import served
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dragonrt.link.tls import client_context
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.settings import assemble
 
-from .http_served import chat_body, served
+from .served import chat_body, served
 
 KEY = "k" * 32
 

@@ -21,8 +21,7 @@ from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.web_server import HttpBounds, Places, WebServer, listen_on, serving
-
-from .conftest import RecitingSide, reciting_device
+from tests.service.conftest import RecitingSide, reciting_device
 
 USUAL, ALONE = HttpBounds(), DragonSettings()
 

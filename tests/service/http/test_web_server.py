@@ -19,7 +19,7 @@ from dragonrt.link.tls import client_context, server_context
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
 
-from .http_served import BOUND_S, Served, chat_body, served
+from .served import BOUND_S, Served, chat_body, served
 
 SOON_S = 0.05
 NEVER_S = 600.0
