@@ -34,4 +34,4 @@ async def ask(mode: str, question: str) -> dragonrt.Answer:
 
 if __name__ == "__main__":
     entry = load(Path(sys.argv[1]))
-    print(entry.name, asyncio.run(ask(entry.name, "When is the boiler serviced?")).text)
+    print(entry.name, asyncio.run(ask(entry.name, "What is The Paper Garden?")).text)
