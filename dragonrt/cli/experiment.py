@@ -123,7 +123,10 @@ def _prompts(file: Path | None) -> list[str]:
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DragonError(f"cannot read the questions in {file}: {error}") from None
+        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise DragonError(
+            f"cannot read the questions in {file}: {why}; name a text with one per line"
+        ) from None
     if found := [line.strip() for line in lines if line.strip()]:
         return found
     raise DragonError(f"{file} has no question: write one per line")

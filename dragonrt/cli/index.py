@@ -9,6 +9,7 @@ from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import counting, load_model
 from dragonrt.cli.loading import index as index_documents
 from dragonrt.cli.options import DAILY, derived, option, settings
+from dragonrt.errors import DragonError
 from dragonrt.node.process.side_settings import SideSettings
 
 
@@ -38,7 +39,9 @@ def index(
     """Index documents: text and embeddings. Only changed text is embedded again."""
     side = settings(SideSettings, options, side="device", documents=tuple(documents))
     loaded = load_model(side) if kv else None
-    index_documents(side)
+    report = index_documents(side)
+    if report is not None and not report.chunks:
+        raise DragonError("nothing is indexed: the lines above say why")
     if loaded is None:
         return
 

@@ -51,7 +51,7 @@ def counting(what: str) -> Iterator[Counting]:
             nonlocal said_s
             bar.update(task, completed=done, total=total, description=of)
             now_s = time.monotonic()
-            if bar.disable and done and now_s - said_s >= LINE_EVERY_S:
+            if bar.disable and 100 * done >= total > 0 and now_s - said_s >= LINE_EVERY_S:
                 said_s = now_s
                 left = timedelta(seconds=round((now_s - begun_s) * (total - done) / done))
                 say(f"{what}: {100 * done // total} %, {left} left{of and ': '}{of}")
@@ -101,9 +101,15 @@ def make_file(model: str) -> None:
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model, whose file may be made first."""
+    """Load a side's model, whose file may be made first.
+
+    That may take minutes, so documents that are not there are found before.
+    """
     from dragonrt.node.process import composition as process
 
+    for path in settings.documents:
+        if not path.exists():
+            raise DragonError(f"there is no file or directory {path}: name what there is")
     settings = replace(settings, model=chosen_model(settings.model))
     if settings.adapter is None:
         make_file(settings.model)

@@ -57,11 +57,11 @@ def renewal(key: bytes) -> date | None:
 
 def read_key(path: Path) -> bytes:
     """Read the shared key in a file; LinkError if there is none, or it is too short."""
+    advice = "make a key with `dragonrt keys new`, or name its file"
     try:
         key = read_bytes(path).strip()
     except OSError as error:
-        raise LinkError(f"cannot read the key file {path}: {error.strerror}") from None
-    advice = "make a key with `dragonrt keys new`, or name its file"
+        raise LinkError(f"cannot read the key file {path}: {error.strerror}; {advice}") from None
     if kind := _other(key):
         raise LinkError(f"{path} holds {kind}, no key: {advice}")
     if len(key) < FEWEST_BYTES:

@@ -70,6 +70,7 @@ class CloudSetup:
         """Return the setup of values of SideSettings, NetworkSettings and LinkSettings by name."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
+        address.check_listening()  # before minutes of loading
         side = picked(SideSettings, {**own, "side": "cloud"}).beside([address.host])
         return cls(side, address, tuple(_expiring(reached)))
 

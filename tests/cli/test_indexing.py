@@ -36,7 +36,7 @@ def test_that_there_is_no_document_is_said(
     for name, content in files.items():
         (folder / name).write_bytes(content)
     outcome = run("index", str(folder), "--index", str(tmp_path / "index"))
-    assert outcome.code == 0
+    assert outcome.code == 1
     assert f"{folder}: no document" in outcome.errors
     assert said in outcome.errors
 

@@ -87,6 +87,15 @@ class Address:
                 "sides the same --key-file, or use TLS with --tls or --tls-ca (--insecure dials it)"
             )
 
+    def check_listening(self) -> None:
+        """Raise DragonError if a cloud may not listen on it: anyone could connect."""
+        knows_devices = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
+        if not (is_loopback(self.host) or self.key is not None or knows_devices):
+            raise DragonError(
+                f"listening on {self.host} lets anyone in: give both sides the same --key-file, "
+                "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
+            )
+
     def around(self, stream: Stream, side: Side) -> Stream:
         """Return the stream, emulated and encrypted as the address requires."""
         link = self.emulate(stream) if self.emulate is not None else stream
@@ -119,12 +128,7 @@ async def serve(
     Silent connections, which balancers make, are not logged, and lines per host are limited. Raises
     DragonError for an address beyond loopback without a key or certificates.
     """
-    knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
-    if not (is_loopback(address.host) or address.key is not None or knows_devices):
-        raise DragonError(
-            f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
-            "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
-        )
+    address.check_listening()
     prefiller = admission.prefiller
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 

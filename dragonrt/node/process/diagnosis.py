@@ -30,6 +30,7 @@ MOST_CLOCK_S = 2.0
 """How far two clocks may differ beyond the round trip that they are compared over."""
 LONGEST_ROUND_TRIP_S = 1.0
 MEND = "mend that, then look again"
+MISSING = "name what there is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,11 @@ def _index(side: SideSettings) -> Iterator[Finding]:
         return
     for path in side.documents:
         if not path.exists():
-            yield Finding("fail", "documents", f"there is no {path}", "name what there is")
+            yield Finding("fail", "documents", f"there is no file or directory {path}", MISSING)
     try:
         chunks = len(Index.open(directory, side.store))
     except RetrievalError as error:
-        yield Finding("warn", "index", str(error), "or the next start does")
+        yield Finding("warn", "index", str(error), "the next start makes it, too")
     else:
         where = "PostgreSQL" if side.store else directory  # its URL may hold a password
         yield Finding("ok", "index", f"{chunks} chunks in {where}")
