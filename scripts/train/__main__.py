@@ -19,8 +19,8 @@ COMMANDS = {
     "layers-file": ("models.files", "Write a draft's layers as the package has them."),
     "controller": (
         "controllers.controller_plan",
-        "Train a controller by the rewards of its actions, and compare it with every fixed one, "
-        "on held-out answers and courses of the uplink.",
+        "Train a controller by Double DQN, and compare it with every fixed action, on held-out "
+        "answers and courses of the uplink.",
     ),
     "verifier": (
         "verifiers.training",

@@ -1,4 +1,4 @@
-"""Training of a controller (SPEC 2, "Adaptive control"), and its comparison."""
+"""Training of a controller by Double DQN (SPEC 2, "Adaptive control"), and its comparison."""
 
 import math
 from collections.abc import Callable
@@ -34,16 +34,13 @@ from scripts.lab.model_pair import ModelPair, Tasks
 from scripts.lab.prompt import bundled_prompts, corpus_prompts
 from scripts.lab.recording import PairRecording, RecordedEnvironment
 from scripts.train.artefact import save_controller
-from scripts.train.controllers.reward_regression import (
-    Features,
-    Hyperparameters,
-    ValueNetwork,
-    initial,
-    learn,
-)
+from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
 
 EPISODES_PER_TEXT = 2
 """Of the comparison, per held-out text."""
+
+DISCOUNT = 0.0
+"""Of the next iteration's value: none, for an action changes little of what comes."""
 
 FIXED_EPISODES = 200
 """Of every fixed action, for the throughput that is to be beaten."""
@@ -97,7 +94,7 @@ def train_controller(
     seed: int,
     progress: Callable[[int, int], None],
 ) -> tuple[Learned, Learned]:
-    """Return what training begins from and what it learns; episodes are numbered from `seed`.
+    """Return what Double DQN begins from and what it learns; episodes are numbered from `seed`.
 
     `throughput` is that of the best fixed action, in tokens per second: what is to be beaten.
     """
@@ -107,7 +104,7 @@ def train_controller(
     return Learned(encoding, _weights(begun)), Learned(encoding, _weights(network))
 
 
-def _weights(network: ValueNetwork) -> Arrays:
+def _weights(network: QNetwork) -> Arrays:
     arrays = {
         "hidden": network.hidden.weight,
         "hidden_bias": network.hidden.bias,
@@ -188,7 +185,7 @@ class ControllerPlan:
         before, learned = train_controller(
             environment,
             encoding(costs.up, self.lengths, self.resolutions),
-            Hyperparameters(self.steps),
+            Hyperparameters(self.steps, discount=DISCOUNT),
             fixed[best(fixed)].tokens_per_s,
             first + _LEARNING,
             progress,
@@ -229,7 +226,7 @@ def controller(
     ] = None,
     plan: ControllerPlan = ControllerPlan(),
 ) -> None:
-    """Train a controller by the rewards of its actions, and compare it with every fixed action.
+    """Train a controller by Double DQN, and compare it with every fixed action.
 
     The comparison is on held-out answers and courses of the uplink.
     """

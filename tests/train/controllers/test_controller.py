@@ -18,7 +18,7 @@ from scripts.train.controllers.controller_plan import (
     encoding,
     train_controller,
 )
-from scripts.train.controllers.reward_regression import Hyperparameters
+from scripts.train.controllers.double_dqn import Hyperparameters
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +43,8 @@ def two_kinds(resolutions: tuple[int, ...]) -> PairRecording:
 
 def test_it_learns_what_no_fixed_action_can_do() -> None:
     environment = RecordedEnvironment(two_kinds((10, 100)), IterationCosts(RATES, 8192))
-    settings = Hyperparameters(1000, learning_rate=5e-3, warm_up=200, hidden=16)
-    settings = replace(settings, averaging=0.02)
+    settings = Hyperparameters(1000, 0.0, learning_rate=5e-3, warm_up=200, hidden=16)
+    settings = replace(settings, averaging=0.02, copy_every=20)
     encoded = encoding(RATES, (1, 8), (10, 100))
     fixed = grid(environment, (1, 8), (10, 100), range(20))
     beaten = fixed[best(fixed)].tokens_per_s
