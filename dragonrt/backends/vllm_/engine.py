@@ -47,7 +47,7 @@ def load_model(
         "OMP_NUM_THREADS": str(usual_threads() if threads is None else threads)
     }
     from transformers import AutoTokenizer
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
     from vllm import EngineArgs, LLMEngine
     from vllm import __version__ as version
     from vllm.platforms import current_platform
@@ -76,7 +76,7 @@ def load_model(
     except Exception as error:  # of any kind: what an engine raises is no interface
         raise ModelError(f"vLLM cannot load {source}: {line_of(error)}") from error
     engine, model = Engine(llm), llm.vllm_config.model_config
-    configuration = Path(cached_file(source, "config.json", revision=model.revision))
+    configuration = Path(str(cached_file(source, "config.json", revision=model.revision)))
     parameters, fingerprint = _weights(configuration)
     exact = exact_rows(engine, model.get_vocab_size())
     ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
