@@ -16,17 +16,19 @@ class Place:
     address: str
     port: int
     within: tuple[str, ...] = ()
-    wire: str = ""
 
     def cut(self) -> None:
         """Cut its network, so that nobody hears of its end; loopback has none to cut."""
-        if self.wire:
-            _ip("link", "set", self.wire, "down")
+        self._turn("down")
 
     def mend(self) -> None:
         """Join it again."""
-        if self.wire:
-            _ip("link", "set", self.wire, "up")
+        self._turn("up")
+
+    def _turn(self, state: str) -> None:
+        # At its own end: without the route here, packets would take another way out.
+        if self.within:
+            _ip("-n", self.within[-1], "link", "set", "host", state)
 
 
 @contextmanager
@@ -48,7 +50,7 @@ def places(count: int) -> Iterator[list[Place]]:
             except OSError:
                 found.append(Place("127.0.0.1", _free_port()))
             else:
-                found.append(Place(there, 7070, (_program(), "netns", "exec", space), wire))
+                found.append(Place(there, 7070, (_program(), "netns", "exec", space)))
         yield found
 
 

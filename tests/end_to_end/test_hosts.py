@@ -55,10 +55,10 @@ async def asked(
         return await device.ask(QUESTION, WANDERING, replace(WAITING, on_loss="wait"), on_news)
 
 
-def check(reply: Answer, whole: list[int]) -> None:
+def check(reply: Answer, whole: list[int], notices: int = 0) -> None:
     assert reply.decoded.tokens == whole
     assert counts(reply).alone_from is None
-    assert reply.decoded.notices == []
+    assert len(reply.decoded.notices) <= notices
 
 
 @contextmanager
@@ -122,6 +122,7 @@ async def test_an_answer_goes_on_behind_a_load_balancer(
         through = [Member("cloud", Address("127.0.0.1", port, read_key(key)))]
         async with programs.device(side, model, library, through, BOTH) as connected:
             device = Device(connected)
+            check(await asked(device), whole)
             first = 0 if any("connected" in line for line in running[0].lines) else 1
 
             def vanish() -> None:
@@ -131,12 +132,12 @@ async def test_an_answer_goes_on_behind_a_load_balancer(
             def drain() -> None:
                 os.kill(running[1 - first].pid, signal.SIGTERM)
 
-            check(await asked(device, point, vanish), whole)
+            check(await asked(device, point, vanish), whole, notices=1)  # it may say that it waits
             given[first].mend()
             await start(given[first])
-            check(await asked(device, point, drain), whole)
+            check(await asked(device, point, drain), whole, notices=1)
             assert await asyncio.to_thread(running[1 - first].wait) == 0
-            check(await asked(device), whole)
+            check(await asked(device), whole, notices=1)
         assert any("connected" in line for line in running[2].lines)
 
 
