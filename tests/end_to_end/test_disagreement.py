@@ -80,12 +80,14 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
         for seed, temperature in enumerate((0.0, 0.8))
     ]
     whose = set()
-    for how in WAYS:
+    for number, how in enumerate(WAYS):
+        # The default answers every prompt at both temperatures, the others at one of them.
+        some = asked if not number else asked[number % 2 :: 2]
         plain = replace(how, aggregator=Aggregator.SYNC)
         async with connected_device(model, library, near, plain) as device:
-            expected = [(await device.ask(*each)).decoded.tokens for each in asked]
+            expected = [(await device.ask(*each)).decoded.tokens for each in some]
         async with connected_device(model, library, far, how) as device:
-            for (prompt, question), tokens in zip(asked, expected, strict=True):
+            for (prompt, question), tokens in zip(some, expected, strict=True):
                 reply = await device.ask(prompt, question)
                 assert reply.decoded.tokens == tokens, how
                 values = CASES[prompt]

@@ -42,13 +42,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def dragonrt(program: Path, tmp_path: Path) -> Dragonrt:
+def dragonrt(own_data: None, program: Path, tmp_path: Path) -> Dragonrt:
     """Starts `dragonrt` with these arguments in an empty directory, as a user without settings."""
     (tmp_path / "empty").mkdir()
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path / "home"),
-        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"],
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "TERM": "dumb",
@@ -68,6 +68,12 @@ def dragonrt(program: Path, tmp_path: Path) -> Dragonrt:
     return start
 
 
+def files_in(folder: Path) -> set[Path]:
+    """The files of a package, without compiled code."""
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path for path in files if path.suffix != ".pyc"}
+
+
 def output(process: "subprocess.Popen[str]") -> str:
     """What a command wrote before it ended well."""
     text, _ = process.communicate()
@@ -79,7 +85,11 @@ def test_the_package_is_the_installed_one(program: Path) -> None:
     code = "import dragonrt, retrieval; print(dragonrt.__file__, retrieval.__file__)"
     command = (program.with_name("python"), "-I", "-c", code)
     files = subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
-    assert all(file.startswith(str(program.parents[1])) for file in files.split())
+    installed = [Path(file).parent for file in files.split()]
+    assert all(folder.is_relative_to(program.parents[1]) for folder in installed)
+    for folder in installed:
+        whole = files_in(CHECKOUT / folder.name)
+        assert whole - files_in(folder) == set(), "what is bundled is in the wheel, too"
 
 
 def test_the_demonstration(dragonrt: Dragonrt) -> None:
