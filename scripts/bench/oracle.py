@@ -14,6 +14,7 @@ from dragonrt import bundled
 from dragonrt.cli.options import option
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
@@ -24,6 +25,9 @@ from scripts.lab.harness import benchmark
 from scripts.lab.intervals import Row
 from scripts.lab.model_sides import run
 from scripts.lab.sample_sides import LoadedSide, sample_pair
+
+WAITS = DragonSettings(on_loss="wait")
+"""On a busy machine a side can be silent too long; an answer of one side alone is another text."""
 
 AGGREGATORS = {
     Coupled.name: tuple(Aggregator),
@@ -87,5 +91,5 @@ async def _texts(
 ) -> list[list[int]]:
     link = LinkProfile(latency_s=latency_ms / 2000, jitter_s=latency_ms / 10_000)
     async with device.connected(port, emulated(link)) as arena:
-        asking = (arena.ask_each([each.prompt], each, method.settings()) for each in questions)
+        asking = (arena.ask_each([each.prompt], each, method.settings(WAITS)) for each in questions)
         return [given.tokens for (given,) in await asyncio.gather(*asking)]
