@@ -37,12 +37,17 @@ BESIDE = {
     "scripts/train": 3000,
     "tests": 26000,
 }
+DOCUMENTED = "each public name has a docstring, or says what it overrides: some 3 % of its lines"
 ABOVE = {
     "dragonrt/backends": "the scheduler belongs to node; files that are made here to one writer",
     "dragonrt/cli": "what it composes belongs to a Python API",
+    "dragonrt/control": DOCUMENTED,
+    "dragonrt/link": DOCUMENTED,
     "dragonrt/modes": "settings and statistics of one mode stand in the base of all",
     "dragonrt/node": "its sides take whole settings; connections that are probed and resumed",
+    "dragonrt/sampling": DOCUMENTED,
     "dragonrt/service": "three forms of an answer are three programs",
+    "dragonrt/testing": DOCUMENTED,
     "dragonrt/wire": "its limits and errors are more than its messages",
     "scripts/bench": "sets of questions, and what reads them",
     "scripts/train": "controllers, verifiers, and the forms of an adapter's samples",

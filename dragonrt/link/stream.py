@@ -189,7 +189,8 @@ class TcpStream(BufferedStream, asyncio.Protocol):
         self._over = True
         self._inbox.discard()
         self._writable.set()
-        self._transport.close()
+        if not self._transport.is_closing():  # closed again, asyncio's TLS could not be aborted
+            self._transport.close()
 
     @override
     def abort(self) -> None:

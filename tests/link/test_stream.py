@@ -245,6 +245,15 @@ async def test_a_cancelled_receive_loses_nothing(pair: Pair) -> None:
         assert await receive_exactly(b, 10) == b"still here"
 
 
+async def test_a_stream_that_was_closed_can_be_aborted(pair: Pair) -> None:
+    async with pair() as (a, _):
+        a.close()
+        a.close()
+        a.abort()
+        await a.wait_closed()
+        a.abort()
+
+
 async def test_one_reader_at_a_time(pair: Pair) -> None:
     async with pair() as (a, b):
         receiving = asyncio.create_task(b.receive())
