@@ -233,8 +233,8 @@ class Connection:
     def unpace(self) -> None:
         """Send at once from now on, starting with the queued bytes."""
         waiting, self._waiting = self._waiting, None
-        if waiting:
-            self._write(bytes(waiting))
+        if waiting:  # it may begin within a frame, whose first part went out in a padded one
+            self._write(bytes(waiting), padded=True)
 
     @property
     def waiting(self) -> int:
@@ -341,10 +341,10 @@ class Connection:
         if self._waiting is not None:
             self._waiting += frame
         else:
-            self._write(frame)
+            self._write(frame, self._padded)
 
-    def _write(self, frames: bytes) -> None:
-        data = in_padded_frames(frames) if self._padded else frames
+    def _write(self, frames: bytes, padded: bool) -> None:
+        data = in_padded_frames(frames) if padded else frames
         self._outgoing += data
         self._sent += len(data)
         self._padding_sent += len(data) - len(frames)

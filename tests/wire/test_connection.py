@@ -1,5 +1,6 @@
 """The handshake, the sessions, and what a hostile other side can make of them: only errors."""
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 
 import msgpack
@@ -394,6 +395,16 @@ def test_padded_frames_count_whole_and_what_fills_them_is_padding() -> None:
     assert sent.sent - before.sent == 2 * PACED
     assert PACED < sent.padding_sent < 2 * PACED
     assert (received.received, received.padding_received) == (sent.sent, sent.padding_sent)
+
+
+def test_a_message_that_is_half_sent_when_the_constant_rate_ends_arrives() -> None:
+    device, cloud = opened()
+    long = replace(DRAFT, payload=random.Random(0).randbytes(2 * PACED))
+    device.pace()
+    assert device.send(long) == b""
+    assert cloud.receive_data(device.next_padded_frame()) == []
+    device.unpace()
+    assert cloud.receive_data(device.send(DRAFT)) == [long, DRAFT]
 
 
 def feed(connection: Connection, chunks: Iterable[bytes]) -> list[Event]:
