@@ -231,7 +231,7 @@ class Connection:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """Send at once from now on, starting with the queued bytes."""
+        """Send at once from now on, first the queued bytes, in padded frames."""
         waiting, self._waiting = self._waiting, None
         if waiting:  # it may begin within a frame, whose first part went out in a padded one
             self._write(bytes(waiting), padded=True)

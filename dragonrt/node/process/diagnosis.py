@@ -30,7 +30,6 @@ MOST_CLOCK_S = 2.0
 """How far two clocks may differ beyond the round trip that they are compared over."""
 LONGEST_ROUND_TRIP_S = 1.0
 MEND = "mend that, then look again"
-MISSING = "name what there is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,8 @@ def _index(side: SideSettings) -> Iterator[Finding]:
         return
     for path in side.documents:
         if not path.exists():
-            yield Finding("fail", "documents", f"there is no file or directory {path}", MISSING)
+            what = f"there is no file or directory {path}"
+            yield Finding("fail", "documents", what, "name what there is")
     try:
         chunks = len(Index.open(directory, side.store))
     except RetrievalError as error:
