@@ -27,6 +27,7 @@ BURST_BYTES = 2048
 PROBES_KEPT = 16
 ENDED = End(Reason.LOST, "the connection ended")
 """The end of a connection without a known cause."""
+LEAVING = End(Reason.SHUTDOWN, "this side ends")
 
 log = logging.getLogger("dragonrt")
 
@@ -205,7 +206,7 @@ class Peer:
             self.end = self.end or End(Reason.LOST, str(group.exceptions[0]))
         finally:
             self._lose_sessions()
-            self.leave()
+            self.leave(self.end or LEAVING)
             await self._stream.wait_closed()
 
     async def _receive_until_end(self) -> None:
@@ -254,15 +255,15 @@ class Peer:
         round_ = getattr(message, "round", None)
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 
-    def leave(self, reason: Reason = Reason.SHUTDOWN, text: str = "this side ends") -> None:
+    def leave(self, end: End = LEAVING) -> None:
         """Send a Goodbye and end the connection: `run` returns."""
         if self.connection.state is State.OPEN:
-            self._stream.write(self.connection.send(wire.Goodbye(reason, text)))
+            self._stream.write(self.connection.send(wire.Goodbye(end.reason, end.text)))
         self._stream.close()
 
     async def refuse(self, error: BusyError) -> None:
         """End a connection that has just been agreed on."""
-        self.leave(error.reason, error.text)
+        self.leave(End(error.reason, error.text))
         await self._stream.wait_closed()
 
     # Sessions.
@@ -330,8 +331,8 @@ class Peer:
         while True:
             if self._loop.time() - self._heard_s > timeouts.silence_s:
                 text = f"nothing was heard from {self.name} for {timeouts.silence_s:g} s"
-                self.end = End(Reason.IDLE, text)  # before the stream's reader ends the sessions
-                self.leave(Reason.IDLE, text)
+                self.end = End(Reason.IDLE, text)
+                # Not `leave` here: if its body ended first, a TaskGroup leaves its task cancelling.
                 raise ConnectionLostError(text)
             if self.doubtful:
                 for session in list(self._sessions.values()):
