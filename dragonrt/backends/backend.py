@@ -42,6 +42,8 @@ class Preemption:
         self._watcher = watcher
 
 
+BESIDE_ANSWERS = 12
+"""Rows times tokens that take llama.cpp on a CPU as long as two forwards of two rows."""
 ENOUGH = 16
 """Tokens of an exact forward from which on a question gains nothing by larger ones."""
 
@@ -69,6 +71,8 @@ class ModelInfo:
         finetune: what the weights were trained for or are called, by their file; may be empty.
         exact_batches: whether forwards of the same feeds give a row the same bits in any company.
         kv_memory: bytes that the engine itself reserved for KV; None if it allocates as needed.
+        beside_answers: rows times tokens of prompts in a forward while another answer is open, and
+            of one client's answers beside another's; on an accelerator any number.
     """
 
     parameters: int
@@ -88,6 +92,7 @@ class ModelInfo:
     finetune: str = ""
     exact_batches: bool = True
     kv_memory: int | None = None
+    beside_answers: int = BESIDE_ANSWERS
 
     @property
     def question_piece(self) -> int:

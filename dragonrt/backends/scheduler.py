@@ -14,13 +14,8 @@ from dragonrt.backends.backend import Feed, ModelInfo, Preempted, Preemption, Ro
 from dragonrt.backends.fair_shares import Client, FairShares, Portions
 from dragonrt.backends.row_set import LARGEST, RowSet
 
-PIECE = 12
-"""Rows times tokens of prompts in a forward while another answer is open.
-
-They take as long as two forwards of two rows. One client's answers have as many beside another's.
-"""
 ALONE = 256
-"""The same while no other answer is open."""
+"""Rows times tokens of prompts in a forward while no other answer is open."""
 PER_ROW = 2
 """Rows times tokens of prompts beside one of an answer, if more: each costs half of it."""
 
@@ -104,7 +99,7 @@ class Scheduler:
         self.requests: list[Request] = []
         self._exact = LARGEST if info.exact_tokens is None else info.exact_tokens
         # An accelerator computes many rows in the time of a few.
-        self._portion = PIECE if info.device == "cpu" else LARGEST
+        self.beside_answers = info.beside_answers if info.device == "cpu" else LARGEST
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
@@ -120,7 +115,7 @@ class Scheduler:
         """Return the next forward: the tokens of answers, then prompts in what is left.
 
         The client that got least goes first. Each of several `clients`, those with open answers,
-        has one answer in the forward, or several of PIECE rows times tokens.
+        has one answer in the forward, or several of `beside_answers` rows times tokens.
         Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
         times tokens, or more beside many answers. If answers leave the first request no room, or
         less of a prompt than other clients have, it is read alone. Preempted requests leave.
@@ -132,7 +127,7 @@ class Scheduler:
         batch, silent, requests = Batch(), list[Request](), self.requests
         open_, waiting = set(clients), {each.client for each in requests}
         if len(open_ | waiting) > 1:
-            batch.portions = Portions(open_, self._portion)
+            batch.portions = Portions(open_, self.beside_answers)
             requests = sorted(requests, key=lambda each: self._shares.place(each.client))
         for request in requests:
             room, rows = self._exact - batch.size, request.rows.count

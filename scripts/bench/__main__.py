@@ -17,6 +17,7 @@ BENCHES = {
     "way": "Calls and files from a message to the token that it decides.",
     "drafting": "What a draft is worth over the stream of the cloud alone.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
+    "capacity": "What one cloud gives to many devices, by engine, beside plain vLLM.",
     "results": "Measure all of docs/results, and compare it with what is kept there.",
 }
 """Each is the function of its name in the module of its name."""

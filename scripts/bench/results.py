@@ -57,6 +57,7 @@ class Run:
         quick: whether it is one of the eight minutes.
         timed: whether its numbers depend on how fast the machine is.
         data: the names of files and directories that it reads, below `--data`.
+        environment: the virtual environment that it needs, if not this one.
     """
 
     name: str
@@ -65,6 +66,12 @@ class Run:
     quick: bool = False
     timed: bool = False
     data: Sequence[str] = ()
+    environment: str = sys.prefix
+
+    @property
+    def python(self) -> Path:
+        """Return the interpreter that runs it."""
+        return CHECKOUT / self.environment / "bin" / "python"
 
 
 def results(
@@ -89,6 +96,8 @@ def results(
     for run in chosen:
         if len(texts[run.name]) < len(run.data):
             output.print(f"{run.name}: left out, --data lacks what it reads", soft_wrap=True)
+        elif not run.python.exists():
+            output.print(f"{run.name}: left out, there is no {run.environment}", soft_wrap=True)
     failed, by_name = list[str](), dict[str, Mapping[str, Any]]()
 
     def make(run: Run) -> None:
@@ -97,7 +106,7 @@ def results(
         except DragonError as error:
             failed.append(f"{run.name}: {error}")
 
-    left = [run for run in chosen if len(texts[run.name]) == len(run.data)]
+    left = [run for run in chosen if len(texts[run.name]) == len(run.data) and run.python.exists()]
     with status:
         for run in left:
             if run.timed:
@@ -174,7 +183,7 @@ def _called(run: Run, place: Path) -> str:
     log = place / "log.txt"
     try:
         called = subprocess.run(
-            [sys.executable, "-m", *split(run.command)],
+            [run.python, "-m", *split(run.command)],
             cwd=place,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "200"},
             capture_output=True,

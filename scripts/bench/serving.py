@@ -8,17 +8,14 @@ process, ask one cloud; and one device asks it, alone and beside a greedy one wi
 import asyncio
 import itertools
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from openai import AsyncOpenAI
-from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.engines import AUTO
@@ -27,12 +24,10 @@ from dragonrt.errors import DragonError
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.service.cloud_process import cloud_process, listening_process
-from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
+from scripts.bench.capacity import free_port, modelless
 from scripts.lab.arena import RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
@@ -80,7 +75,7 @@ def serving(
         with cloud_process(*cloud_options, index, model=cloud or model) as process:
             own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
             own += [f"--index={Path(name, 'device')}", f"--latency={latency}"]
-            for way, port in (("together", process.wait_ready()), ("alone", _closed_port())):
+            for way, port in (("together", process.wait_ready()), ("alone", free_port())):
                 with _served(*own, f"--port={port}") as url:
                     for count in clients:
                         progress(f"{way}, {count} clients")
@@ -100,14 +95,6 @@ def _served(*options: str) -> Iterator[str]:
     command = ["dragonrt", "--config", os.devnull, "serve", "--http-port=0", *options]
     with listening_process(*command) as service:
         yield f"http://127.0.0.1:{service.wait_ready()}/v1"
-
-
-def _closed_port() -> int:
-    """Return a port at which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def _asked(
@@ -142,27 +129,9 @@ async def _asked(
         return answers, loop.time() - begun
 
 
-@dataclass(frozen=True, slots=True)
-class _Constant(SimulatedModel):
-    """Says the same always, in no time."""
-
-    prediction: Prediction
-
-    @override
-    def said(self, step: int, prefix_hash: int) -> Prediction:
-        return self.prediction
-
-
 async def _go_on_greedily(arena: RealArena, texts: Sequence[str], seed: int) -> None:
     """Have one long answer after another made by a device whose own model takes no time."""
-    script = Script(seed, vocabulary=arena.side.vocabulary, stop=0.0)
-    said = ScriptedModel("device", script).said(0, seed)
-    side = SimulatedSide(
-        side="device",
-        script=lambda _: script,
-        make_model=lambda *_: _Constant(said),
-        decode_s=0.01,
-    )
+    side = modelless(arena.side.vocabulary)
     settings = DragonSettings()
     for number in itertools.count(seed):
         question = Question(prompt=texts[number % len(texts)], seed=number, max_tokens=400)

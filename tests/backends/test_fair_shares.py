@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from dragonrt.backends.backend import ModelInfo, Preemption
+from dragonrt.backends.backend import BESIDE_ANSWERS, ModelInfo, Preemption
 from dragonrt.backends.fair_shares import Client, FairShares
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
-from dragonrt.backends.scheduler import ALONE, PIECE, Request, Scheduler
+from dragonrt.backends.scheduler import ALONE, Request, Scheduler
 from dragonrt.testing.loop import run
 
 HONEST, GREEDY = ("10.0.0.1", "10.0.0.1:1"), ("10.0.0.2", "10.0.0.2:1")
@@ -64,7 +64,9 @@ class Engine:
     async def run(self) -> None:
         while True:
             clients = +self.open
-            batch = self.scheduler.schedule(PIECE if self.open.total() > 1 else ALONE, clients)
+            batch = self.scheduler.schedule(
+                BESIDE_ANSWERS if self.open.total() > 1 else ALONE, clients
+            )
             if batch.requests:
                 self.largest = max(self.largest, batch.size)
                 await asyncio.sleep(FIXED + batch.size)
@@ -178,7 +180,7 @@ def test_the_next_tokens_do_not_wait_for_all_sessions_of_another_device(sessions
             other.cancel()
         return (clock() - began_s) / 50
 
-    assert simulated(test, info(None)) <= FIXED + rows + PIECE
+    assert simulated(test, info(None)) <= FIXED + rows + BESIDE_ANSWERS
 
 
 def test_idleness_and_spare_capacity_are_no_credit() -> None:

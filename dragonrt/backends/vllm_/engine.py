@@ -30,7 +30,7 @@ _CPU = {
     "block_size": 32,  # the least: what a request computes again is a part of a block
 }
 _UNUSED = ("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank")
-_PROMPT_PIECE, _SAMPLE = 256, 2**21
+_PROMPT_PIECE, _BESIDE_ANSWERS, _SAMPLE = 256, 128, 2**21
 
 
 def load_model(
@@ -95,6 +95,7 @@ def load_model(
         exact_blocks=exact > 0,
         exact_tokens=exact or None,
         prompt_piece=_PROMPT_PIECE,
+        beside_answers=_BESIDE_ANSWERS,
         exact_batches=exact > 0,
         kv_memory=engine.kv_blocks * engine.block_bytes,
     )

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
 from dragonrt.backends.fair_shares import Client
-from dragonrt.backends.scheduler import ALONE, PIECE, Batch, Done, Request, Scheduler
+from dragonrt.backends.scheduler import ALONE, Batch, Done, Request, Scheduler
 from dragonrt.node.compute.job_thread import JobThread, settle
 
 T = TypeVar("T")
@@ -118,7 +118,8 @@ class Worker(JobThread):
                 job()
                 del job  # free what it holds before the next job
             others = self.answers + bool(self._questions) > 1
-            batch = self.scheduler.schedule(PIECE if others else ALONE, self._clients)
+            piece = self.scheduler.beside_answers if others else ALONE
+            batch = self.scheduler.schedule(piece, self._clients)
             if batch.requests:
                 self._step(batch)
             del batch

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from dragonrt.backends.backend import Document, Preemption
+from dragonrt.backends.backend import BESIDE_ANSWERS, Document, Preemption
 from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.scheduler import ALONE, PER_ROW, PIECE, Batch
+from dragonrt.backends.scheduler import ALONE, PER_ROW, Batch
 from dragonrt.backends.transformers_.backend import TransformersBackend
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -148,12 +148,12 @@ async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards
         for session in (*answers, await question):
             session.close()
     *tokens, of_the_question = sorted(worker.within)
-    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // PIECE)
+    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // BESIDE_ANSWERS)
     assert len(tokens) > 10
     assert max(tokens) == 1
     assert max(worker.before) <= 1
     for each in worker.forwards:
-        assert max(each) <= max(PIECE, PER_ROW * (sum(each) - max(each)))
+        assert max(each) <= max(BESIDE_ANSWERS, PER_ROW * (sum(each) - max(each)))
     assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
 
@@ -165,13 +165,13 @@ async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
         assert list(map(max, worker.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
         worker.forwards.clear()
         second = await prepared(worker, model, [9] * 30)  # the first may want a token any time
-        assert worker.largest == PIECE
+        assert worker.largest == BESIDE_ANSWERS
         first.close()
         first.close()
         assert worker.answers == 1
         worker.forwards.clear()
         await asked(second, [5] * 60, 0)
-        assert worker.largest > PIECE  # its own block, and nobody else's
+        assert worker.largest > BESIDE_ANSWERS  # its own block, and nobody else's
         second.close()
         assert worker.answers == 0
 
@@ -194,7 +194,7 @@ async def test_background_requests_are_preempted_and_are_read_when_no_answer_is_
         for length in range(1, 4):
             await asked(session, [7] * length, length)
         await settled(worker)
-        assert max(map(max, worker.forwards[1:])) < PIECE
+        assert max(map(max, worker.forwards[1:])) < BESIDE_ANSWERS
         assert not idle.done()
         worker.forwards.clear()
         session.close()
@@ -282,7 +282,7 @@ async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
         assert one > 0
         forwards = len(worker.forwards)
         second = await side.prepare(question, verifies=False)
-        assert max(map(max, worker.forwards[forwards:])) <= PIECE
+        assert max(map(max, worker.forwards[forwards:])) <= BESIDE_ANSWERS
         assert (shelf.loads, side.pool.used) == (4, 2 * one)
         end(first)
         assert side.pool.used == one

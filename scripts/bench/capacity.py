@@ -1,0 +1,251 @@
+"""What one cloud gives to many devices, by engine, beside a server of vLLM on the same rows.
+
+The devices are connections of this process, whose own model takes no time. The cloud has one core,
+and they have another. The plain server gets a request of OpenAI's API for each row.
+"""
+
+import asyncio
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from openai import AsyncOpenAI
+from transformers import AutoTokenizer
+from typing_extensions import override
+
+from dragonrt import bundled
+from dragonrt.backends.llama_cpp.model_file import base_file
+from dragonrt.cli.options import option
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.units import parse_duration
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.mode import Prediction
+from dragonrt.modes.question import Question
+from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.service.cloud_process import cloud_process, listening_process
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedSaid
+from scripts.bench.reference import transformers_model
+from scripts.lab.arena import RealArena, emulated
+from scripts.lab.harness import benchmark, progress
+from scripts.lab.intervals import Row
+from scripts.lab.sample_sides import LoadedSide, sample_settings
+
+PLAIN = "plain vLLM"
+ROWS = Question().documents
+"""Rows of a session: one a document."""
+PASSAGE = 400
+"""Characters of a document that the plain server reads before a question."""
+DTYPE, KV_BYTES = "bfloat16", 1_500_000_000
+"""Of vLLM."""
+UNBOUND = ("env", "VLLM_CPU_OMP_THREADS_BIND=nobind")
+"""Has vLLM leave its threads on the core that it is given."""
+OWN_TOKEN, OWN_SHARE, DECODE_S = 260, 0.9, 0.02
+"""What a device without a model says at every step, with how much probability, and its time."""
+
+Ask = Callable[[str], Awaitable[list[float]]]
+"""Gives the times from a prompt to each token of its answer, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(SimulatedModel):
+    """Says the same always, in no time."""
+
+    prediction: Prediction
+
+    @override
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        return self.prediction
+
+
+def modelless(vocabulary: int, relevance: float = 0.0) -> SimulatedSide:
+    """Return a device without a model; the larger `relevance`, the more drafts it rejects."""
+    p = np.full(vocabulary, (1 - OWN_SHARE) / vocabulary, np.float32)
+    p[OWN_TOKEN] += OWN_SHARE
+    said = SimulatedSaid(p, relevance, np.zeros(1, np.float32))
+    return SimulatedSide(
+        side="device",
+        script=lambda _: Script(1, vocabulary=vocabulary),
+        make_model=lambda *_: Constant(said),
+        decode_s=DECODE_S,
+    )
+
+
+@benchmark(
+    {
+        "served by": "{served}",
+        "sessions": "{sessions}",
+        "tokens/s": "{tokens_per_s:.1f}",
+        "of plain vLLM": "{of_plain}",
+        "first, ms": "{first_ms[0]:.0f}/{first_ms[1]:.0f}",
+        "between, ms": "{next_ms[0]:.0f}/{next_ms[1]:.0f}",
+        "accepted": "{accepted}",
+    },
+    note=f"tokens/s: of all sessions. A session has {ROWS} rows, one a document; {PLAIN} gets as "
+    "many requests, whose tokens count once. First, between: p50/p95 of the wait for the first "
+    "token and for the next ones. Accepted: of the cloud's drafts.",
+)
+def capacity(
+    *,
+    engine: Annotated[
+        tuple[str, ...], option("What runs the model.", default="llama.cpp; vllm if installed")
+    ] = ("llama.cpp", *(("vllm",) if find_spec("vllm") else ())),
+    sessions: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
+    questions: Annotated[int, option("Of all of them.", default="32", low=1)] = 32,
+    tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
+    relevance: Annotated[float, option("h of the device's documents.", default="4")] = 4.0,
+    latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
+) -> Iterator[Row]:
+    """Yield rates and waits for every engine and number of sessions, and of the plain server."""
+    last = (os.cpu_count() or 1) - 1
+    os.sched_setaffinity(0, range(last))
+    within = ("taskset", "--cpu-list", str(last))
+    texts = [each.text for each in bundled.questions()]
+    prompts = [texts[number % len(texts)] for number in range(questions)]
+    rates = dict[int, float]()
+    with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
+        directory = Path(name, "model")
+        if "vllm" in engine:
+            transformers_model(bundled.SMOLLM2).save_pretrained(directory)
+            file = base_file()
+            AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(
+                directory
+            )
+            with _plain_server(directory, within) as url:
+                for count in sessions:
+                    progress(f"{PLAIN}, {count} sessions")
+                    row = asyncio.run(_plain(url, str(directory), prompts, count, tokens))
+                    rates[count] = row["tokens_per_s"]
+                    yield row | {"served": PLAIN, "of_plain": "1", "accepted": ""}
+        device = LoadedSide.load(sample_settings("device", bundled.SMOLLM2))
+        for each in engine:
+            options = [f"--documents={bundled.documents('cloud')}", f"--index={Path(name, each)}"]
+            options += [f"--engine={each}", "--device-rate=100000"]
+            if each == "vllm":
+                options += [f"--dtype={DTYPE}", f"--engine-option=kv_cache_memory_bytes={KV_BYTES}"]
+            model = str(directory) if each == "vllm" else bundled.SMOLLM2
+            with cloud_process(*options, model=model, within=within) as cloud:
+                port = cloud.wait_ready()
+                for count in sessions:
+                    progress(f"dragonrt on {each}, {count} sessions")
+                    link = LinkProfile(latency_s=parse_duration(latency))
+                    row = asyncio.run(
+                        _devices(port, device, link, prompts, count, tokens, relevance)
+                    )
+                    share = f"{row['tokens_per_s'] / rates[count]:.2f}" if count in rates else ""
+                    yield row | {"served": f"dragonrt, {each}", "of_plain": share}
+
+
+async def _devices(
+    port: int,
+    device: LoadedSide,
+    link: LinkProfile,
+    prompts: Sequence[str],
+    sessions: int,
+    tokens: int,
+    relevance: float,
+) -> Row:
+    """Return the row of so many devices, each with a connection of its own."""
+    side, settings = modelless(device.model.vocabulary, relevance), DragonSettings()
+    accepted, loop = list[bool](), asyncio.get_running_loop()
+
+    async def ask(arena: RealArena, prompt: str) -> list[float]:
+        question = Question(prompt=prompt, seed=1, max_tokens=tokens)
+        begun_s, brought = loop.time(), arena.resources(settings)
+        session = ClientSession(
+            side, arena.connectors, question, settings, brought, lambda record: None
+        )
+        decisions = (await session.ask()).decisions
+        accepted.extend(event.cloud for _, event in decisions if event.cloud is not None)
+        return [at - begun_s for at, _ in decisions]
+
+    async with AsyncExitStack() as stack:
+        arenas = [
+            await stack.enter_async_context(device.connected(port, emulated(link)))
+            for _ in range(sessions)
+        ]
+        row = await _asked(prompts, [partial(ask, arena) for arena in arenas])
+    return row | {"accepted": f"{sum(accepted) / len(accepted):.2f}"}
+
+
+def free_port() -> int:
+    """Return a port of loopback at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _plain_server(model: Path, within: Sequence[str]) -> Iterator[str]:
+    """Run vLLM's own server of OpenAI's API, which does no more than ours on a CPU."""
+    port = str(free_port())
+    command = ["vllm.entrypoints.openai.api_server", f"--model={model}", f"--port={port}"]
+    command += [f"--dtype={DTYPE}", f"--kv-cache-memory-bytes={KV_BYTES}", "--enforce-eager"]
+    with listening_process(*command, "--block-size=32", within=(*within, *UNBOUND)) as server:
+        server.wait_line(re.compile("startup complete"))
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+async def _plain(url: str, model: str, prompts: Sequence[str], sessions: int, tokens: int) -> Row:
+    """Return the row of so many clients, each with a request for every document."""
+    files = sorted(bundled.documents("cloud").iterdir())
+    passages = [file.read_text("utf-8")[:PASSAGE] for file in files]
+    loop = asyncio.get_running_loop()
+    async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=600) as client:
+
+        async def read(text: str) -> list[float]:
+            begun_s, times = loop.time(), list[float]()
+            pieces = await client.completions.create(
+                model=model,
+                prompt=text,
+                max_tokens=tokens,
+                temperature=0,
+                stream=True,
+                extra_body={"ignore_eos": True, "return_token_ids": True},
+            )
+            async for piece in pieces:
+                for choice in piece.choices:
+                    said = (choice.model_extra or {})["token_ids"]
+                    times += [loop.time() - begun_s] * len(said)
+            return times
+
+        async def ask(prompt: str) -> list[float]:
+            """Return when all rows have each token, as a mixture needs them."""
+            first = prompts.index(prompt)
+            of = [passages[(first + row) % len(passages)] for row in range(ROWS)]
+            rows = await asyncio.gather(*(read(f"{each}\n{prompt}\n") for each in of))
+            return [max(times) for times in zip(*rows, strict=True)]
+
+        return await _asked(prompts, [ask] * sessions)
+
+
+async def _asked(prompts: Sequence[str], clients: Sequence[Ask]) -> Row:
+    """Return rates and waits of clients that share the prompts, asked one after another."""
+    waiting, answers = iter(prompts), list[list[float]]()
+
+    async def go_on(ask: Ask) -> None:
+        for prompt in waiting:
+            answers.append(await ask(prompt))
+
+    await clients[0](prompts[0])  # what is loaded at the first question is no wait of the others
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    await asyncio.gather(*map(go_on, clients))
+    seconds = loop.time() - begun_s
+    first, gaps = [each[0] for each in answers], np.concatenate([np.diff(each) for each in answers])
+    return {
+        "sessions": len(clients),
+        "tokens_per_s": sum(map(len, answers)) / seconds,
+        "first_ms": (1e3 * np.percentile(first, (50, 95))).tolist(),
+        "next_ms": (1e3 * np.percentile(gaps, (50, 95))).tolist(),
+    }
