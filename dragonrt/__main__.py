@@ -1,5 +1,17 @@
-"""`python -m dragonrt` is `dragonrt`."""
+"""The program `dragonrt`, also as `python -m dragonrt`."""
 
-from dragonrt.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line. Ctrl-C ends it with 130, also while modules load."""
+    try:
+        from dragonrt.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -53,7 +53,7 @@ class KvPool:
         with self._lock:
             if size > self.limit:
                 raise ModelError(
-                    f"the question needs {size / 1e6:,.1f} MB of KV, and --kv-memory gives "
+                    f"the question needs {size / 1e6:,.1f} MB of KV, and this side has "
                     f"{self.limit / 1e6:,.1f} MB: ask for fewer documents or a shorter answer"
                 )
             if self.used + size > self.limit:

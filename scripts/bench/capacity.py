@@ -126,7 +126,8 @@ def capacity(
                     row = asyncio.run(_plain(url, str(directory), prompts, count, tokens))
                     rates[count] = row["tokens_per_s"]
                     yield row | {"served": PLAIN, "of_plain": "1", "accepted": ""}
-        device = LoadedSide.load(sample_settings("device", bundled.SMOLLM2))
+        sides = sample_settings("device", bundled.SMOLLM2)
+        devices = [LoadedSide.load(sides) for _ in range(max(sessions))]
         for each in engine:
             options = [f"--documents={bundled.documents('cloud')}", f"--index={Path(name, each)}"]
             options += [f"--engine={each}", "--device-rate=100000"]
@@ -139,23 +140,22 @@ def capacity(
                     progress(f"dragonrt on {each}, {count} sessions")
                     link = LinkProfile(latency_s=parse_duration(latency))
                     row = asyncio.run(
-                        _devices(port, device, link, prompts, count, tokens, relevance)
+                        _together(port, devices[:count], link, prompts, tokens, relevance)
                     )
                     share = f"{row['tokens_per_s'] / rates[count]:.2f}" if count in rates else ""
                     yield row | {"served": f"dragonrt, {each}", "of_plain": share}
 
 
-async def _devices(
+async def _together(
     port: int,
-    device: LoadedSide,
+    devices: Sequence[LoadedSide],
     link: LinkProfile,
     prompts: Sequence[str],
-    sessions: int,
     tokens: int,
     relevance: float,
 ) -> Row:
     """Return the row of so many devices, each with a connection of its own."""
-    side, settings = modelless(device.model.vocabulary, relevance), DragonSettings()
+    side, settings = modelless(devices[0].model.vocabulary, relevance), DragonSettings()
     accepted, loop = list[bool](), asyncio.get_running_loop()
 
     async def ask(arena: RealArena, prompt: str) -> list[float]:
@@ -171,7 +171,7 @@ async def _devices(
     async with AsyncExitStack() as stack:
         arenas = [
             await stack.enter_async_context(device.connected(port, emulated(link)))
-            for _ in range(sessions)
+            for device in devices
         ]
         row = await _asked(prompts, [partial(ask, arena) for arena in arenas])
     return row | {"accepted": f"{sum(accepted) / len(accepted):.2f}"}

@@ -148,14 +148,14 @@ async def _devices(
 
     Another device has `greedy` sessions all the time.
     """
-    device = LoadedSide.load(sample_settings("device", model))
+    own = [LoadedSide.load(sample_settings("device", model)) for _ in range(devices + bool(greedy))]
     emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
     texts, loop = [each.text for each in bundled.questions()], asyncio.get_running_loop()
     waiting, question = iter(range(questions)), Question(seed=1, max_tokens=tokens)
     answers: list[list[float]] = []
     async with AsyncExitStack() as stack:
         arenas = [
-            await stack.enter_async_context(device.connected(port, emulate)) for _ in range(devices)
+            await stack.enter_async_context(device.connected(port, emulate)) for device in own
         ]
 
         async def go_on(arena: RealArena) -> None:
@@ -166,7 +166,7 @@ async def _devices(
                 answers.append([at - made.asked_s for at, *_ in made.decisions])
 
         if greedy:
-            other = await stack.enter_async_context(device.connected(port, emulate))
+            other = arenas.pop()
             beside = [
                 asyncio.create_task(_go_on_greedily(other, texts, seed)) for seed in range(greedy)
             ]

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Self, TypeVar
+from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 Make = Callable[[Done[T], Preemption], Request]
 """Makes a request in the model's thread. May raise."""
+
+_running: WeakSet[Backend] = WeakSet()
+"""Models that a worker runs; two threads in one would write over each other's memory."""
 
 
 class Worker(JobThread):
@@ -41,6 +45,18 @@ class Worker(JobThread):
         self._background: set[Preemption] = set()
 
     # On the loop.
+
+    @override
+    async def __aenter__(self) -> Self:
+        if self._backend in _running:
+            raise RuntimeError("another worker runs this model: load it again")
+        _running.add(self._backend)
+        return await super().__aenter__()
+
+    @override
+    async def __aexit__(self, *error: object) -> None:
+        await super().__aexit__(*error)
+        _running.discard(self._backend)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Count open answers and questions; if there are any, preempt background requests."""
