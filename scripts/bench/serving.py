@@ -8,10 +8,8 @@ process, ask one cloud; and one device asks it, alone and beside a greedy one wi
 import asyncio
 import itertools
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +24,9 @@ from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.service.cloud_process import cloud_process, listening_process
+from dragonrt.side import SIDES
 from scripts.bench.capacity import free_port, modelless
 from scripts.lab.arena import RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
@@ -68,26 +68,25 @@ def serving(
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
 ) -> Iterator[Row]:
     """Yield waits for every number of clients, with the cloud and without, and of devices."""
-    cloud_options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
-    cloud_options.append(f"--engine={engine}")
-    with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
-        index = f"--index={Path(name, 'cloud')}"
-        with cloud_process(*cloud_options, index, model=cloud or model) as process:
-            own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
-            own += [f"--index={Path(name, 'device')}", f"--latency={latency}"]
-            for way, port in (("together", process.wait_ready()), ("alone", free_port())):
-                with _served(*own, f"--port={port}") as url:
-                    for count in clients:
-                        progress(f"{way}, {count} clients")
-                        asked = asyncio.run(_asked(url, model, count, questions, tokens))
-                        yield {"way": way, "clients": count, **waits(*asked)}
-            for count, others in ((devices, 0), (1, 0), (1, greedy)):
-                way = f"devices, {others} sessions of another" if others else "devices"
-                progress(f"{count} {way}")
-                asked = asyncio.run(
-                    _devices(process.wait_ready(), model, count, questions, tokens, latency, others)
-                )
-                yield {"way": way, "clients": count, **waits(*asked)}
+    device = load_model(sample_settings("device", model))
+    for side in SIDES:  # what is read once for all questions is no wait of the first ones
+        complete_library(sample_settings(side, model), device)
+    options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
+    with cloud_process(*options, f"--engine={engine}", model=cloud or model) as process:
+        own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
+        for way, port in (("together", process.wait_ready()), ("alone", free_port())):
+            with _served(*own, f"--latency={latency}", f"--port={port}") as url:
+                for count in clients:
+                    progress(f"{way}, {count} clients")
+                    asked = asyncio.run(_asked(url, model, count, questions, tokens))
+                    yield {"way": way, "clients": count, **waits(*asked)}
+        for count, others in ((devices, 0), (1, 0), (1, greedy)):
+            way = f"devices, {others} sessions of another" if others else "devices"
+            progress(f"{count} {way}")
+            asked = asyncio.run(
+                _devices(process.wait_ready(), model, count, questions, tokens, latency, others)
+            )
+            yield {"way": way, "clients": count, **waits(*asked)}
 
 
 @contextmanager
