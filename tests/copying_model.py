@@ -47,6 +47,7 @@ class Copying:
             context_length=999,
             exact_tokens=None,
             question_piece=1,
+            beside_answers=12,
         )
 
     def open(self, documents: Sequence[Any], capacity: int) -> "Written":

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Self, TypeVar
-from weakref import WeakSet
+from threading import Lock
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -20,8 +21,8 @@ T = TypeVar("T")
 Make = Callable[[Done[T], Preemption], Request]
 """Makes a request in the model's thread. May raise."""
 
-_running: WeakSet[Backend] = WeakSet()
-"""Models that a worker runs; two threads in one would write over each other's memory."""
+_turns: WeakKeyDictionary[Backend, Lock] = WeakKeyDictionary()
+"""Of two sides of a process that share a model: two threads at once would corrupt its memory."""
 
 
 class Worker(JobThread):
@@ -43,20 +44,9 @@ class Worker(JobThread):
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._background: set[Preemption] = set()
+        self._turn = _turns.setdefault(backend, Lock())
 
     # On the loop.
-
-    @override
-    async def __aenter__(self) -> Self:
-        if self._backend in _running:
-            raise RuntimeError("another worker runs this model: load it again")
-        _running.add(self._backend)
-        return await super().__aenter__()
-
-    @override
-    async def __aexit__(self, *error: object) -> None:
-        await super().__aexit__(*error)
-        _running.discard(self._backend)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Count open answers and questions; if there are any, preempt background requests."""
@@ -131,13 +121,15 @@ class Worker(JobThread):
                 job = self._jobs.get()
                 if job is None:
                     return
-                job()
+                with self._turn:
+                    job()
                 del job  # free what it holds before the next job
             others = self.answers + bool(self._questions) > 1
             piece = self.scheduler.beside_answers if others else ALONE
-            batch = self.scheduler.schedule(piece, self._clients)
-            if batch.requests:
-                self._step(batch)
+            with self._turn:
+                batch = self.scheduler.schedule(piece, self._clients)
+                if batch.requests:
+                    self._step(batch)
             del batch
 
     def _step(self, batch: Batch) -> None:
