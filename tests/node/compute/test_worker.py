@@ -268,6 +268,35 @@ async def settled(worker: Worker) -> None:
         await worker.postprocessing.call(lambda: None)
 
 
+class TakingTurns(Worker):
+    """Counts the forwards that begin while another worker's is under way."""
+
+    inside = overlaps = forwards = 0
+
+    @override
+    def run(self, batch: Batch) -> Any:
+        TakingTurns.overlaps += TakingTurns.inside
+        TakingTurns.forwards += 1
+        TakingTurns.inside += 1
+        try:
+            return super().run(batch)
+        finally:
+            TakingTurns.inside -= 1
+
+
+async def test_two_sides_that_share_a_model_do_not_compute_at_once(model: LanguageModel) -> None:
+    async with (
+        JobThread("beside") as beside,
+        TakingTurns(model.backend, beside) as one,
+        TakingTurns(model.backend, beside) as two,
+    ):
+        reading = (prepared(worker, model, [5] * 2000) for worker in (one, two))
+        for session in await asyncio.gather(*reading):
+            session.close()
+    assert TakingTurns.forwards > 8
+    assert TakingTurns.overlaps == 0
+
+
 @pytest.mark.usefixtures("_by_references")
 async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
     question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
