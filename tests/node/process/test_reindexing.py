@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +27,11 @@ BOUND_S = 300.0  # the process is nice, and this machine may be busy
 
 def children() -> list[int]:
     """The processes that this one has started."""
-    tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
-    return [int(number) for task in tasks for number in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{os.getpid()}/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def posted(data: bytes) -> Request:
