@@ -1,7 +1,7 @@
-"""What one cloud gives to many devices, by engine, beside a server of vLLM on the same rows.
+"""What one cloud without a GPU gives to many devices, by engine, beside vLLM's own server.
 
-The devices are connections of this process, whose own model takes no time. The cloud has one core,
-and they have another. The plain server gets a request of OpenAI's API for each row.
+The devices are in this process, and no model computes for them. The cloud has one core, and they
+have the others. For each row of a session vLLM's own server gets a request over HTTP.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from typing_extensions import override
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -48,7 +49,7 @@ PASSAGE = 400
 DTYPE, KV_BYTES = "bfloat16", 1_500_000_000
 """Of vLLM."""
 UNBOUND = ("env", "VLLM_CPU_OMP_THREADS_BIND=nobind")
-"""Has vLLM leave its threads on the core that it is given."""
+"""The command that keeps vLLM's threads on the core of the process."""
 OWN_TOKEN, OWN_SHARE, DECODE_S = 260, 0.9, 0.02
 """What a device without a model says at every step, with how much probability, and its time."""
 
@@ -106,8 +107,10 @@ def capacity(
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
 ) -> Iterator[Row]:
     """Yield rates and waits for every engine and number of sessions, and of the plain server."""
-    last = (os.cpu_count() or 1) - 1
-    os.sched_setaffinity(0, range(last))
+    *others, last = sorted(os.sched_getaffinity(0))
+    if not others:
+        raise DragonError("the cloud needs a core of its own: run this on two cores or more")
+    os.sched_setaffinity(0, others)
     within = ("taskset", "--cpu-list", str(last))
     texts = [each.text for each in bundled.questions()]
     prompts = [texts[number % len(texts)] for number in range(questions)]
@@ -126,8 +129,8 @@ def capacity(
                     row = asyncio.run(_plain(url, str(directory), prompts, count, tokens))
                     rates[count] = row["tokens_per_s"]
                     yield row | {"served": PLAIN, "of_plain": "1", "accepted": ""}
-        sides = sample_settings("device", bundled.SMOLLM2)
-        devices = [LoadedSide.load(sides) for _ in range(max(sessions))]
+        settings = sample_settings("device", bundled.SMOLLM2)
+        devices = [LoadedSide.load(settings) for _ in range(max(sessions))]
         for each in engine:
             options = [f"--documents={bundled.documents('cloud')}", f"--index={Path(name, each)}"]
             options += [f"--engine={each}", "--device-rate=100000"]
@@ -187,7 +190,7 @@ def free_port() -> int:
 
 @contextmanager
 def _plain_server(model: Path, within: Sequence[str]) -> Iterator[str]:
-    """Run vLLM's own server of OpenAI's API, which does no more than ours on a CPU."""
+    """Run vLLM's own server of OpenAI's API; the engine's arguments are those of our backend."""
     port = str(free_port())
     command = ["vllm.entrypoints.openai.api_server", f"--model={model}", f"--port={port}"]
     command += [f"--dtype={DTYPE}", f"--kv-cache-memory-bytes={KV_BYTES}", "--enforce-eager"]

@@ -57,7 +57,7 @@ class Run:
         quick: whether it is one of the eight minutes.
         timed: whether its numbers depend on how fast the machine is.
         data: the names of files and directories that it reads, below `--data`.
-        environment: the virtual environment that it needs, if not this one.
+        environment: the directory of the virtual environment that runs it, if not this one.
     """
 
     name: str
@@ -66,11 +66,13 @@ class Run:
     quick: bool = False
     timed: bool = False
     data: Sequence[str] = ()
-    environment: str = sys.prefix
+    environment: str = ""
 
     @property
     def python(self) -> Path:
         """Return the interpreter that runs it."""
+        if not self.environment:
+            return Path(sys.executable)
         return CHECKOUT / self.environment / "bin" / "python"
 
 

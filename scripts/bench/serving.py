@@ -68,9 +68,9 @@ def serving(
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
 ) -> Iterator[Row]:
     """Yield waits for every number of clients, with the cloud and without, and of devices."""
-    device = load_model(sample_settings("device", model))
+    loaded = load_model(sample_settings("device", model))
     for side in SIDES:  # what is read once for all questions is no wait of the first ones
-        complete_library(sample_settings(side, model), device)
+        complete_library(sample_settings(side, model), loaded)
     options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
     with cloud_process(*options, f"--engine={engine}", model=cloud or model) as process:
         own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
@@ -147,14 +147,15 @@ async def _devices(
 
     Another device has `greedy` sessions all the time.
     """
-    own = [LoadedSide.load(sample_settings("device", model)) for _ in range(devices + bool(greedy))]
+    count = devices + bool(greedy)
+    sides = [LoadedSide.load(sample_settings("device", model)) for _ in range(count)]
     emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
     texts, loop = [each.text for each in bundled.questions()], asyncio.get_running_loop()
     waiting, question = iter(range(questions)), Question(seed=1, max_tokens=tokens)
     answers: list[list[float]] = []
     async with AsyncExitStack() as stack:
         arenas = [
-            await stack.enter_async_context(device.connected(port, emulate)) for device in own
+            await stack.enter_async_context(device.connected(port, emulate)) for device in sides
         ]
 
         async def go_on(arena: RealArena) -> None:

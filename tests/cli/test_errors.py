@@ -1,6 +1,10 @@
 """Every mistake of a user is one line on stderr and an exit code, never a traceback."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,3 +111,15 @@ def test_what_is_missing_when_everything_is_loaded_is_one_line(run: Run) -> None
 def test_errors_are_shown_in_full_to_who_asks(run: Run) -> None:
     with pytest.raises(DragonError):
         run("--verbose", "device", "--codec", "zip")
+
+
+def test_an_interruption_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    ended = subprocess.run(
+        [sys.executable, "-m", "dragonrt", "--version"],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -22,12 +22,13 @@ Make = Callable[[Done[T], Preemption], Request]
 """Makes a request in the model's thread. May raise."""
 
 _turns: WeakKeyDictionary[Backend, Lock] = WeakKeyDictionary()
-"""Of two sides of a process that share a model: two threads at once would corrupt its memory."""
+"""A lock for each model: two threads in one at the same time corrupt its memory."""
 
 
 class Worker(JobThread):
     """Runs the forwards that a scheduler plans, between the jobs that add requests.
 
+    Two workers of one model, as of two sides in a process, take turns.
     `postprocessing` runs what computes on no forward. `answers` counts the open answers, `batches`
     the forwards by the number of requests that shared them.
     """
