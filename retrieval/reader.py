@@ -39,6 +39,7 @@ MEMORY = 2**30
 """The most memory for reading one file, in bytes."""
 SECONDS, SECONDS_PER_MB = 20.0, 5.0
 """Time of the processor that it may take: at least, and for its size."""
+_ATTEMPTS = 3
 _WAITED = 4
 """The same of wall-clock time, in multiples of it."""
 _START_S = 30.0
@@ -69,11 +70,16 @@ class Reader(AbstractContextManager["Reader"]):
         Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
         """
         seconds = SECONDS + SECONDS_PER_MB * size / 1e6
-        process = self._process or self._start()
         request = json.dumps([str(path), known, seconds, self.words, self.largest])
-        line = _ask(process, request.encode() + b"\n", seconds)
-        if not line.endswith(b"\n"):
-            raise DocumentError(self._why_it_died(process, seconds))
+        for left in reversed(range(_ATTEMPTS)):
+            process = self._process or self._start()
+            line = _ask(process, request.encode() + b"\n", seconds)
+            if line.endswith(b"\n"):
+                break
+            why = self._why_it_died(process, seconds)
+            # A system may signal a written request after it was read (`_end_with_input`).
+            if not left or process.returncode != -getattr(signal, "SIGIO", 0):
+                raise DocumentError(why)
         answer: dict[str, Any] = json.loads(line)
         if "reason" in answer:
             raise DocumentError(answer["reason"])
