@@ -39,10 +39,10 @@ MEMORY = 2**30
 """The most memory for reading one file, in bytes."""
 SECONDS, SECONDS_PER_MB = 20.0, 5.0
 """Time of the processor that it may take: at least, and for its size."""
-_ATTEMPTS = 3
 _WAITED = 4
 """The same of wall-clock time, in multiples of it."""
 _START_S = 30.0
+_ATTEMPTS = 3
 _ENVIRONMENT = (
     "PATH PYTHONPATH PYTHONHOME PYTHONUTF8 VIRTUAL_ENV LANG LC_ALL LC_CTYPE "
     "HOME TMPDIR TEMP TMP SYSTEMROOT HF_HOME HF_HUB_OFFLINE"
