@@ -106,7 +106,7 @@ def plot(rows: list[Row], path: Path) -> None:
             axis.barh(place, each["right"]["mean"], color=charts.BLUE)
             leaked = round(each["words"]["mean"] * each["words"]["count"])
             text = f"{leaked} words, {each['bytes_up']['mean']:.0f} B"
-            axis.text(0.02, place, text, va="center", fontsize=7, color="white")
+            axis.text(each["right"]["mean"] + 0.01, place, text, va="center", fontsize=7)
         axis.set_yticks(range(len(found)), list(found), fontsize=7)
         axis.invert_yaxis()
-        axis.set(xlabel="answers right", xlim=(0, 1.02))
+        axis.set(xlabel="answers right", xlim=(0, 1.2), xticks=[0, 0.2, 0.4, 0.6, 0.8, 1])
