@@ -3,6 +3,7 @@
 Clients ask a `dragonrt serve` in a process of its own, one question after another, beside a cloud
 in a third process; the same service alone, without a cloud; many devices, connections of this
 process, ask one cloud; and one device asks it, alone and beside a greedy one with many sessions.
+Beside a cloud that runs already, as that of `scripts/netns-lab`, the first of these is measured.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -24,6 +26,7 @@ from dragonrt.link.units import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.connections.addresses import host_and_port
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.side import SIDES
@@ -66,20 +69,34 @@ def serving(
     questions: Annotated[int, option("Of all of them.", default="48", low=1)] = 48,
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
     latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
+    at: Annotated[
+        str | None, option("A cloud that runs already, over a link as it is.", kind="HOST:PORT")
+    ] = None,
+    key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
 ) -> Iterator[Row]:
     """Yield waits for every number of clients, with the cloud and without, and of devices."""
+
+    def of_clients(way: str, *options: str) -> Iterator[Row]:
+        own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
+        with _served(*own, *options) as url:
+            for count in clients:
+                progress(f"{way}, {count} clients")
+                asked = asyncio.run(_asked(url, model, count, questions, tokens))
+                yield {"way": way, "clients": count, **waits(*asked)}
+
     loaded = load_model(sample_settings("device", model))
     for side in SIDES:  # what is read once for all questions is no wait of the first ones
         complete_library(sample_settings(side, model), loaded)
+    if at is not None:
+        if (place := host_and_port(at)) is None:
+            raise DragonError(f"--at takes HOST:PORT, such as 10.0.0.2:7070, not {at!r}")
+        key = [] if key_file is None else [f"--key-file={key_file}"]
+        yield from of_clients("together", f"--host={place[0]}", f"--port={place[1]}", *key)
+        return
     options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
     with cloud_process(*options, f"--engine={engine}", model=cloud or model) as process:
-        own = [f"--model={model}", f"--documents={bundled.documents('device')}", "--seed=1"]
         for way, port in (("together", process.wait_ready()), ("alone", free_port())):
-            with _served(*own, f"--latency={latency}", f"--port={port}") as url:
-                for count in clients:
-                    progress(f"{way}, {count} clients")
-                    asked = asyncio.run(_asked(url, model, count, questions, tokens))
-                    yield {"way": way, "clients": count, **waits(*asked)}
+            yield from of_clients(way, f"--latency={latency}", f"--port={port}")
         for count, others in ((devices, 0), (1, 0), (1, greedy)):
             way = f"devices, {others} sessions of another" if others else "devices"
             progress(f"{count} {way}")

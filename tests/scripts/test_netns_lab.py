@@ -110,6 +110,7 @@ def test_a_cloud_that_does_not_start_is_reported_after_the_link_without_netem(la
     [
         ((), "scripts.papers latency --quick --real --cloud 10.213.77.2:7070"),
         (("ttft", "--repeats", "3"), "scripts.papers ttft --quick --real --cloud 10.213.77.2:7070"),
+        (("serving", "--clients", "4"), "scripts.bench serving --at 10.213.77.2:7070"),
     ],
 )
 def test_the_experiment_of_that_name_runs_on_the_device(
@@ -117,7 +118,7 @@ def test_the_experiment_of_that_name_runs_on_the_device(
 ) -> None:
     done = lab.run("--delay", "0", *arguments)
     assert done.returncode == 0, done.stderr
-    (call,) = (call for call in lab.called() if "scripts.papers" in call)
+    (call,) = (call for call in lab.called() if "-m scripts." in call)
     assert asked in call
     assert call.endswith(" ".join(arguments[1:]))
     (cloud,) = (call for call in lab.called() if "dragonrt cloud" in call)
