@@ -130,7 +130,7 @@ def _rows(lineup: SprinterLineup, prompt: Prompt, question: Question) -> Iterato
         ]
         more["gflop"] = more["draft_gflop"] + more["target_gflop"]
         return {
-            "pair": f"{draft.name}, {target.name}",
+            "pair": f"{draft.name}, {Path(target.name).stem}",
             "kind": prompt.kind,
             "text": question.seed,
             "temperature": question.sampler.temperature,
