@@ -5,6 +5,7 @@ answers in virtual time.
 """
 
 import asyncio
+import gc
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,6 +185,7 @@ class Scene:
         self, question: Question, texts: Sequence[str], scores: Sequence[float] | None = None
     ) -> RecallingReader:
         """Return a reader of answers from these texts, of these relevances, else all the same."""
+        gc.collect()  # the rows of earlier answers may stand in cycles, and a model has few
         prompt, documents = self.prompt(question), [self.document(text) for text in texts or ("",)]
         rows = self.model.rows(documents, len(prompt) + 3 * TOKENS)
         relevances = np.array(scores or [0.0] * len(documents)) / question.relevance_temperature
