@@ -82,8 +82,7 @@ class ModelPair:
     @classmethod
     def load(cls, draft: str, target: str, *, adapters: bool = True) -> Self:
         """Load both models, smollm2 with or without the bundled adapter. Raises DragonError."""
-        if not adapters and target == SMOLLM2:
-            target = str(base_file())
+        target = target if adapters else without_adapter(target)
         return cls(LanguageModel.load(draft), LanguageModel.load(target))
 
     def record(
@@ -135,6 +134,11 @@ class ModelPair:
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)
         return tokens, distributions
+
+
+def without_adapter(model: str) -> str:
+    """Return what names smollm2 without the bundled adapter; another name as it is."""
+    return str(base_file()) if model == SMOLLM2 else model
 
 
 def _recorded(

@@ -5,6 +5,7 @@ the cloud's, the other half the device's. The rest is predicted without document
 side's k documents in the context; by DRCG, with all 2k, the least relevant left out if they do not
 fit; and by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), with no codec between.
 A small model gains from any text of the same kind in its context: CRCG and DRCG while it is short.
+smollm2 is taken without the bundled adapter: the reader that it makes predicts prose badly.
 """
 
 import math
@@ -20,6 +21,7 @@ from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from retrieval.chunking import chunk
 from scripts.lab.intervals import Interval, Row, averages, distinct, having
+from scripts.lab.model_pair import without_adapter
 from scripts.papers import charts
 from scripts.papers.dragon.baselines.reading import RELEVANCE_TEMPERATURE, fitting
 from scripts.papers.framework import Clock, Progress, Settings
@@ -49,7 +51,7 @@ LOOKS = {
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per window, number of documents and method: nats per scored token."""
-    model, scored = LanguageModel.load(settings.model), WINDOW - QUERY
+    model, scored = LanguageModel.load(without_adapter(settings.model)), WINDOW - QUERY
     counts = settings.size(COUNTS, QUICK_COUNTS)
     windows = settings.size(WINDOWS_PER_REPEAT * settings.repeats, QUICK_WINDOWS)
     corpus = read_corpus(settings.corpus or bundled.documents("cloud"))
