@@ -40,6 +40,7 @@ FIRST_MS, NEXT_MS = 500.0, 100.0
 """What a served answer's first token may take, and those after it in the mean."""
 WARM_S = 20.0
 """Until the sessions of another device have read their questions."""
+DEVICES, GREEDY, LATENCY = 20, 32, "10ms"
 
 
 @benchmark(
@@ -64,13 +65,14 @@ def serving(
     cloud: Annotated[str | None, option("What the cloud runs.", default="as the device")] = None,
     engine: Annotated[str, option("What runs it there.")] = AUTO,
     clients: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
-    devices: Annotated[int, option("At once, of one cloud.", default="20")] = 20,
-    greedy: Annotated[int, option("Sessions of another device.", default="32")] = 32,
+    devices: Annotated[int, option("At once, of one cloud.", default=f"{DEVICES}")] = DEVICES,
+    greedy: Annotated[int, option("Sessions of another device.", default=f"{GREEDY}")] = GREEDY,
     questions: Annotated[int, option("Of all of them.", default="48", low=1)] = 48,
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
-    latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
+    latency: Annotated[str, option("One way to the cloud.", default=LATENCY)] = LATENCY,
     at: Annotated[
-        str | None, option("A cloud that runs already, over a link as it is.", kind="HOST:PORT")
+        str | None,
+        option("Clients beside a cloud that runs already, over a link as it is.", kind="HOST:PORT"),
     ] = None,
     key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
 ) -> Iterator[Row]:
@@ -84,6 +86,12 @@ def serving(
                 asked = asyncio.run(_asked(url, model, count, questions, tokens))
                 yield {"way": way, "clients": count, **waits(*asked)}
 
+    own = (cloud, engine, devices, greedy, latency)
+    if at is not None and own != (None, AUTO, DEVICES, GREEDY, LATENCY):
+        raise DragonError(
+            "--at asks a cloud that runs already, over its link, by clients alone: leave out "
+            "--cloud, --engine, --devices, --greedy and --latency"
+        )
     loaded = load_model(sample_settings("device", model))
     for side in SIDES:  # what is read once for all questions is no wait of the first ones
         complete_library(sample_settings(side, model), loaded)

@@ -20,7 +20,7 @@ from scripts.bench.engine import engine
 from scripts.bench.report import differences, table_differences, tables
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
-from scripts.bench.serving import waits
+from scripts.bench.serving import serving, waits
 from scripts.bench.start import costs
 from scripts.lab.harness import benchmark, measured, series
 from tests.retrieval.conftest import WordHashes
@@ -167,6 +167,12 @@ def test_pictures_are_kept_for_light_and_dark_pages(
 def test_a_run_that_fails_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DragonError, match="log"):
         made(Run(name="no", command="scripts.bench nothing", minutes=1), tmp_path)
+
+
+@pytest.mark.parametrize("own", [{"latency": "20ms"}, {"engine": "vllm"}, {"devices": 2}])
+def test_a_cloud_that_runs_already_has_its_engine_and_link(own: dict[str, Any]) -> None:
+    with pytest.raises(DragonError, match="--at"):
+        serving(at="127.0.0.1:7070", **own)
 
 
 def test_runs_have_names_of_their_own() -> None:
