@@ -16,7 +16,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
 from scripts.lab.arena import Given
 from scripts.lab.intervals import Row
-from scripts.lab.model_pair import ModelPair
+from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.model_sides import text_side
 from scripts.lab.prompt import Prompt
 from scripts.lab.virtual_arena import played, streamed_s
@@ -99,8 +99,8 @@ class RecalledAnswers:
         """Return the same columns of the target's own answer, which needs no uplink."""
         question = self._question
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
-        prompt = Prompt("answers", self._prompt, question.stop_tokens)
-        tokens = len(alone(self._target, prompt, rule, question.max_tokens))
+        reader = AnswerReader(self._target, self._prompt, question.max_tokens)
+        tokens = len(alone(reader, question.stop_tokens, rule, question.max_tokens))
         seconds = streamed_s(tokens, pace.target_s, 2 * pace.link.latency_s)
         unsent = ("bits", "bytes", "bits_per_token", "drafted_per_block", "resampling_rate")
         return dict.fromkeys(unsent) | {

@@ -3,14 +3,13 @@
 The rules, codecs and the threshold are the runtime's own; only the network is left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import (
     Codec,
     ConformalThreshold,
@@ -37,11 +36,23 @@ def _loaded(draft: str, target: str, adapters: bool) -> ModelPair:
     return ModelPair.load(draft, target, adapters=adapters)
 
 
-def alone(model: LanguageModel, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> list[int]:
+def both_behind(pair: ModelPair, prompt: Prompt, tokens: int) -> tuple[AnswerReader, AnswerReader]:
+    """Return the draft model and the target behind a prompt, with room for so many tokens.
+
+    They may read several texts, one after another; the prompt is read once.
+    """
+    draft, target = (
+        AnswerReader(model, prompt.tokens, tokens) for model in (pair.draft, pair.target)
+    )
+    return draft, target
+
+
+def alone(
+    reader: AnswerReader, stops: Sequence[int], rule: SpeculativeRule, tokens: int
+) -> list[int]:
     """Return the model's own text behind the prompt: so many tokens, or to the first stop."""
-    reader = AnswerReader(model, prompt.tokens, tokens)
     text: list[int] = []
-    while len(text) < tokens and set(prompt.stops).isdisjoint(text):
+    while len(text) < tokens and set(stops).isdisjoint(text):
         p = rule.shape(reader.after(text, len(text))[0].p)
         text.append(rule.verify(len(text), [], None, [p]).token)
     return text
@@ -95,11 +106,18 @@ class Speculation:
     budget: int | None = None
     threshold: ConformalThreshold | None = None
 
-    def blocks(self, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> Iterator[VerifiedBlock]:
-        """Yield the blocks of one text of at least `tokens` tokens, or to its first stop."""
-        capacity = tokens + self.length + 1
-        draft = AnswerReader(self.pair.draft, prompt.tokens, capacity)
-        target = AnswerReader(self.pair.target, prompt.tokens, capacity)
+    def blocks(
+        self,
+        prompt: Prompt,
+        rule: SpeculativeRule,
+        tokens: int,
+        readers: tuple[AnswerReader, AnswerReader] | None = None,
+    ) -> Iterator[VerifiedBlock]:
+        """Yield the blocks of one text of at least `tokens` tokens, or to its first stop.
+
+        `readers`, of this prompt, spare reading it again.
+        """
+        draft, target = readers or both_behind(self.pair, prompt, tokens + self.length + 1)
         text: list[int] = []
         while len(text) < tokens and set(prompt.stops).isdisjoint(text):
             drafted = self._draft(draft, rule, text)

@@ -11,7 +11,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.prompt import Prompt
-from scripts.papers.speculation import Speculation, alone
+from scripts.papers.speculation import Speculation, alone, both_behind
 from scripts.papers.texts import prompts
 
 PROMPT = Prompt("prose", (40, 41, 42, 43))
@@ -24,7 +24,11 @@ def test_a_coupled_text_is_what_the_target_alone_gives(pair: ModelPair) -> None:
     speculation = Speculation(pair=pair, codec=codec("ids", pair.draft.vocabulary), length=2)
     blocks = list(speculation.blocks(PROMPT, rule, TOKENS))
     text = [token for block in blocks for token in block.tokens]
-    assert alone(pair.target, PROMPT, rule, len(text)) == text
+    readers = both_behind(pair, PROMPT, len(text))
+    for _ in range(2):  # of a text before, readers keep the prompt alone
+        assert alone(readers[1], PROMPT.stops, rule, len(text)) == text
+        again = speculation.blocks(PROMPT, rule, TOKENS, readers)
+        assert [token for block in again for token in block.tokens] == text
     assert len(text) >= TOKENS
     assert {block.rejected for block in blocks} == {True, False}
 

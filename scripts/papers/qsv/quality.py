@@ -18,12 +18,12 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.lab.intervals import Row, averages, grouped, table
-from scripts.lab.model_pair import AnswerReader, ModelPair
+from scripts.lab.model_pair import ModelPair
 from scripts.lab.prompt import Prompt
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.speculation import Speculation, alone, model_pair
-from scripts.papers.texts import answerable, rouge_n, spread, with_evidence, within_long_text
+from scripts.papers.speculation import Speculation, alone, both_behind, model_pair
+from scripts.papers.texts import answerable, rouge_l, spread, with_evidence, within_long_text
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"
@@ -45,7 +45,7 @@ LONG = 6
 bundled models, which learned from some 96, still find the answer to about half of the questions."""
 METRICS = {
     "tv": "TV to the cloud's law",
-    "rouge2": "ROUGE-2 of the answers",
+    "rougeL": "ROUGE-L of the answers",
     "entropy": "entropy of a token (nats)",
 }
 
@@ -81,17 +81,14 @@ def _answers(
 ) -> Iterator[Row]:
     """Yield the rows of all ways to answer one question with the same noise."""
     coupled = speculative_rule("coupled", noise, sampler)
-    text = alone(pair.target, prompt, coupled, TOKENS)
-    q, p = (
-        [coupled.shape(each.p) for each in reader.after(text[:-1], 0)]
-        for reader in (
-            AnswerReader(model, prompt.tokens, len(text)) for model in (pair.draft, pair.target)
-        )
-    )
+    readers = both_behind(pair, prompt, TOKENS + LENGTH + 1)
+    text = alone(readers[1], prompt.stops, coupled, TOKENS)
+    q, p = ([coupled.shape(each.p) for each in reader.after(text[:-1], 0)] for reader in readers)
     for way, (name, coded) in WAYS.items():
         rule = speculative_rule(name, noise, sampler)
         coder = codec(coded, pair.draft.vocabulary)
-        blocks = Speculation(pair=pair, codec=coder, length=LENGTH).blocks(prompt, rule, TOKENS)
+        speculation = Speculation(pair=pair, codec=coder, length=LENGTH)
+        blocks = speculation.blocks(prompt, rule, TOKENS, readers)
         tokens = [token for block in blocks for token in block.tokens]
         laws = []
         for drafted, target in zip(q, p, strict=True):
@@ -119,7 +116,7 @@ def _row(
         "positions": len(laws),
         "tv": float(np.mean(list(map(total_variation, first, exact)))),
         "entropy": float(np.mean([entropy(law) for law in first])),
-        "rouge2": rouge_n(text, expected, 2),
+        "rougeL": rouge_l(text, expected),
         "text": text,
     }
 

@@ -25,7 +25,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.lab.arena import Given
-from scripts.lab.model_pair import ModelPair
+from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.model_sides import reading_side, text_reader
 from scripts.lab.prompt import Prompt
 from scripts.lab.virtual_arena import linked
@@ -144,7 +144,8 @@ class SprinterLineup:
     def target_text(self, question: Question, prompt: Prompt) -> list[int]:
         """Return the target's own text behind the prompt."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
-        return alone(self.pair.target, prompt, rule, question.max_tokens)
+        reader = AnswerReader(self.pair.target, prompt.tokens, question.max_tokens)
+        return alone(reader, prompt.stops, rule, question.max_tokens)
 
 
 def _given(reader: PrefixCache, question: Question) -> PrefixCache:
