@@ -137,7 +137,7 @@ class ModelPair:
 
 
 def without_adapter(model: str) -> str:
-    """Return what names smollm2 without the bundled adapter; another name as it is."""
+    """Return the file of smollm2 without the bundled adapter, or another name unchanged."""
     return str(base_file()) if model == SMOLLM2 else model
 
 

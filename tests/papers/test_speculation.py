@@ -25,7 +25,7 @@ def test_a_coupled_text_is_what_the_target_alone_gives(pair: ModelPair) -> None:
     blocks = list(speculation.blocks(PROMPT, rule, TOKENS))
     text = [token for block in blocks for token in block.tokens]
     readers = both_behind(pair, PROMPT, len(text))
-    for _ in range(2):  # of a text before, readers keep the prompt alone
+    for _ in range(2):  # the second time, the readers hold another text
         assert alone(readers[1], PROMPT.stops, rule, len(text)) == text
         again = speculation.blocks(PROMPT, rule, TOKENS, readers)
         assert [token for block in again for token in block.tokens] == text

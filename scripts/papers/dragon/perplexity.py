@@ -5,7 +5,7 @@ the cloud's, the other half the device's. The rest is predicted without document
 side's k documents in the context; by DRCG, with all 2k, the least relevant left out if they do not
 fit; and by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), with no codec between.
 A small model gains from any text of the same kind in its context: CRCG and DRCG while it is short.
-smollm2 is taken without the bundled adapter: the reader that it makes predicts prose badly.
+smollm2 is loaded without the bundled adapter, which is trained to answer and not for prose.
 """
 
 import math
