@@ -30,7 +30,7 @@ INDEX = """# Results
 One line a claim: the numbers with their 95 % intervals, and beside what. `scripts/results NAME`
 measures the page NAME again and fails where two intervals do not overlap, or where counts
 (`8 of 8`) are not the same. On pages marked timed every number depends on the machine and its load;
-there it fails beyond a factor of {factor:g}.
+there it fails beyond a factor of {factor:g}, or where a part of all (`1 of 24`) differs beyond chance.
 `scripts/results --quick` makes a share of all in less than eight minutes.
 """
 PICTURE = (

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from scripts.lab.intervals import Interval, share
+
 WIDE = 8
 """Columns of numbers that a figure's table has at most."""
 FACTOR = 2.0
@@ -16,7 +18,7 @@ Table = tuple[Cells, Sequence[Cells]]
 
 NUMBER = r"-?\d[\d.,]*(?:e[+-]?\d+)?"
 INTERVAL = re.compile(rf"({NUMBER}) \(({NUMBER})(?:-| to )({NUMBER})\)")
-_COUNT = re.compile(r"\d+ of \d+")
+_COUNT = re.compile(r"(\d+) of (\d+)")
 
 
 def tables(record: Mapping[str, Any]) -> list[Table]:
@@ -96,11 +98,21 @@ def table_differences(kept: Table, made: Table, *, timed: bool) -> Iterator[str]
 
 
 def _differ(kept: str, made: str, *, timed: bool) -> bool:
-    if _COUNT.fullmatch(kept):
-        return kept != made
+    if count := _COUNT.fullmatch(kept):
+        # All of them is a promise; some of them, where the machine decides how many, an estimate.
+        other = _COUNT.fullmatch(made) if timed and count[1] != count[2] else None
+        if not other:
+            return kept != made
+        ours, theirs = (_proportion(each) for each in (count, other))
+        return ours.low > theirs.high or theirs.low > ours.high
     (low, high), (least, most) = (_bounds(cell, timed) for cell in (kept, made))
     slack = FACTOR if timed else 1.0
     return low > slack * most or least > slack * high
+
+
+def _proportion(count: re.Match[str]) -> Interval:
+    number, total = int(count[1]), int(count[2])
+    return share([1.0] * number + [0.0] * (total - number))
 
 
 def _bounds(cell: str, timed: bool) -> tuple[float, float]:

@@ -101,6 +101,8 @@ def changed(kept: str, made: str, *, timed: bool = False) -> bool:
     ("kept", "made", "plain", "timed"),
     [
         ("8 of 8", "7 of 8", True, True),
+        ("1 of 24", "2 of 24", True, False),
+        ("4 of 24", "20 of 24", True, True),
         ("0.5 (0.4-0.6)", "0.7 (0.6-0.8)", False, False),
         ("0.5 (0.4-0.6)", "0.7 (0.61-0.8)", True, False),
         ("-1.5 (-2--1)", "1e-05 (-1e-06 to 1e-04)", True, True),
