@@ -8,6 +8,7 @@ import csv
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from io import StringIO
@@ -30,8 +31,8 @@ INDEX = """# Results
 One line a claim: the numbers with their 95 % intervals, and beside what. `scripts/results NAME`
 measures the page NAME again and fails where two intervals do not overlap, or where counts
 (`8 of 8`) are not the same. On pages marked timed every number depends on the machine and its load;
-there it fails beyond a factor of {factor:g}, or where a part of all (`1 of 24`) differs beyond chance.
-`scripts/results --quick` makes a share of all in less than eight minutes.
+there it fails beyond a factor of {factor:g}, or where a part of all (`1 of 24`) differs beyond
+chance. `scripts/results --quick` makes a share of all in less than eight minutes.
 """
 PICTURE = (
     '<picture><source media="(prefers-color-scheme: dark)" srcset="../figures/{name}-dark.png">'
@@ -100,7 +101,7 @@ def write(folder: Path = RESULTS) -> None:
 
 
 def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
-    parts = [INDEX.format(made=MADE, factor=FACTOR)]
+    parts = [INDEX.format(made=MADE, factor=FACTOR), _commits(runs)]
     named = layout()["page"]
     names = [
         *(name for name in named if name in runs),
@@ -120,6 +121,12 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
             parts.append(f"\nMore: {', '.join(more)}.")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _commits(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many pages are of each commit."""
+    counts = Counter(str(run["commit"]) for run in runs.values()).most_common()
+    return f"Pages by commit: {', '.join(f'{commit} {count}' for commit, count in counts)}.\n"
 
 
 def _claim(claim: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Cells:
