@@ -28,7 +28,7 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.texts import Corpus, read_corpus
 
 NAME = "perplexity"
-SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 40 minutes)"
+SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; an hour)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 WINDOW = 256
@@ -155,13 +155,14 @@ def over(rows: Sequence[Row], other: str) -> dict[tuple[int, str], Interval]:
 
     Their interval is that of differences within a window: windows differ more than methods do.
     """
-    nats = {(each["documents"], each["method"], each["window"]): each for each in rows}
+    nats = {
+        (each["documents"], each["method"], each["window"]): each["nats_per_token"] for each in rows
+    }
     differences: list[Row] = []
-    for (k, method, window), row in nats.items():
+    for (k, method, window), own in nats.items():
         base = nats.get((0 if other == NONE else k, other, window))
-        if base and method != other:
-            difference = row["nats_per_token"] - base["nats_per_token"]
-            differences.append({"documents": k, "method": method, "difference": difference})
+        if base is not None and method != other:
+            differences.append({"documents": k, "method": method, "difference": own - base})
     means = averages(differences, "difference", "documents", "method")
     return {key: each.map(math.exp) for key, each in means.items()}
 
@@ -173,7 +174,8 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     for k in sorted({row["documents"] for row in rows} - {0}):
         gain = {method: found[0, NONE].value - found[k, method].value for method in LOOKS}
         best = max(gain[method] for method in LOOKS if method != DRAGON)
-        gains[f"{k} documents a side"] = round(gain[DRAGON] / best, 3)
+        if best > 0:  # where no document fits, nothing is gained
+            gains[f"{k} documents a side"] = round(gain[DRAGON] / best, 3)
     return {
         "corpus": rows[0]["corpus"],
         "windows": len(distinct(rows, "window")),
