@@ -81,10 +81,7 @@ def _draw_tracks(axes: Any, timeline: Timeline, span: tuple[float, float]) -> No
         for lane, flights in enumerate(lanes):
             _draw_flights(axes, flights, base - GAP - (lane + 1) * height, height)
         low = base - GAP - max(len(lanes), 1) * height
-        places |= {
-            f"{side}\ndecodes": base + TALL / 2,
-            f"{side}\nsends": (base - GAP + low) / 2,
-        }
+        places |= {f"{side}\ndecodes": base + TALL / 2, f"{side}\nsends": (base - GAP + low) / 2}
         top = low - 5 * GAP
     for switch in timeline.switches:
         axes.axvline(switch.time_s, color=picture.PURPLE, linestyle=":")

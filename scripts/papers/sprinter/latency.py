@@ -25,16 +25,7 @@ from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
 from scripts.lab.course import forwards_s
-from scripts.lab.intervals import (
-    Row,
-    averages,
-    distinct,
-    exactly,
-    grouped,
-    having,
-    mean,
-    paired,
-)
+from scripts.lab.intervals import Row, averages, distinct, exactly, grouped, having, mean, paired
 from scripts.lab.prompt import Prompt
 from scripts.lab.virtual_arena import streamed_s
 from scripts.papers import charts
@@ -54,9 +45,7 @@ from scripts.papers.sprinter.lineup import (
 from scripts.papers.texts import prompts, rouge_l, rouge_n
 
 NAME = "sprinter-latency"
-SUMMARY = (
-    "Tokens per call, time, ROUGE, FLOPs, texts (SPRINTER Tables 2, 3, Fig. 7, 11; 10 minutes)"
-)
+SUMMARY = "Tokens a call, time, ROUGE, FLOPs, texts (SPRINTER Tables 2, 3, Fig. 7, 11; 10 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 TOKENS = 20

@@ -61,12 +61,7 @@ def _pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 P, Q = _pair()
 """Of every text, float32 [V]."""
-TV = total_variation(
-    *(
-        Distribution.from_dense(each.astype(np.float64) / each.sum(dtype=np.float64))
-        for each in (P, Q)
-    )
-)
+TV = total_variation(*(Distribution.from_dense(p / p.sum(dtype=np.float64)) for p in (P, Q)))
 
 
 class KnownRates(TokenVerifier):

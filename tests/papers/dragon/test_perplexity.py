@@ -58,3 +58,16 @@ def test_documents_that_do_not_fit_are_left_out_the_best_stand_last() -> None:
     assert fitting(documents, 6) == ([3, 3, 2, 2, 1, 1], 3)
     assert fitting(documents, 5) == ([2, 2, 1, 1], 2)
     assert fitting(documents, 1) == ([], 0)
+
+
+def test_methods_are_compared_within_a_window() -> None:
+    nats = {(0, perplexity.NONE): 3.0, (1, "DRCG"): 2.9, (1, perplexity.DRAGON): 2.8}
+    rows = [
+        {"documents": k, "method": method, "window": window, "nats_per_token": mean + window}
+        for window in range(5)
+        for (k, method), mean in nats.items()
+    ]
+    beside = perplexity.over(rows, perplexity.DRAGON)[1, "DRCG"]
+    assert beside.low == pytest.approx(math.exp(0.1)) == pytest.approx(beside.high)
+    assert perplexity.over(rows, perplexity.NONE)[1, "DRCG"].value == pytest.approx(math.exp(-0.1))
+    assert (0, perplexity.NONE) not in perplexity.over(rows, perplexity.NONE)

@@ -13,12 +13,7 @@ from safetensors.numpy import load
 
 from dragonrt.backends.prefix_cache import PrefixCache
 from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
-from scripts.papers.dragon.baselines.reading import (
-    Asked,
-    BaselineSide,
-    log_probability,
-    scored,
-)
+from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, log_probability, scored
 
 NOTICE = (
     "baselines: DRCG/Text and DRCG/KV send the cloud's documents and their KV to the device, over "
