@@ -34,7 +34,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = built.glob("*.whl")
     subprocess.run((sys.executable, "-m", "venv", "--without-pip", built / "fresh"), check=True)
     python = built / "fresh" / "bin" / "python"
-    subprocess.run((*PIP, "--python", python, "install", *OFFLINE, wheel), check=True)
+    subprocess.run(
+        (*PIP, "--python", python, "install", "--ignore-installed", *OFFLINE, wheel), check=True
+    )
     # A path in a .pth file brings the modules found there, not the editable install beside them.
     (packages,) = (built / "fresh").glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
