@@ -6,7 +6,6 @@ independent of the umask.
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,10 +15,6 @@ from typing import BinaryIO
 
 MOST = 2**20
 """Bytes of a file of settings, keys or the like."""
-
-_UNSHOWN = re.compile(
-    "[\\\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef]"
-)
 
 
 def opened(path: Path) -> BufferedReader:
@@ -79,14 +74,16 @@ def narrow(paths: Iterable[Path]) -> bool:
 
 
 def shown(name: str) -> str:
-    """Return a file's name with bytes and controls escaped; a backslash is doubled."""
+    """Return a file's name in printable characters: others are escaped, a backslash is doubled."""
 
-    def escaped(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        if found[0] == "\\":
+    def escaped(character: str) -> str:
+        code = ord(character)
+        if character == "\\":
             return "\\\\"
+        if character.isprintable():
+            return character
         if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as Python has it
             return f"\\x{code - 0xDC00:02x}"
-        return f"\\u{code:04x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
-    return _UNSHOWN.sub(escaped, name)
+    return "".join(map(escaped, name))

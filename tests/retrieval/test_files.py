@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.files import create, make_directory
+from retrieval.files import create, make_directory, shown
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +40,12 @@ def test_what_is_new_must_be_new(tmp_path: Path) -> None:
 def test_missing_directories_are_their_owners_alone(tmp_path: Path) -> None:
     make_directory(tmp_path / "a" / "b")
     assert {stat.S_IMODE((tmp_path / at).stat().st_mode) for at in ("a", "a/b")} == {0o700}
+
+
+def test_a_shown_name_is_printable_and_like_no_other() -> None:
+    names = "a b", "a\u00a0b", "a\u202fb", "a\\u202fb", "\U000e0001", "日本", os.fsdecode(b"\xfc")
+    told = [shown(name) for name in names]
+    assert all(name.isprintable() for name in told)
+    assert len(set(told)) == len(names)
+    assert told[0] == "a b"
+    assert told[5] == "日本"

@@ -447,7 +447,7 @@ def test_any_file_name_can_be_indexed(shelf: Shelf) -> None:
         "b\\xfcs 'a\".txt": os.fsdecode(b"b\xfcs 'a\".txt"),
         "b\\\\xfcs 'a\".txt": "b\\xfcs 'a\".txt",
         "bus\\u000a\\u001b[31m\\u202e.txt": "bus\n\x1b[31m\u202e.txt",
-        "bus \u202f \U0001f469\u200d\U0001f680.txt": "bus \u202f \U0001f469\u200d\U0001f680.txt",
+        "bus \\u202f \U0001f469\\u200d\U0001f680.txt": "bus \u202f \U0001f469\u200d\U0001f680.txt",
     }
     for number, name in enumerate(names.values()):
         (shelf.documents / name).write_text(f"The bus {number} is yellow.")

@@ -73,7 +73,7 @@ def _marked(
     sources: Sequence[tuple[Side, Source]],
 ) -> Mark | None:
     """Return the mark of a word, if any source moved it."""
-    files = list(dict.fromkeys(passage.file for passage in passages))
+    files = [_named(file) for file in dict.fromkeys(passage.file for passage in passages)]
     evidence = [moved.at(event.step) for event in tokens]
     weighed: list[tuple[float, bool, float]] = []
     for side, source in sources:
@@ -90,5 +90,10 @@ def _marked(
     if side != "device":
         return Mark(*word.span(), side, source)
     likely = [passages[event.document] for event in tokens if event.document is not None]
-    chunk = next(each for each in (*likely, *passages) if each.file == source.name)
+    chunk = next(each for each in (*likely, *passages) if _named(each.file) == source.name)
     return Mark(*word.span(), side, source, chunk.place)
+
+
+def _named(file: str) -> str:
+    """Return a file's name as a Source has it: a long path is cut."""
+    return Source("", file, 0.0).name

@@ -58,3 +58,14 @@ def test_the_tokens_of_a_word_count_together() -> None:
 def test_a_word_without_evidence_is_of_the_sentence_that_has_it(word: str, named: str) -> None:
     assert [mark[1] for mark in found((word, 0, 0, 0, None))] == [named]
     assert found(("Sunday", 0, 0, 0, None)) == [], "it is nobody's"
+
+
+@pytest.mark.parametrize("file", ["Screenshot 10.00\u202fAM.md", f"{2000 * 'x'}.md"])
+def test_a_source_whose_name_is_shown_otherwise_has_its_words(file: str) -> None:
+    moved, event = Moved(), TokenDecided(0, 0, None, None, "own", 0.0, 0.5, None)
+    moved.decide(0, (3.0,), None)
+    source = Source("Key", file, 0.9, 9.0, "Behind the door.")
+    (mark,) = marks(
+        [("beside", event)], [Passage("Key", file, 0.9, "", 40)], moved, [("device", source)]
+    )
+    assert (mark.source, mark.place) == (source, 40)
