@@ -32,6 +32,8 @@ from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 log = logging.getLogger(__name__)
 
 _FILE = "index.sqlite"
+_MOST_WORDS = 32
+"""Of a question, the rarest. Each is looked for beside all others: time grows with the square."""
 _LEAST_FREE = 2**20  # bytes, below which SQLite has various errors
 _DATABASE = (_FILE, f"{_FILE}-*")
 _OURS = (*_DATABASE, "writer.lock", "kv", "kv/*/", "kv/*/*.safetensors")
@@ -157,7 +159,7 @@ class SqliteStore(Store):
     def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
         # To count what matches takes a thirtieth of the time of ranking it.
         counts = {word: self._matching("count(*)", f'"{word}"')[0][0] for word in words}
-        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)
+        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)[:_MOST_WORDS]
         if not known:
             return []
         within = accumulate(counts[word] for word in known)
@@ -178,8 +180,8 @@ class SqliteStore(Store):
         best = heapq.nsmallest(k, scores, key=lambda number: (-scores[number], number))
         if not filtered:
             return best
-        least = scores[best[0]] / 2
-        return [n for n in best if scores[n] >= least and 2 * times[n] >= len(words)]
+        least, half = scores[best[0]] / 2, min(len(words), _MOST_WORDS) / 2
+        return [n for n in best if scores[n] >= least and times[n] >= half]
 
     def _matching(self, columns: str, match: str) -> list[tuple[Any, ...]]:
         sql = f"SELECT {columns} FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?"

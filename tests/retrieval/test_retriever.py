@@ -116,3 +116,20 @@ def test_frequent_words_count_in_what_the_rare_ones_find(
     monkeypatch.setattr(sqlite_store, "FREQUENT", 10)
     assert retriever.retrieve("pump error filter", 5) == whole
     assert all("pump" in hit.chunk.text for hit in retriever.retrieve("pump error", 5))
+
+
+def test_a_long_question_finds_by_its_rarest_words(tmp_path: Path, hashes: WordHashes) -> None:
+    rare, common = (
+        " ".join(f"{kind}{n}" for n in range(count))
+        for kind, count in (("rare", 20), ("often", 40))
+    )
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    for number in range(60):
+        (folder / f"{number}.txt").write_text(f"{number} {common}")
+    (folder / "meant.txt").write_text(rare)
+    blind = replace(hashes.embedder(), questions=lambda texts: hashes([common] * len(texts)))
+    Index.update(tmp_path / "index", folder, blind)
+    found = Retriever(Index.open(tmp_path / "index"), blind, search="hybrid")
+    hits = found.retrieve(f"{common} {rare}", 2)
+    assert "meant.txt" in [hit.chunk.source for hit in hits]
