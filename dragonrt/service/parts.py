@@ -54,13 +54,15 @@ _BARE = re.compile(rf"(?:{_PREPOSITION}\s+)?(?:(?:which|whose|how)\s+)?\w+", re.
 
 def parts_of(question: str) -> list[str]:
     """Return the parts of a question, each a question of its own; itself if it has one only."""
+    if len(question) > LONGEST:
+        return [question]
     hidden = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), question)
     places: list[tuple[int, int]] = []
     for place in _PLACE.finditer(hidden):
         first = places[-1][1] if places else 0
         if 1 + len(places) < MOST and _is_cut(hidden[first : place.start()], place, hidden):
             places.append(place.span())
-    if not places or len(question) > LONGEST:
+    if not places:
         return [question]
     starts, ends = [0, *(end for _, end in places)], [*(start for start, _ in places), None]
     pieces = (question[start:end] for start, end in zip(starts, ends, strict=True))

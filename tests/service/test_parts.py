@@ -34,6 +34,8 @@ def test_a_long_text_is_not_cut_and_no_question_has_endless_parts() -> None:
     assert len(parts_of(question)) == 2
     assert parts_of(f"{question} {LONGEST * '-'}") == [f"{question} {LONGEST * '-'}"]
     assert len(parts_of("Who is it? " * (MOST + 2))) == MOST
+    endless = "the cat and x " * 40_000  # at each "and" all before it would be read again
+    assert parts_of(endless) == [endless]
 
 
 def joined(parts: list[str], *answers: list[str]) -> tuple[JoinedText, list[str]]:

@@ -54,9 +54,13 @@ class Guard:
         if len(headers.getlist("host")) > 1:
             return ApiError(400, "a request names one Host", code="invalid_host")
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self._keys is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        try:
+            named, own = urlsplit(f"//{host}").hostname, urlsplit(origin or f"//{host}").netloc
+        except ValueError:  # an address in brackets that is none
+            return ApiError(400, "Host or Origin is not an address", code="invalid_host")
+        if self._keys is None and not is_loopback(named or ""):
             return ApiError(403, f"{host!r} is not local; use localhost", code="foreign_host")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and own != host:
             return ApiError(403, "foreign origin; open this service's page", code="foreign_origin")
         if self._keys is None or path in OPEN or path.startswith(PAGE):
             return None

@@ -44,6 +44,8 @@ async def test_pages_of_other_sites_are_refused() -> None:
             ({"Host": "localhost:1234"}, 200),
             ({"Host": "[::1]:80"}, 200),
             ({"Host": "127.0.0.1.evil.example"}, 403),
+            ({"Host": "["}, 400),
+            ({"Origin": "http://["}, 400),
         ):
             assert (await service.http.get("/v1/models", headers=headers)).status_code == status
         form = {"Content-Type": "text/plain"}

@@ -41,7 +41,10 @@ export function put(path, file, moved) {
     request.upload.onprogress = (event) => event.lengthComputable && moved(event.loaded / event.total);
     request.onerror = () => reject(new Refused(0, "the connection was lost"));
     request.onload = () => {
-      const said = JSON.parse(request.responseText || "null");
+      let said = null;
+      try {
+        said = JSON.parse(request.responseText || "null");
+      } catch {} // an error that is not the service's own
       if (request.status < 300) resolve(said);
       else reject(new Refused(request.status, said?.error?.message ?? `status ${request.status}`));
     };

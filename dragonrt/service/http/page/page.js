@@ -116,6 +116,7 @@ async function ask(question) {
     refused(question, error);
     return;
   }
+  const chat = chats.current;
   const turn = { question, pieces: [], report: null };
   const view = viewOf(turn);
   busy(true);
@@ -134,7 +135,8 @@ async function ask(question) {
     busy(false);
     speaker.end();
     view.end(turn.report);
-    chats.current.turns.push(turn);
+    // A chat that was forgotten meanwhile stays forgotten.
+    if (chats.current === chat) chat.turns.push(turn);
     chats.save();
     listChats();
     follow();
@@ -240,6 +242,7 @@ function listChats() {
     };
     const forget = () => {
       const shown = chats.current === chat;
+      if (shown) asking?.abort();
       chats.forget(chat);
       if (shown) showChat();
       listChats();
