@@ -105,9 +105,15 @@ def _differ(kept: str, made: str, *, timed: bool) -> bool:
             return kept != made
         ours, theirs = (_proportion(each) for each in (count, other))
         return ours.low > theirs.high or theirs.low > ours.high
-    (low, high), (least, most) = (_bounds(cell, timed) for cell in (kept, made))
+    before, now = _bounds(kept, number=timed), _bounds(made, number=True)
+    if before is None or now is None:  # not compared, or no number any more
+        return before is not None
     slack = FACTOR if timed else 1.0
-    return low > slack * most or least > slack * high
+
+    def beyond(low: float, high: float) -> bool:
+        return low > (high * slack if high > 0 else high / slack)
+
+    return beyond(before[0], now[1]) or beyond(now[0], before[1])
 
 
 def _proportion(count: re.Match[str]) -> Interval:
@@ -115,12 +121,12 @@ def _proportion(count: re.Match[str]) -> Interval:
     return share([1.0] * number + [0.0] * (total - number))
 
 
-def _bounds(cell: str, timed: bool) -> tuple[float, float]:
-    """Return what a cell's number lies between; all numbers if it is not compared."""
+def _bounds(cell: str, *, number: bool) -> tuple[float, float] | None:
+    """Return what a cell's number lies between: its interval, or itself if that is compared."""
     if found := INTERVAL.search(cell):
         _, low, high = (float(bound.replace(",", "")) for bound in found.groups())
         return low, high
-    if timed and (number := re.match(NUMBER, cell)):
-        value = float(number[0].replace(",", ""))
+    if number and (alone := re.match(NUMBER, cell)):
+        value = float(alone[0].replace(",", ""))
         return value, value
-    return float("-inf"), float("inf")
+    return None

@@ -162,13 +162,17 @@ def made(run: Run, results: Path, texts: Sequence[Path] = ()) -> Mapping[str, An
         return record
     place.mkdir(parents=True, exist_ok=True)
     for text in texts:
-        if not (link := place / text.name).exists():
-            link.symlink_to(text.resolve())
+        (link := place / text.name).unlink(missing_ok=True)  # --data may be another folder now
+        link.symlink_to(text.resolve())
     start_s = time.monotonic()
     progress(f"{run.name}: {run.minutes:g} minutes")
     printed = _called(run, place)
     found = [json.loads(each.read_text("utf-8")) for each in place.glob("results/*/*.json")]
-    record = _demonstrated(printed) if run.command.startswith("dragonrt demo") else found[0]
+    if run.command.startswith("dragonrt demo"):
+        found = [_demonstrated(printed)]
+    if not found:
+        raise DragonError(f"left no record: see {place / 'log.txt'}")
+    record = dict(found[0])
     drawn = [each.stem for each in sorted(place.glob("results/*/*.png"))]
     # A text that is read from elsewhere is shown nowhere.
     pictures = [each for each in drawn if not (run.data and each.endswith("-texts"))]

@@ -111,6 +111,10 @@ def changed(kept: str, made: str, *, timed: bool = False) -> bool:
         ("23.9 (24)", "48.0 (48)", False, True),
         ("69/75", "80/10", False, False),
         ("-", "-", False, False),
+        ("0.8 (0.7-0.9)", "-", True, True),
+        ("0.8 (0.7-0.9)", "0.01", True, True),
+        ("12.5", "-", False, True),
+        ("-3", "-3", False, False),
     ],
 )
 def test_numbers_differ_beyond_their_intervals(
