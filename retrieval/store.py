@@ -145,8 +145,9 @@ class Store(ABC):
         """Return the ids of the `k` best chunks by their words (BM25), best first.
 
         The rarest words, in up to `FREQUENT` chunks together, select chunks. If no word is so rare,
-        the two rarest select chunks with both, up to 2 `FREQUENT`. All words count in the score. If
-        `filtered`, only chunks with half the words and half the best score are returned.
+        the two rarest select chunks with both, up to 2 `FREQUENT`. All words count in the score, in
+        SQLite the 32 rarest. If `filtered`, only chunks with half of those words and half of the
+        best score are returned.
         """
 
     def prepare_search(self, manifest: Manifest) -> None:  # noqa: B027 (SQLite has triggers)
