@@ -213,8 +213,8 @@ class Chat:
     async def _joined(self, prompt: str, seed: int | None, on_news: OnNews) -> Answer:
         """Return the answer to all parts of a question."""
         check_language(self.device.side.model, prompt)
-        limit = self.question.max_tokens
-        asked, notices = await self._turns(prompt)
+        limit, self._stopped = self.question.max_tokens, False
+        asked, notices = await self._turns(prompt)  # it waits for the library, and may be stopped
         noise = Noise(seed if seed is not None else secrets.randbits(SEED_BITS))
         by_chunk = asked[0].chunk is not None
         labels = ["" if by_chunk else each.prompt for each in asked]
@@ -238,7 +238,7 @@ class Chat:
         told = [Record(now_s, "device", 0, notice) for notice in notices]
         for record in told:
             hear(record)
-        self._stopped, finish, before = False, Finish.STOP, self.history
+        finish, before = Finish.STOP, self.history
         for number, part in enumerate(asked):
             if by_chunk:
                 self.history = before
@@ -295,6 +295,8 @@ class Chat:
                     session.stop(Finish.STOP)
 
         session = self._session = self.device.asking(question, handle)
+        if self._stopped:
+            session.stop()
         try:
             decoded = await session.ask()
         finally:

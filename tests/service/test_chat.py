@@ -1,7 +1,9 @@
 """A conversation on a scripted side without a cloud: text, stop strings, history, stopping."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +236,22 @@ async def test_a_part_without_an_answer_is_named_and_has_no_source() -> None:
     talk, _ = conversation(dict.fromkeys(TWO, " I don't know.\n"))
     reply = await talk.ask(ASKED)
     assert (reply.text, reply.sources) == ("I don't know.", [])
+
+
+async def test_a_stop_while_the_library_is_asked_is_not_forgotten() -> None:
+    asked = "list the towns in trip.md"
+    talk, side = conversation({f"{asked} {n}": "Tarnby\n" for n in range(8)})
+
+    async def call(job: Callable[[], Any]) -> Any:
+        talk.stop()
+        return job()
+
+    store = SimpleNamespace(chunks_of=lambda name: range(8))
+    index = SimpleNamespace(files=lambda: {"trip.md": ""}, store=store)
+    side.library = SimpleNamespace(retriever=SimpleNamespace(index=index))
+    side.librarian = SimpleNamespace(call=call)
+    reply = await talk.ask(asked)
+    assert (reply.text, reply.decoded.finish) == ("", Finish.CANCELLED)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ EMBEDDINGS: Spec = {
         needed=True,
     ),
     "encoding_format": Kind(lambda value: value in ("float", "base64"), "float or base64"),
-    "dimensions": ANY,
+    "dimensions": number(1, 2**31 - 1, whole=True),
     **WITHOUT_EFFECT,
 }
 
