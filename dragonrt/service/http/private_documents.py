@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
 from dragonrt.service.suggestions import suggested
-from retrieval import Index, Report
+from retrieval import DocumentError, Index, Report
 from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown
 from retrieval.ingestion import content_hash, index_name
@@ -30,6 +32,7 @@ AROUND = 20
 """The chunks before and behind a place of a document that are shown with it."""
 LOOKED_AT = 200
 """The most chunks that questions are made from."""
+UNREADABLE = "unreadable"
 READ_S = 60.0
 """Seconds after which an upload is answered, even if the file is not indexed yet."""
 
@@ -101,25 +104,39 @@ class PrivateDocuments:
         return {"questions": suggested(chunk.text for chunk in chunks)}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
-        """Store a file and wait until it is indexed. Raises ApiError if it cannot be."""
+        """Store a file and wait until it is indexed. Raises ApiError if it cannot be.
+
+        A file that cannot be read leaves the one that had its name.
+        """
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
             raise ApiError(400, f"{name!r} is no name of a file", param="name")
         path = self._directory() / name
         if path.suffix.lower() not in SUFFIXES:
             raise ApiError(415, f"files of these kinds are read: {' '.join(SUFFIXES)}")
-        unfinished = path.with_name(f".{name}.part")  # hidden: not yet a document
+        own = secrets.token_hex(8)  # a name may be uploaded twice at once
+        # Hidden: not yet a document, or none any more.
+        unfinished, former = (path.with_name(f".{own}.{end}") for end in ("part", "former"))
         try:
             with create(unfinished) as file:
                 async for piece in bounded(request, LARGEST_FILE):
                     await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
+            with contextlib.suppress(OSError):  # there is none, or there are no links here
+                os.link(path, former)
             unfinished.replace(path)
+            return {"name": name, **await self._updated(side, "indexed", path, content)}
         except OSError as error:
             raise ApiError(507, f"the file cannot be kept: {error.strerror}") from None
+        except ApiError as error:
+            if error.code == UNREADABLE:
+                with contextlib.suppress(OSError, DocumentError):
+                    if await asyncio.to_thread(content_hash, path) == content:  # no later upload
+                        former.replace(path) if former.exists() else path.unlink()
+            raise
         finally:
-            unfinished.unlink(missing_ok=True)
-        return {"name": name, **await self._updated(side, "indexed", path, content)}
+            for left in (unfinished, former):
+                left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
         """Delete a file by its listed name, and wait until it is no longer found."""
@@ -152,8 +169,7 @@ class PrivateDocuments:
                     if following is not None and following.failed:
                         return {what: False, "reason": following.failed}
                     if content is not None and name in self._skipped:
-                        await asyncio.to_thread(path.unlink, missing_ok=True)
-                        raise ApiError(422, self._skipped[name], code="unreadable")
+                        raise ApiError(422, self._skipped[name], code=UNREADABLE)
         return {what: False, "reason": "it takes long: the index has it later"}
 
     def _uploaded(self) -> dict[str, Path]:

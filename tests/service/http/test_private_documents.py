@@ -93,6 +93,17 @@ async def after_update(side: Any, change: Any) -> Any:
     return await changing
 
 
+async def stored(path: Path, content: bytes) -> None:
+    """Wait until a file has this content."""
+
+    def there() -> bool:
+        return path.exists() and path.read_bytes() == content
+
+    async with asyncio.timeout(10):
+        while not there():  # noqa: ASYNC110 (a file comes)
+            await asyncio.sleep(0.001)
+
+
 async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -> None:
     uploads, side = notes
     added = await after_update(side, side.documents.add(side, "a b.md", pieces(b"te", b"xt")))
@@ -116,6 +127,44 @@ async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any])
         await after_update(side, side.documents.add(side, "x.pdf", pieces(b"nonsense")))
     assert (error.value.status, error.value.code) == (422, "unreadable")
     assert [*uploads.iterdir()] == []
+
+
+async def test_what_cannot_be_read_leaves_the_file_that_had_its_name(
+    notes: tuple[Path, Any],
+) -> None:
+    uploads, side = notes
+    (uploads / "x.pdf").write_bytes(b"readable")
+    side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
+    adding = asyncio.ensure_future(side.documents.add(side, "x.pdf", pieces(b"nonsense")))
+    await stored(uploads / "x.pdf", b"nonsense")
+    side.update()
+    with pytest.raises(ApiError) as error:
+        await adding
+    assert error.value.code == "unreadable"
+    assert {path.name: path.read_bytes() for path in uploads.iterdir()} == {"x.pdf": b"readable"}
+
+
+async def test_uploads_of_one_name_at_once_are_both_whole(notes: tuple[Path, Any]) -> None:
+    uploads, side = notes
+    gate, sent = asyncio.Event(), iter((b"fir", b"st"))
+
+    async def slowly() -> Message:
+        piece = next(sent)
+        if piece == b"st":
+            await gate.wait()
+        return {"type": "http.request", "body": piece, "more_body": piece != b"st"}
+
+    slow = Request({"type": "http", "headers": []}, slowly)
+    first = asyncio.ensure_future(side.documents.add(side, "a.md", slow))
+    for upload, content in (
+        (asyncio.ensure_future(side.documents.add(side, "a.md", pieces(b"second"))), b"second"),
+        (first, b"first"),
+    ):
+        await stored(uploads / "a.md", content)
+        side.update()
+        assert (await upload)["indexed"] is True
+        gate.set()
+    assert [path.name for path in uploads.iterdir()] == ["a.md"]
 
 
 @pytest.mark.parametrize("name", ["../own.md", "a/b.md", ".hidden.md", "", "x" * 300, "a\nb.md"])
