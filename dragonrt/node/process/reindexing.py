@@ -80,7 +80,10 @@ async def _kept_up(
                     begun.set_result(None)
                 await _follow(lines, library, on_report, following)
             reason = "its process ended"
-        except DragonError as error:
+        except (DragonError, ValueError, TypeError) as error:
+            # A line that was cut or has no end is a ValueError, one of another kind a TypeError.
+            if not isinstance(error, DragonError):
+                error = DragonError("its process wrote what is no report")
             if not begun.done():
                 begun.set_exception(error)
                 return

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -19,6 +21,7 @@ from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
 from retrieval import Report
+from retrieval.following import Order
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("watchfiles")
@@ -117,3 +120,23 @@ async def test_what_cannot_be_watched_is_said_at_once(
     with pytest.raises(DragonError):
         async with local_side(gone, draft_model, library):
             pass
+
+
+@pytest.mark.parametrize("begins", ["{}", ""])
+async def test_a_process_that_writes_no_report_has_ended(
+    begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "torn"
+    program.write_text(f"#!/bin/sh\nread order\necho '{begins}'\nprintf '{{\"torn'\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(program))
+    reports: asyncio.Queue[Report | DragonError] = asyncio.Queue()
+    options: Any = {}
+    order = Order([str(tmp_path)], str(tmp_path / "i"), "words", watch=True, options=options)
+    library: Any = SimpleNamespace(incomplete=False)
+    following = reindexing.Following()
+    async with asyncio.timeout(BOUND_S):
+        with nullcontext() if begins else pytest.raises(DragonError):
+            async with reindexing.reindexing(order, library, reports.put_nowait, following, None):
+                assert isinstance(await reports.get(), DragonError)
+                assert following.stopped
