@@ -32,7 +32,9 @@ One line a claim: the numbers with their 95 % intervals, and beside what. `scrip
 measures the page NAME again and fails where two intervals do not overlap, or where counts
 (`8 of 8`) are not the same. On pages marked timed every number depends on the machine and its load;
 there it fails beyond a factor of {factor:g}, or where a part of all (`1 of 24`) differs beyond
-chance. `scripts/results --quick` makes a share of all in less than eight minutes.
+chance. `scripts/results --quick` makes a share of all in less than eight minutes. Pages that read
+evaluation texts need `--data DIR` ([artefact](../artefact.md)); netns, netns-serving and
+dragon-code are made by hand.
 """
 PICTURE = (
     '<picture><source media="(prefers-color-scheme: dark)" srcset="../figures/{name}-dark.png">'
