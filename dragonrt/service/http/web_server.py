@@ -95,7 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
-        self._room: int | None = self._bounds.header_bytes  # of the next headers
+        self._room = self._bounds.header_bytes  # of headers, and of what is between bodies' bytes
         self._stuck: asyncio.TimerHandle | None = None
 
     @override
@@ -116,17 +116,12 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await(self._bounds.headers_s)
-        head, rest = data[: self._room], data[self._room :] if self._room is not None else b""
-        if self._room is not None:
-            self._room -= len(head)
-        super().data_received(head)
-        if self.transport.is_closing():
-            return
-        if self._room == 0:
-            self.transport.write(REFUSAL % LONG)
-            self.timeout_keep_alive_handler()
-        elif rest:
-            super().data_received(rest)
+        while data and not self.transport.is_closing():
+            part, data = data[: self._room], data[self._room :]
+            self._room -= len(part)
+            super().data_received(part)
+            if not self._room:
+                self._refuse(LONG)
 
     @override
     def on_message_begin(self) -> None:
@@ -138,12 +133,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
-        self._room = None
+        self._room = self._bounds.header_bytes
         super().on_headers_complete()
+        self.headers = []  # the request keeps its own; uvicorn would add the trailers to them
         self._await(self._bounds.body_s)
 
     @override
     def on_body(self, body: bytes) -> None:
+        self._room = self._bounds.header_bytes
         self._until_s += len(body) / self._bounds.bytes_per_s
         super().on_body(body)
 
@@ -168,10 +165,13 @@ class BoundedHttp(HttpToolsProtocol):
         elif self.loop.time() < self._until_s:
             self._timer = self.loop.call_at(self._until_s, self._late)
         else:
-            cycle = self.cycle
-            if cycle is None or cycle.response_complete or not cycle.response_started:
-                self.transport.write(REFUSAL % LATE)
-            self.timeout_keep_alive_handler()
+            self._refuse(LATE)
+
+    def _refuse(self, status: bytes) -> None:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.transport.write(REFUSAL % status)
+        self.timeout_keep_alive_handler()
 
     @override
     def timeout_keep_alive_handler(self) -> None:

@@ -162,6 +162,35 @@ async def test_long_headers_are_refused(whole: bool) -> None:
         assert (await stranger.answered()).startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.parametrize("trailer", [b"0\r\nX: ", b"1;x="])
+async def test_long_trailers_are_refused(trailer: bytes) -> None:
+    async with served({}, bounds=PATIENT) as service, client(service) as stranger:
+        stranger.writer.write(POST + CHUNKED + b"\r\n1\r\n{\r\n" + trailer + b"x" * 66_000)
+        assert (await stranger.answered()).startswith(b"HTTP/1.1 431")
+
+
+async def test_trailers_are_no_headers() -> None:
+    found: list[list[bytes]] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        found.append([name for name, _ in scope["headers"]])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with listen_on("127.0.0.1", 0) as listening:
+        async with asyncio.timeout(BOUND_S), serving(app, listening, None, Places(PATIENT)):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            for ending in (b"0\r\nHost: elsewhere\r\n\r\n", b"0\r\n\r\n"):
+                writer.write(POST + CHUNKED + b"\r\n1\r\n{\r\n" + ending)
+                assert b"204" in await reader.readline()
+                await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+    names = [b"host", b"content-type", b"transfer-encoding"]
+    assert found == [names, names]
+
+
 async def test_a_body_that_will_be_too_large_is_refused_at_once() -> None:
     async with served({}, bounds=PATIENT) as service, client(service) as stranger:
         stranger.writer.write(POST + b"Content-Length: 100000000\r\n\r\n")
