@@ -127,6 +127,8 @@ class Connection:
         self._sent = self._received = self._padding_sent = 0
         self.message_bytes = 0
         """The bytes of the last frame that was made, without padding."""
+        self.replied_bytes = 0
+        """The bytes of all frames that the other side makes this one send: Pongs and Closes."""
         self._padded = False
         self._waiting: bytearray | None = None  # for the ticks of a constant rate
         self._queue(hello)
@@ -336,6 +338,8 @@ class Connection:
         # A padded Ping measures the link, so its padding is not compressed.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
         self.message_bytes = len(frame)
+        if isinstance(message, Pong | Close):
+            self.replied_bytes += len(frame)
         if isinstance(message, Goodbye):
             self.unpace()
         if self._waiting is not None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
-from dragonrt.link.stream import Stream, TlsError
+from dragonrt.link.stream import HIGH_WATER, Stream, TlsError
 from dragonrt.privacy.constant_rate import ConstantRate
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
@@ -93,6 +93,7 @@ class Peer:
         self._early: list[tuple[Event, int]] = []  # came together with the end of the handshake
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
+        self._replied_bytes = 0  # that have left
         self._wake_probe = asyncio.Event()
         self._sequence = 0
         self._padded: dict[int, bool] = {}  # by probe
@@ -218,6 +219,24 @@ class Peer:
                 log.debug("connection with %s closed: %s", self.name, error)
                 self.end = End(error.reason, error.text)
                 self._flush()
+            await self._wait_for_reader()
+
+    async def _wait_for_reader(self) -> None:
+        """Wait until many replies have left; end the connection if they do not.
+
+        Fewer do not wait: two sides that both send much would wait for each other.
+        """
+        replied, bound_s = self.connection.replied_bytes, self._timeouts.silence_s
+        if replied - self._replied_bytes < HIGH_WATER:
+            return
+        try:
+            async with asyncio.timeout(bound_s):
+                await self.drain()
+        except TimeoutError:
+            text = f"{self.name} sends, and took in no reply for {bound_s:g} s"
+            self.end = End(Reason.IDLE, text)
+            self.leave(self.end)
+        self._replied_bytes, self._heard_s = replied, self._loop.time()
 
     async def _receive_once(self) -> list[tuple[Event, int]]:
         """Return the next events, each with the bytes it took on the wire."""

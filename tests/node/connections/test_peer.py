@@ -18,7 +18,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import BufferedStream, Stream, TlsError
+from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream, TlsError
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.oracle import Models
@@ -315,6 +315,22 @@ def test_an_echo_that_comes_much_too_late_measures_nothing() -> None:
         assert peer.rtt.average is None
 
     with_stranger(wait)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_flood_of_probes_is_answered_while_its_sender_reads(reads: bool) -> None:
+    async def flood(peer: Peer, stranger: Stranger) -> None:
+        listening = asyncio.create_task(stranger.listen() if reads else asyncio.sleep(0))
+        for _ in range(200):
+            stranger.say(*(Ping(n, 1) for n in range(400)))
+            await asyncio.sleep(USUAL.silence_s / 50)
+        assert peer.connection.state is (State.OPEN if reads else State.CLOSED)
+        assert (peer.connection.traffic().sent < 2 * HIGH_WATER) is not reads
+        peer.leave()
+        await listening
+
+    _, peer = with_stranger(flood)
+    assert peer.end is None if reads else peer.end and peer.end.reason is Reason.IDLE
 
 
 @pytest.mark.parametrize(
