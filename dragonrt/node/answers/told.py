@@ -9,12 +9,12 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt.modes.question import Turn
-from retrieval.files import create, make_directory, read_text
+from retrieval.files import create, make_directory, read_bytes
 
 REMEMBERED = 1024
 """The latest answers of which it is known."""
 LARGEST = 2**26
-"""Bytes of the file."""
+"""Bytes of the file; it is written anew at half of them, with at most a quarter."""
 
 
 def told_path() -> Path:
@@ -31,43 +31,53 @@ class ToldAnswers:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._texts: dict[str, str] = {}
-        lines: list[str] = []
-        with suppress(OSError, ValueError):
-            lines = read_text(path, LARGEST).splitlines() if path is not None else []
-        for line in lines:
-            with suppress(ValueError, TypeError):
-                key, text = json.loads(line)
-                self._keep(str(key), str(text))
-        if path is not None and len(lines) > 2 * REMEMBERED:
-            with suppress(OSError), create(path) as file:
-                file.writelines(map(_line, self._texts, self._texts.values()))
+        self._lines: dict[str, bytes] = {}  # as in the file, by key
+        self._bytes = 0
+        self._read()
 
     def get(self, turn: Turn) -> str | None:
         """Return what other sides were told of an answer, None if that is not known."""
-        return self._texts.get(_key(turn))
+        line = self._lines.get(_key(turn))
+        return None if line is None else str(json.loads(line)[1])
 
     def remember(self, turn: Turn, told: str) -> None:
         """Keep what other sides were told of an answer."""
-        key = _key(turn)
-        self._keep(key, told)
+        line = self._keep(_key(turn), told)
         if self._path is not None:
             with suppress(OSError):
                 make_directory(self._path.parent)
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
                 with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
-                    file.write(_line(key, told))
+                    file.write(line)
+                    size = file.tell()
+                if size > LARGEST // 2:
+                    self._read()  # other devices of this user may have written to it
 
-    def _keep(self, key: str, text: str) -> None:
-        self._texts.pop(key, None)
-        self._texts[key] = text
-        while len(self._texts) > REMEMBERED:
-            del self._texts[next(iter(self._texts))]
+    def _read(self) -> None:
+        """Read the file, and write it anew if most of it has been forgotten."""
+        if self._path is None:
+            return
+        with suppress(OSError):
+            data = read_bytes(self._path, LARGEST)
+            lines = data.splitlines()
+            for line in lines:
+                with suppress(ValueError, TypeError):
+                    key, text = json.loads(line)
+                    self._keep(str(key), str(text))
+            if len(lines) > 2 * REMEMBERED or len(data) > LARGEST // 2:
+                whole = self._path.with_suffix(".new")
+                with create(whole) as file:
+                    file.writelines(self._lines.values())
+                whole.replace(self._path)
+
+    def _keep(self, key: str, text: str) -> bytes:
+        line = json.dumps((key, text)).encode() + b"\n"
+        self._bytes += len(line) - len(self._lines.pop(key, b""))
+        self._lines[key] = line
+        while len(self._lines) > REMEMBERED or self._bytes > LARGEST // 4:
+            self._bytes -= len(self._lines.pop(next(iter(self._lines))))
+        return line
 
 
 def _key(turn: Turn) -> str:
     return blake2b(json.dumps(turn).encode(), digest_size=16).hexdigest()
-
-
-def _line(key: str, text: str) -> bytes:
-    return json.dumps((key, text)).encode() + b"\n"

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from dragonrt.node.answers import told as told_answers
 from dragonrt.node.answers.told import REMEMBERED, ToldAnswers
 
 TURN = ("who?", "Tom")
@@ -28,7 +31,7 @@ def test_the_last_word_counts_and_damage_costs_only_its_lines(tmp_path: Path) ->
     told.remember(TURN, "Tom")
     told.remember(TURN, "…")
     with path.open("ab") as file:
-        file.write(b'[1]\n\xc3(\n["a", "b"]\n'.replace(b"\xc3(", b"{"))
+        file.write(b'[1]\n\xc3(\n{\n["a", "b"]\n')
     assert ToldAnswers(path).get(TURN) == "…"
     path.write_bytes(b"\xff")
     assert ToldAnswers(path).get(TURN) is None
@@ -43,6 +46,23 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     assert kept.get(("0", "")) is None
     assert kept.get((str(2 * REMEMBERED), "")) == "x"
     assert len([json.loads(line) for line in path.read_text("utf-8").splitlines()]) == REMEMBERED
+
+
+def test_the_file_is_bounded_while_two_devices_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(told_answers, "LARGEST", 2**14)
+    path = tmp_path / "told"
+    devices = ToldAnswers(path), ToldAnswers(path)
+    sizes = []
+    for number in range(400):
+        devices[number % 2].remember((str(number), ""), f"{number:0100}")
+        sizes.append(path.stat().st_size)
+    assert max(sizes) <= 2**13
+    assert min(sizes[100:]) <= 2**12
+    kept = ToldAnswers(path)
+    assert all(kept.get((str(n), "")) == f"{n:0100}" for n in range(380, 400))
+    assert kept.get(("0", "")) is None
 
 
 def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
