@@ -48,7 +48,10 @@ class EmulatedStream(BufferedStream):
         self._inbox.discard()
         self._incoming.clear()
         self._reader.cancel()
-        self._close_behind_the_last_byte()
+        if not self._over:
+            self._over = True
+            self._writable.set()
+            self._outgoing.send(b"")  # the end, behind the last byte
 
     @override
     def abort(self) -> None:
@@ -80,7 +83,9 @@ class EmulatedStream(BufferedStream):
             self._inbox.feed(data)
         else:
             self._inbox.end(self._error)
-            self._close_behind_the_last_byte()
+            self._over = True
+            self._outgoing.clear()  # there is nobody to take it in
+            self._departed(b"")
 
     def _departed(self, data: bytes) -> None:
         if data:
@@ -89,12 +94,6 @@ class EmulatedStream(BufferedStream):
         else:
             self._stream.close()
             self._end()
-
-    def _close_behind_the_last_byte(self) -> None:
-        if not self._over:
-            self._over = True
-            self._writable.set()
-            self._outgoing.send(b"")
 
     def _end(self) -> None:
         self._ended.set()

@@ -108,6 +108,24 @@ def test_the_other_sides_end_is_late_too() -> None:
     over_link(body, LinkModel(), LinkModel(latency_s=0.3))
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_an_ended_link_does_not_wait_for_what_is_under_way(lost: bool) -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(bytes(100_000))
+        if lost:
+            far.abort()
+            with pytest.raises(LinkError):
+                await near.receive()
+        else:
+            far.close()
+            assert await near.receive() == b""
+        near.close()
+        await near.wait_closed()
+        assert now() == 0.0
+
+    over_link(body, LinkModel(latency_s=0.1, bandwidth=100_000), LinkModel())
+
+
 def test_abort_loses_what_is_under_way() -> None:
     async def body(near: EmulatedStream, far: Stream) -> None:
         near.write(b"lost")
