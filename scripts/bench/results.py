@@ -83,7 +83,7 @@ def results(
     data: Annotated[
         Path | None,
         option(
-            "Has evaluation texts, in it or below; runs without theirs are left out.", kind="DIR"
+            "Has evaluation texts, in it or below; without theirs, runs are left out.", kind="DIR"
         ),
     ] = None,
     results: Annotated[
@@ -95,12 +95,18 @@ def results(
     if unknown := set(names) - {run.name for run in chosen}:
         raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")
     texts = {run.name: _texts(run, data) for run in chosen}
+    failed, by_name, left = list[str](), dict[str, Mapping[str, Any]](), list[Run]()
     for run in chosen:
         if len(texts[run.name]) < len(run.data):
-            output.print(f"{run.name}: left out, --data lacks what it reads", soft_wrap=True)
+            why = "--data lacks what it reads"
         elif not run.python.exists():
-            output.print(f"{run.name}: left out, there is no {run.environment}", soft_wrap=True)
-    failed, by_name = list[str](), dict[str, Mapping[str, Any]]()
+            why = f"there is no {run.environment}"
+        else:
+            left.append(run)
+            continue
+        if run.name in names:
+            raise DragonError(f"{run.name} cannot be made: {why}")
+        output.print(f"{run.name}: left out, {why}", soft_wrap=True)
 
     def make(run: Run) -> None:
         try:
@@ -108,7 +114,6 @@ def results(
         except DragonError as error:
             failed.append(f"{run.name}: {error}")
 
-    left = [run for run in chosen if len(texts[run.name]) == len(run.data) and run.python.exists()]
     with status:
         for run in left:
             if run.timed:

@@ -242,3 +242,10 @@ def test_goodput_counts_the_answers_that_are_fast_in_both() -> None:
     assert found["first_ms"][0] == pytest.approx(300)
     assert found["next_ms"][0] == pytest.approx(100)
     assert found["ms_per_token"]["median"] == pytest.approx(75)
+
+
+def test_a_named_run_without_its_texts_is_an_error(tmp_path: Path) -> None:
+    run = next(each for each in runs() if each.data)
+    with pytest.raises(DragonError, match=run.name):
+        results.results(run.name, data=tmp_path, results=tmp_path)
+    assert not [*tmp_path.iterdir()]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -122,8 +123,8 @@ class PrivateDocuments:
                 async for piece in bounded(request, LARGEST_FILE):
                     await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
-            with contextlib.suppress(OSError):  # there is none, or there are no links here
-                os.link(path, former)
+            with contextlib.suppress(FileNotFoundError):  # it has none
+                await asyncio.to_thread(_second, path, former)
             unfinished.replace(path)
             return {"name": name, **await self._updated(side, "indexed", path, content)}
         except OSError as error:
@@ -181,6 +182,16 @@ class PrivateDocuments:
         if self._uploads is None:
             raise ApiError(403, "nothing can be changed here: start with --uploads DIR")
         return self._uploads
+
+
+def _second(path: Path, name: Path) -> None:
+    """Give a file a second name; a copy where the file system has no links."""
+    try:
+        os.link(path, name)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copy(path, name)
 
 
 async def _contents(side: LocalSide) -> dict[str, str]:
