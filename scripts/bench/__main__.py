@@ -18,6 +18,7 @@ BENCHES = {
     "drafting": "What a draft is worth over the stream of the cloud alone.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
     "capacity": "What one cloud gives to many devices, by engine, beside plain vLLM.",
+    "texts": "Make the evaluation texts that docs/results are of from the public files.",
     "results": "Measure all of docs/results, and compare it with what is kept there.",
 }
 """Each is the function of its name in the module of its name."""
