@@ -116,6 +116,8 @@ def test_kubernetes_drains_hosts_that_share_what_they_read() -> None:
     (index,), (cloud,) = indexing["containers"], hosts["containers"]
     assert index["env"] == cloud["env"]
     assert {index["args"][0], cloud["args"][0]} <= {*COMMANDS}
+    # Else a Service of that name would be a variable that a side reads as its port.
+    assert hosts["enableServiceLinks"] is indexing["enableServiceLinks"] is False
     assert cloud["readinessProbe"]["httpGet"]["path"] == "/ready"
     kv = {"name": "kv", "mountPath": index["env"][0]["value"]}
     assert kv in index["volumeMounts"]

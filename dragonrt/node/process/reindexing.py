@@ -8,7 +8,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -120,14 +120,17 @@ async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyn
     except TimeoutError:
         raise DragonError("the documents cannot be watched: the system does not answer") from None
     finally:
-        if process.returncode is None:
-            process.terminate()
         try:
-            async with asyncio.timeout(END_S):
+            if process.returncode is None:
+                process.terminate()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await process.wait()
+        finally:
+            # In the middle of a long file, which the next update continues, or cancelled once more.
+            if process.returncode is None:
+                process.kill()
                 await process.wait()
-        except TimeoutError:  # in the middle of a long file: the next update continues
-            process.kill()
-            await process.wait()
 
 
 async def _follow(

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,9 @@ from retrieval.following import Order
 pytestmark = pytest.mark.slow
 pytest.importorskip("watchfiles")
 BOUND_S = 300.0  # the process is nice, and this machine may be busy
+ON_LINUX = pytest.mark.skipif(
+    not Path("/proc/self/task").exists(), reason="Linux tells the children"
+)
 
 
 def children() -> list[int]:
@@ -44,7 +48,7 @@ def posted(data: bytes) -> Request:
     return Request({"type": "http", "method": "POST", "headers": []}, receive)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="Linux tells the children")
+@ON_LINUX
 async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
     draft_model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,17 +130,46 @@ async def test_what_cannot_be_watched_is_said_at_once(
 async def test_a_process_that_writes_no_report_has_ended(
     begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "torn"
-    program.write_text(f"#!/bin/sh\nread order\necho '{begins}'\nprintf '{{\"torn'\n")
-    program.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(program))
+    script = f"read order\necho '{begins}'\nprintf '{{\"torn'"
+    monkeypatch.setattr("sys.executable", _program(tmp_path, script))
     reports: asyncio.Queue[Report | DragonError] = asyncio.Queue()
-    options: Any = {}
-    order = Order([str(tmp_path)], str(tmp_path / "i"), "words", watch=True, options=options)
-    library: Any = SimpleNamespace(incomplete=False)
-    following = reindexing.Following()
     async with asyncio.timeout(BOUND_S):
         with nullcontext() if begins else pytest.raises(DragonError):
-            async with reindexing.reindexing(order, library, reports.put_nowait, following, None):
+            async with _reindexing(tmp_path, reports.put_nowait) as following:
                 assert isinstance(await reports.get(), DragonError)
                 assert following.stopped
+
+
+@ON_LINUX
+async def test_a_process_that_does_not_end_outlives_no_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    script = f"trap '> {told}' TERM\nread order\necho '{{}}'\nprintf '{{\"torn'\nexec >&-\n"
+    monkeypatch.setattr(
+        "sys.executable", _program(tmp_path, f"{script}while :; do sleep 0.1; done")
+    )
+    before = set(children())
+    async with asyncio.timeout(BOUND_S), _reindexing(tmp_path, lambda report: None):
+        while not told.exists():  # noqa: ASYNC110 (a file comes)
+            await asyncio.sleep(0.001)
+    assert set(children()) == before
+
+
+def _program(folder: Path, script: str) -> str:
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@asynccontextmanager
+async def _reindexing(
+    folder: Path, on_report: reindexing.OnReport
+) -> AsyncIterator[reindexing.Following]:
+    options: Any = {}
+    order = Order([str(folder)], str(folder / "i"), "words", watch=True, options=options)
+    library: Any = SimpleNamespace(incomplete=False)
+    following = reindexing.Following()
+    async with reindexing.reindexing(order, library, on_report, following, None):
+        yield following

@@ -14,7 +14,7 @@ from dragonrt.service.answer import Source
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.request_body import json_object
+from dragonrt.service.http.request_body import EMBEDDINGS, json_object, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.view import sources_text, without_sources
 
@@ -231,6 +231,14 @@ def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole:
     for parse, asked in APIS.values():
         with suppress(ApiError):
             assert parse({**fields, **(asked if whole else {})}, DEFAULTS).question.prompt
+
+
+@pytest.mark.parametrize("dimensions", ["\ud800", "7", 0, 1.5, True, [7]])
+def test_dimensions_are_an_integer(dimensions: Any) -> None:
+    with pytest.raises(ApiError) as error:
+        read({"input": "x", "dimensions": dimensions}, EMBEDDINGS)
+    assert (error.value.status, error.value.param) == (400, "dimensions")
+    assert read({"input": "x", "dimensions": 7}, EMBEDDINGS)[0]["dimensions"] == 7
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3"])
