@@ -172,7 +172,7 @@ def test_pictures_are_kept_for_light_and_dark_pages(
 
 def test_a_run_that_fails_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DragonError, match="log"):
-        made(Run(name="no", command="scripts.bench nothing", minutes=1), tmp_path)
+        made(Run(name="no", command="dragonrt nothing", minutes=1), tmp_path)
 
 
 @pytest.mark.parametrize("own", [{"latency": "20ms"}, {"engine": "vllm"}, {"devices": 2}])

@@ -95,8 +95,10 @@ async def tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
 
     async with await listen("127.0.0.1", 0, handler) as server:
         client = await connect("127.0.0.1", server.port, tls=trusting)
-        yield client, await accepted.get()
+        cloud = await accepted.get()
+        yield client, cloud
         client.close()
+        cloud.close()  # a client waits for the other end's notice, for a while
         await client.wait_closed()
 
 
