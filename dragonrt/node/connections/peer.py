@@ -226,9 +226,10 @@ class Peer:
 
         Fewer do not wait: two sides that both send much would wait for each other.
         """
-        replied, bound_s = self.connection.replied_bytes, self._timeouts.silence_s
+        replied, bound_s = self.connection.replied_bytes, self._timeouts.answer_s
         if replied - self._replied_bytes < HIGH_WATER:
             return
+        self._heard_s = self._loop.time() + bound_s  # no silence: what it sends is not read
         try:
             async with asyncio.timeout(bound_s):
                 await self.drain()

@@ -323,7 +323,7 @@ def test_a_flood_of_probes_is_answered_while_its_sender_reads(reads: bool) -> No
         listening = asyncio.create_task(stranger.listen() if reads else asyncio.sleep(0))
         for _ in range(200):
             stranger.say(*(Ping(n, 1) for n in range(400)))
-            await asyncio.sleep(USUAL.silence_s / 50)
+            await asyncio.sleep(USUAL.answer_s / 100)
         assert peer.connection.state is (State.OPEN if reads else State.CLOSED)
         assert (peer.connection.traffic().sent < 2 * HIGH_WATER) is not reads
         peer.leave()
