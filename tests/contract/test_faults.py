@@ -284,7 +284,7 @@ def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
     way: Settings, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Peer, "drain", never)
-    monkeypatch.setattr("dragonrt.node.answers.answer_session.CONGESTED_BYTES", 64)
+    monkeypatch.setattr("dragonrt.node.answers.driver.CONGESTED_BYTES", 64)
     asked = request(way, end_s=1.0 if stops else 100.0, stops=stops)
 
     (found,) = run(observe(scene(asked), lambda stage: told(stage, USUAL.answer_s)))

@@ -10,10 +10,9 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, Traits, entry_of, traits_of
 from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.answer_session import AnswerSession
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.citing import Passage, disagreements
-from dragonrt.node.answers.driver import Driver, OnRecord, opening
+from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.connections.hosts import Hosts, NotConnectedError
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Door

@@ -10,10 +10,9 @@ from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import mode_entry
 from dragonrt.modes.replay import machine
-from dragonrt.node.answers.answer_session import AnswerSession
 from dragonrt.node.answers.backend_session import Prefiller, PrefillResult
 from dragonrt.node.answers.citing import attribution, storable
-from dragonrt.node.answers.driver import Driver, opening
+from dragonrt.node.answers.driver import AnswerSession, Driver, opening
 from dragonrt.node.connections.handshakes import source_of
 from dragonrt.node.connections.peer import Peer
 from dragonrt.traces.events import AnswerClosed

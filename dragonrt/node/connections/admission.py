@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dragonrt.node.answers.answer_session import AnswerSession
 from dragonrt.node.answers.backend_session import Prefiller
+from dragonrt.node.answers.driver import AnswerSession
 from dragonrt.node.answers.server_session import server_session
 from dragonrt.node.connections.handshakes import Handshakes
 from dragonrt.node.connections.peer import Peer
