@@ -128,7 +128,7 @@ class Connection:
         self.message_bytes = 0
         """The bytes of the last frame that was made, without padding."""
         self.replied_bytes = 0
-        """The bytes of all frames that the other side makes this one send: Pongs and Closes."""
+        """The bytes of all Pongs and Closes that were made: the other side can cause any number."""
         self._padded = False
         self._waiting: bytearray | None = None  # for the ticks of a constant rate
         self._queue(hello)

@@ -83,7 +83,9 @@ def results(
     data: Annotated[
         Path | None,
         option(
-            "Has evaluation texts, in it or below; without theirs, runs are left out.", kind="DIR"
+            "Has evaluation texts, in it or below. A run without its own is left out, or fails if "
+            "it is named.",
+            kind="DIR",
         ),
     ] = None,
     results: Annotated[
@@ -104,7 +106,7 @@ def results(
         else:
             left.append(run)
             continue
-        if run.name in names:
+        if names:
             raise DragonError(f"{run.name} cannot be made: {why}")
         output.print(f"{run.name}: left out, {why}", soft_wrap=True)
 

@@ -4,7 +4,7 @@
     question.jsonl         github.com/hemingkx/Spec-Bench, data/spec_bench
     test.txt, valid.txt    github.com/pytorch/examples, word_language_model/data/wikitext-2
 
-Of XQuAD and Spec-Bench it is one half.
+Of XQuAD and of Spec-Bench they are one half.
 """
 
 import json
@@ -32,18 +32,27 @@ def texts(
 ) -> None:
     """Make the evaluation texts of the public files in a folder; that is `--data` then."""
     for name, (public, digest, make) in TEXTS.items():
-        try:
-            text = make(read_text(folder / public, LARGEST))
-        except OSError as error:
-            raise DragonError(f"cannot read {folder / public}: {error.strerror}") from None
-        except (ValueError, LookupError, TypeError):
-            text = ""
-        if sha256(text.encode()).hexdigest() != digest:
-            raise DragonError(f"{folder / public} is not the one that docs/results are of")
         path = folder / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        try:
+            text = _made(folder / public, digest, make)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise DragonError(f"{error.filename or folder / public}: {error.strerror}") from None
         output.print(f"{path}: as in docs/results", soft_wrap=True, markup=False)
+
+
+def _made(public: Path, digest: str, make: Callable[[str], str]) -> str:
+    """Return the text of that digest. Raises OSError, or DragonError for another public file."""
+    try:
+        text = make(read_text(public, LARGEST))
+    except (ValueError, LookupError, TypeError):  # it has another form
+        text = ""
+    if sha256(text.encode()).hexdigest() != digest:
+        raise DragonError(
+            f"{public} is another version than docs/results are of: see docs/artefact.md"
+        )
+    return text
 
 
 def xquad_half(public: str) -> str:

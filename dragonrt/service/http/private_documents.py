@@ -123,8 +123,8 @@ class PrivateDocuments:
                 async for piece in bounded(request, LARGEST_FILE):
                     await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
-            with contextlib.suppress(FileNotFoundError):  # it has none
-                await asyncio.to_thread(_second, path, former)
+            with contextlib.suppress(FileNotFoundError):  # no file had the name
+                await asyncio.to_thread(_keep_as, path, former)
             unfinished.replace(path)
             return {"name": name, **await self._updated(side, "indexed", path, content)}
         except OSError as error:
@@ -184,14 +184,14 @@ class PrivateDocuments:
         return self._uploads
 
 
-def _second(path: Path, name: Path) -> None:
-    """Give a file a second name; a copy where the file system has no links."""
+def _keep_as(path: Path, other: Path) -> None:
+    """Give a file another path, too; a copy gets it where the file system has no links."""
     try:
-        os.link(path, name)
+        os.link(path, other)
     except FileNotFoundError:
         raise
     except OSError:
-        shutil.copy(path, name)
+        shutil.copy(path, other)
 
 
 async def _contents(side: LocalSide) -> dict[str, str]:

@@ -95,7 +95,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
-        self._room = self._bounds.header_bytes  # of headers, and of what is between bodies' bytes
+        self._room = self._bounds.header_bytes  # for what is no body: headers, trailers
         self._stuck: asyncio.TimerHandle | None = None
 
     @override
