@@ -66,6 +66,8 @@ class ModelInfo:
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
         exact_tokens: the most rows times tokens of a forward for which that holds; None: any.
+        lone_from: the position from which the engine computes a lone token in another way, so that
+            it has the bits of a larger forward; None: nowhere.
         prompt_piece: the tokens of each row that are always read together in a `prompt`; 1 if its
             bits do not depend on how it is cut. A prompt is cut at multiples of it alone.
         finetune: what the weights were trained for or are called, by their file; may be empty.
@@ -88,6 +90,7 @@ class ModelInfo:
     engine: str
     exact_blocks: bool
     exact_tokens: int | None = None
+    lone_from: int | None = None
     prompt_piece: int = 1
     finetune: str = ""
     exact_batches: bool = True

@@ -244,7 +244,7 @@ def load_model(
         file = adapter_file(model, adapter)
         context.adapt(model.load_adapter(file))
         weights = hashlib.sha256(f"{weights}\n{fingerprint(file)}".encode()).hexdigest()
-    found = exactness(context, model, weights, str(threads))
+    found = exactness(context, model, weights)
     info = ModelInfo(
         parameters=model.parameters,
         fingerprint=weights,
@@ -259,6 +259,7 @@ def load_model(
         engine=f"llama.cpp of {model.library.name} ({model.library.instructions})",
         exact_blocks=found.tokens > 0,
         exact_tokens=found.tokens or None,
+        lone_from=found.lone_from,
         prompt_piece=LARGEST_FORWARD,
         finetune=model.metadata("general.finetune") or model.metadata("general.name"),
     )

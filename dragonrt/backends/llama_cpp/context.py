@@ -8,7 +8,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.llama_cpp.library import Batch as LlamaBatch
+from dragonrt.backends.llama_cpp.lone import lone_places
 from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.llama_cpp.states import State, native, portable
 from dragonrt.errors import ModelError
@@ -66,11 +67,17 @@ class Outputs:
 
 
 class Context:
-    """Sequences of one model, with their KV. One thread uses it, except `stop_if_preempted`."""
+    """Sequences of one model, with their KV. One thread uses it, except `stop_if_preempted`.
+
+    Attributes:
+        lone_from: the position from which a forward of one token gets the bits of a larger forward
+            only if it runs on one thread or beside a second token; None: it always gets them.
+    """
 
     def __init__(self, model: LlamaModel, threads: int) -> None:
         """Make room for a few sequences."""
-        self._model, self._library, self._threads = model, model.library, threads
+        self._model, self._library, self.threads = model, model.library, threads
+        self.lone_from: int | None = None
         self._used: set[int] = set()
         self._free: list[range] = []  # given back in any thread
         self._adapter = 0
@@ -177,25 +184,52 @@ class Context:
             self._library.set_embeddings(self._context, hidden)
             self._is_hidden = hidden
         found: list[tuple[Floats, Floats | None]] = []
-        for start in range(0, len(batch.tokens), most):
-            if (part := self._decode(batch, start, start + most, preemptions)) is None:
+        order: list[int] = []
+        for places in self._parts(batch, most):
+            if (part := self._decode(batch, places, preemptions)) is None:
                 self._pack(batch)
                 return None
             found.append(part)
+            order += [place for place in places if batch.wanted[place]]
         if len(found) == 1:
             return Outputs(*found[0])
         logits, states = zip(*found, strict=True)
-        return Outputs(np.concatenate(logits), np.concatenate(states) if hidden else None)
+        sort = np.argsort(order)
+        return Outputs(
+            np.concatenate(logits)[sort], np.concatenate(states)[sort] if hidden else None
+        )
+
+    def _parts(self, batch: Batch, most: int) -> Iterator[Sequence[int]]:
+        """Yield the places of the tokens of each forward, lone ones in forwards of their own."""
+        for start in range(0, len(batch.tokens), most):
+            places = range(start, min(start + most, len(batch.tokens)))
+            alone: list[int] = []
+            if self.lone_from is not None and max(batch.positions) >= self.lone_from:
+                found = lone_places(batch.sequences[places.start : places.stop])
+                alone = [p + start for p in found if batch.positions[p + start] >= self.lone_from]
+            if rest := [place for place in places if place not in alone]:
+                yield rest
+            yield from ([place] for place in alone)
 
     def _decode(
-        self, batch: Batch, start: int, stop: int, preemptions: Sequence[Preemption]
+        self, batch: Batch, places: Sequence[int], preemptions: Sequence[Preemption]
     ) -> tuple[Floats, Floats | None] | None:
         """Run one forward; return copies of its outputs, or None if it was stopped."""
-        wanted = batch.wanted[start:stop]
-        count = self._struct.n_tokens = len(wanted)
-        self._tokens[:count] = batch.tokens[start:stop]
-        self._positions[:count] = batch.positions[start:stop]
-        self._owners[:count] = batch.sequences[start:stop]
+        wanted = [batch.wanted[place] for place in places]
+        count = len(wanted)
+        self._tokens[:count] = [batch.tokens[place] for place in places]
+        self._positions[:count] = [batch.positions[place] for place in places]
+        self._owners[:count] = [batch.sequences[place] for place in places]
+        last = int(self._positions[0])
+        if is_lone := count == 1 and self.lone_from is not None and last >= self.lone_from:
+            # Two tokens on three threads and more are faster than one token on one thread.
+            if self.threads > 2 and last + 1 < self.cells:
+                count, wanted = 2, [*wanted, False]
+                self._tokens[1], self._positions[1] = self._tokens[0], last + 1
+                self._owners[1] = self._owners[0]
+            else:
+                self._library.set_n_threads(self._context, 1, 1)
+        self._struct.n_tokens = count
         self._wanted[:count] = wanted
         self._running = preemptions
         for each in preemptions:
@@ -207,6 +241,9 @@ class Context:
         with self._stopping:
             self._running = ()
             self._stop[0] = b"\0"
+        if is_lone:
+            self._library.set_n_threads(self._context, self.threads, self.threads)
+            self.cut(batch.sequences[places[0]], last + 1)
         if code == _ABORTED:
             return None
         if code != 0:
@@ -255,7 +292,7 @@ class Context:
         freed = weakref.finalize(self, self._library.free, context)
         freed.atexit, self._free_context = False, freed
         self._memory = self._library.get_memory(context)
-        self._library.set_n_threads(context, self._threads, self._threads)
+        self._library.set_n_threads(context, self.threads, self.threads)
         stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)
         self._library.set_abort_callback(context, stop, ctypes.addressof(self._stop))
         self._is_hidden = False

@@ -1,8 +1,8 @@
-"""Measure how many tokens a forward of llama.cpp may have without changing the bits of a row.
+"""Measure which forwards of llama.cpp give a row the bits of single steps.
 
-Kernels are chosen by the number of tokens, and differ in their last bits. Which number is still
-exact depends on the types of the weights, the processor and the library, so it is measured: once,
-in about a second.
+Kernels are chosen by the number of tokens and by the length of a row, and differ in their last
+bits. Which forwards are exact depends on the types of the weights, the processor, the library and
+the number of threads, so it is measured: once, in some seconds.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import os
 import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,31 +25,61 @@ from retrieval.files import create, make_directory
 CANDIDATES = (63, 31, 15, 7, 3, 2)
 """From 64 tokens on llama.cpp takes another kernel of attention."""
 
-_DOCUMENT, _ROWS = 40, 5
-_COMPARED = 250
+STARTS = (0, 256, 512, 1024)
+"""Tokens of a row before those that are compared: llama.cpp pads a row to a multiple of 256."""
+
+_VERSION = 2  # of this test: results of another one are not read
+_PADDING = 256
+_ROWS, _ROWS_OF_LONG = 5, 3  # long ones take memory
+_LENGTH, _LENGTH_OF_LONG = 63, 24  # and time
+_COMPARED, _COMPARED_OF_LONG = 250, 60
 """Rows of logits that each number is judged by: a difference may vanish in most of them."""
+_STEPS = 8
+"""Single steps that show whether they depend on the number of threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """The result: `tokens` of an exact forward (0: not even two are), and KV `bytes` of a token."""
+    """The result.
+
+    Attributes:
+        tokens: of the largest exact forward; 0: not even two are exact.
+        bytes: KV of one token.
+        lone_from: see `Context`.
+    """
 
     tokens: int
     bytes: int
+    lone_from: int | None
 
 
 def exactness(context: Context, model: LlamaModel, *names: str) -> Exactness:
-    """Return the result for a model; it is kept for these `names`, the library and the processor.
+    """Return the result for a model, and set `Context.lone_from`.
 
-    Leaves no sequence of the context open.
+    The result is kept for these `names`, the threads, the library and the processor. Leaves no
+    sequence of the context open.
     """
+    found = _exactness(context, model, *names)
+    context.lone_from = found.lone_from
+    return found
+
+
+def _exactness(context: Context, model: LlamaModel, *names: str) -> Exactness:
     library = model.library
-    known = (*names, library.name, library.instructions, platform.machine(), _processor())
+    known = (
+        f"{_VERSION}",
+        f"{context.threads}",
+        *names,
+        library.name,
+        library.instructions,
+        platform.machine(),
+        _processor(),
+    )
     key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:32]
     path = models_directory() / f"exact-{key}.json"
     with suppress(OSError, ValueError, TypeError):
         return Exactness(**json.loads(path.read_text(encoding="ascii")))
-    found = SelfTest(context, model.vocabulary).run()
+    found = SelfTest(context, model).run()
     with suppress(OSError):  # it is measured again the next time
         make_directory(path.parent)
         part = path.with_suffix(f".{os.getpid()}.tmp")
@@ -69,51 +100,92 @@ def _processor() -> str:
 class SelfTest:
     """Compares forwards of several tokens and rows with those of one token, bit by bit."""
 
-    def __init__(self, context: Context, vocabulary: int) -> None:
+    def __init__(self, context: Context, model: LlamaModel) -> None:
         self._context, self._chance = context, np.random.default_rng(0)
-        self._line = [int(n) for n in self._chance.integers(0, vocabulary, _DOCUMENT + 63)]
+        room = model.context_length - _LENGTH
+        self._starts = [start for start in STARTS if start < max(1, room)]
+        length = self._starts[-1] + _LENGTH
+        self._line = [int(n) for n in self._chance.integers(0, model.vocabulary, length)]
+        self._states: dict[int, State] = {}
+        self._alone: dict[int, Floats] = {}
 
     def run(self) -> Exactness:
-        """Measure."""
-        first = self._context.open(1, len(self._line))
-        self._read(first[0], 0, _DOCUMENT, LARGEST_FORWARD)
-        document = self._context.save(first[0])
-        rows = self._context.open(_ROWS, len(self._line))  # the state moves into a larger context
+        """Measure. Sets `lone_from` of the context."""
+        context = self._context
+        rows = context.open(1, len(self._line))
         try:
-            self._context.load(rows[0], document)
-            wanted = [
-                self._read(rows[0], at, at + 1, 1) for at in range(_DOCUMENT, len(self._line))
-            ]
-            size = (self._context.save(rows[0]).size - document.size) // len(wanted)
-            alone = np.concatenate(wanted)
-            exact = (n for n in CANDIDATES if self._is_exact(n, rows, document, alone))
-            return Exactness(next(exact, 0), size)
+            for before, start in pairwise((0, *self._starts, len(self._line))):
+                if start > before:
+                    self._read(rows[0], before, start, LARGEST_FORWARD, is_wanted=False)
+                self._states[start] = context.save(rows[0])
+            context.lone_from = self._lone_from(rows[0])
         finally:
-            self._context.release(first)
+            context.release(rows)
+        sizes = self._states[len(self._line)].size - self._states[0].size
+        exact = (
+            most for most in CANDIDATES if all(self._is_exact(most, at) for at in self._starts)
+        )
+        return Exactness(next(exact, 0), sizes // len(self._line), context.lone_from)
+
+    def _lone_from(self, row: int) -> int | None:
+        """Return from where single steps depend on the number of threads."""
+        if self._context.threads == 1:
+            return None
+        for before, start in pairwise((-_PADDING, *self._starts)):
+            split, whole = (self._steps(row, start, lone_from) for lone_from in (None, 0))
+            if not np.array_equal(split, whole):
+                return before + _PADDING
+        return None
+
+    def _steps(self, row: int, start: int, lone_from: int | None) -> Floats:
+        """Return the logits of single steps."""
+        self._context.lone_from = lone_from
+        self._context.load(row, self._states[start])
+        return self._read(row, start, start + _STEPS, 1)
+
+    def _is_exact(self, most: int, start: int) -> bool:
+        """Return whether forwards of `most` tokens give all rows the bits of single steps."""
+        of_short = (_ROWS, _LENGTH, _COMPARED)
+        of_long = (_ROWS_OF_LONG, _LENGTH_OF_LONG, _COMPARED_OF_LONG)
+        count, length, compared = of_long if start else of_short
+        rows = self._context.open(count, start + length)
+        try:
+            for row in rows:
+                self._context.load(row, self._states[start])
+            if start not in self._alone:
+                self._alone[start] = self._read(rows[0], start, start + length, 1)
+            alone = self._alone[start]
+            block = self._read(rows[-1], start, start + length, most)
+            return np.array_equal(block, alone) and self._is_exact_together(
+                most, start, rows, alone, compared
+            )
+        finally:
             self._context.release(rows)
 
-    def _is_exact(self, most: int, rows: range, document: State, alone: Floats) -> bool:
-        """Return whether forwards of `most` tokens give all rows the bits of single steps."""
-        for row in rows:
-            self._context.load(row, document)
-        block = self._read(rows[-1], _DOCUMENT, _DOCUMENT + most, most)
-        if not np.array_equal(block, alone[:most]):
-            return False
-        places = dict.fromkeys(rows[:most], 0)
-        for _ in range(_COMPARED // most):
-            sizes = dict(zip(places, self._sizes(most, len(places)), strict=True))
-            batch = Batch()
-            for row, size in sizes.items():
+    def _is_exact_together(
+        self, most: int, start: int, rows: range, alone: Floats, compared: int
+    ) -> bool:
+        """Compare forwards of random blocks of rows, neighbours or not, that roll back."""
+        places = dict.fromkeys(rows, 0)
+        while compared > 0:
+            tokens = int(self._chance.integers(1, (most if compared % 2 else min(most, 8)) + 1))
+            compared -= tokens
+            count = int(self._chance.integers(1, min(tokens, len(rows)) + 1))
+            chosen = sorted(self._chance.choice(rows, count, replace=False).tolist())
+            batch, parts = Batch(), list[Floats]()
+            for row, size in zip(chosen, self._sizes(tokens, count), strict=True):
+                size = min(size, len(alone))
                 if places[row] + size > len(alone):  # roll back
                     places[row] = int(self._chance.integers(0, len(alone) - size + 1))
-                self._context.cut(row, _DOCUMENT + places[row])
-                for at in range(_DOCUMENT + places[row], _DOCUMENT + places[row] + size):
-                    batch.add(self._line[at], at, row, True)
+                at = places[row]
+                self._context.cut(row, start + at)
+                for position in range(start + at, start + at + size):
+                    batch.add(self._line[position], position, row, True)
+                parts.append(alone[at : at + size])
+                places[row] += size
             found = self._context.forward(batch, (), most=most, hidden=False)
-            parts = [alone[places[row] : places[row] + size] for row, size in sizes.items()]
             if found is None or not np.array_equal(found.logits, np.concatenate(parts)):
                 return False
-            places = {row: places[row] + size for row, size in sizes.items()}
         return True
 
     def _sizes(self, tokens: int, rows: int) -> list[int]:
@@ -121,10 +193,12 @@ class SelfTest:
         cuts = sorted(self._chance.choice(np.arange(1, tokens), rows - 1, replace=False).tolist())
         return [b - a for a, b in zip([0, *cuts], [*cuts, tokens], strict=True)]
 
-    def _read(self, row: int, start: int, stop: int, most: int) -> Floats:
+    def _read(
+        self, row: int, start: int, stop: int, most: int, *, is_wanted: bool = True
+    ) -> Floats:
         batch = Batch()
         for at in range(start, stop):
-            batch.add(self._line[at], at, row, True)
+            batch.add(self._line[at], at, row, is_wanted)
         self._context.cut(row, start)
         found = self._context.forward(batch, (), most=most, hidden=False)
         assert found is not None  # without a preemption nothing stops it

@@ -11,19 +11,25 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.backends.backend import Feed, Preemption, Rows
+from dragonrt.backends.backend import Document, Feed, Preemption, Rows
 from dragonrt.backends.llama_cpp.backend import load_model
 from dragonrt.testing.backend_contract import CHECKS, Subject
 
 from .conftest import file_of
 
-TEXTS, LENGTH, STEPS = 4, 80, 80
+TEXTS, LENGTH = 4, 40
+STEPS, FEWER_STEPS = 80, 20  # of a toy, of a real model
 CONTEXT = 200
+THREADS = (1, 2, 4)
 
 
 @pytest.fixture(
     scope="module",
-    params=[("dragon-draft", 1), ("dragon-draft", 2), ("Q4_K", 2), (bundled.SMOLLM2, 2)],
+    params=[
+        *(("dragon-draft", threads) for threads in THREADS),
+        ("Q4_K", 2),
+        (bundled.SMOLLM2, 2),
+    ],
     ids=str,
 )
 def subject(request: pytest.FixtureRequest, library: Path, q4_k: Path) -> Subject:
@@ -42,17 +48,17 @@ def test_contract(subject: Subject, check: Callable[[Subject], None]) -> None:
 
 
 class Row:
-    """A row that reads one of the texts; `start`: how much of it is its document."""
+    """A row that reads a text behind a document; `start`: how much of the text is in it, too."""
 
-    def __init__(self, on: Subject, number: int) -> None:
-        self.on, self.number, self.start, self.length = on, number, 0, 0
-        self.rows: Rows = on.backend.open([on.backend.empty()], LENGTH)
+    def __init__(self, on: Subject, number: int, document: Document) -> None:
+        self.on, self.number, self.document, self.start, self.length = on, number, document, 0, 0
+        self.rows: Rows = on.backend.open([document], LENGTH)
 
     def moved(self) -> None:
         """Become a row whose document is all that was read."""
         if self.length and not self.start:
-            document = self.rows.document(0, self.length)
-            self.rows = self.on.backend.open([document], LENGTH)
+            length = self.document.length + self.length
+            self.rows = self.on.backend.open([self.rows.document(0, length)], LENGTH)
             self.start = self.length
 
     def feed(self, text: list[int], size: int, stop: Preemption) -> Feed:
@@ -61,21 +67,24 @@ class Row:
         return Feed(self.rows, tokens, self.length - self.start, True, stop, False)
 
 
-def test_no_bit_changes_over_random_steps(subject: Subject) -> None:
+@pytest.mark.parametrize("behind", [0, 230, 900])
+def test_no_bit_changes_over_random_steps(subject: Subject, behind: int) -> None:
     """Blocks in shared forwards, rollbacks, moves through states, forwards stopped in between."""
     chance, on = np.random.default_rng(7), subject.backend
+    document = _document(subject, behind)
     texts = [subject.text(LENGTH, seed) for seed in range(TEXTS)]
     every = np.arange(0, on.info.vocabulary, 7)
-    alone = [_alone(subject, number, text, every) for number, text in enumerate(texts)]
-    rows = [Row(subject, number) for number in range(TEXTS)]
+    alone = [_alone(subject, document, text, every) for text in texts]
+    rows = [Row(subject, number, document) for number in range(TEXTS)]
     stopped = compared = 0
     took_s = 0.0  # the longest forward so far: stops come at any point of one
-    for _ in range(STEPS):
+    steps = STEPS if on.info.parameters < 2e7 else FEWER_STEPS
+    for _ in range(steps):
         for row in rows:
             if row.length == LENGTH or chance.random() < 0.15:
                 row.length = int(chance.integers(row.start, row.length + 1))
             if row.length == LENGTH:
-                rows[row.number] = Row(subject, row.number)
+                rows[row.number] = Row(subject, row.number, document)
             elif chance.random() < 0.05:
                 row.moved()
         stop, sizes = Preemption(), [int(chance.integers(1, 7)) for _ in rows]
@@ -97,14 +106,38 @@ def test_no_bit_changes_over_random_steps(subject: Subject) -> None:
                 row.length += 1
             compared += len(feed.tokens)
     assert stopped
-    assert compared > STEPS
+    assert compared > steps
+
+
+@pytest.mark.parametrize("name", ["dragon-draft", bundled.SMOLLM2])
+def test_bits_are_equal_at_every_number_of_threads(name: str, library: Path) -> None:
+    found = []
+    for threads in THREADS:
+        on = Subject(load_model(file_of(name), threads=threads, library=library))
+        every = np.arange(0, on.info.vocabulary, 7)
+        document = _document(on, 250)
+        rows = on.backend.open([document], 130)
+        prompt = Feed(rows, on.text(130, 1), 0, False, Preemption(), True)
+        (read,) = on.backend.forward([prompt])
+        assert read is not None
+        found.append(np.stack([*_alone(on, document, on.text(12, 2), every), read[0].at(every)[0]]))
+    for each in found[1:]:
+        np.testing.assert_array_equal(each, found[0])
+
+
+def _document(on: Subject, length: int) -> Document:
+    """Return a document of random tokens, of any length."""
+    rows = on.backend.open([on.backend.empty()], length)
+    if length:
+        on.backend.forward([Feed(rows, on.text(length, 5), 0, False, Preemption(), True)])
+    return rows.document(0, length)
 
 
 def _alone(
-    on: Subject, number: int, text: list[int], every: NDArray[np.int64]
+    on: Subject, document: Document, text: list[int], every: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Return log-probabilities after each token, each read in a forward of its own."""
-    row, found = Row(on, number), []
+    row, found = Row(on, 0, document), []
     for _ in text:
         (logits,) = on.backend.forward([row.feed(text, 1, Preemption())])
         assert logits is not None
