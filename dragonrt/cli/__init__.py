@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.exceptions import UnknownOptionError, UnusedCliTokensError
 from cyclopts.help import DefaultFormatter, HelpPanel
 from typing_extensions import override
 
 from dragonrt import __version__
 from dragonrt.cli.console import log_to_stderr, output, say
-from dragonrt.cli.options import DAILY, group, option
+from dragonrt.cli.options import DAILY, group, option, removed
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 from dragonrt.node.process.ending import exit_on_sigterm
@@ -132,6 +132,9 @@ def run(commands: App) -> NoReturn:
         sys.exit(commands(sys.argv[1:], exit_on_error=False, print_error=False))
     except UnusedCliTokensError as error:
         _fail(error, f"unexpected argument: {' '.join(error.unused_tokens or ())}", 2)
+    except UnknownOptionError as error:
+        name = error.token.keyword or error.token.value
+        _fail(error, removed(name.partition("=")[0]) or str(error), 2)
     except CycloptsError as error:
         _fail(error, str(error), 2)
     except SettingError as error:

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, field, fields, make_dataclass
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -20,6 +20,14 @@ DAILY = "Options"
 """The panel of options for daily use, the only one of the short help."""
 NETWORK = "Network"
 LINK = "Emulated link"
+
+REMOVED: Final[dict[str, str]] = {}
+"""Options of the release before this one that are gone: what to do instead, by `--name`."""
+
+
+def removed(name: str) -> str | None:
+    """Return the line about a removed option, or None."""
+    return f"{name} was removed: {REMOVED[name]}" if name in REMOVED else None
 
 
 def option(

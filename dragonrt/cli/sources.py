@@ -14,6 +14,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict, Env
 from typing_extensions import override
 
+from dragonrt.cli.options import REMOVED, removed
 from dragonrt.errors import DragonError
 from retrieval.files import read_text
 
@@ -38,6 +39,9 @@ class EnvironmentVariables(Env):
             if variable in os.environ:  # the library would read its value as the flag's
                 right = variable.replace("_NO_", "_", 1)
                 raise SettingsError(f"{variable} is no setting: write {right}=false")
+        for flag in REMOVED.keys() - {name for each in arguments for name in each.names}:
+            if PREFIX + flag.removeprefix("--").replace("-", "_").upper() in os.environ:
+                raise SettingsError(removed(flag))
         super().__call__(app, commands, arguments)
 
 
@@ -71,7 +75,9 @@ class SettingsFile(Dict):
         named = {name: each for each in arguments for name in each.parameter.name or ()}
         for key, value in table.items():
             where = f"{self.source}: {key} in [{'.'.join(commands)}]"
-            found = named.get("--" + key.replace("_", "-"))
+            found = named.get(flag := "--" + key.replace("_", "-"))
+            if found is None and (line := removed(flag)):
+                raise SettingsError(f"{self.source}: {line}")
             if found is None:
                 known = sorted(name[2:] for name in named if name.startswith("--"))
                 raise SettingsError(f"{where} is no setting; there are {', '.join(known)}")

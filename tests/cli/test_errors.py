@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dragonrt.cli.options import REMOVED
 from dragonrt.errors import DragonError
 
 Run = Callable[..., Any]
@@ -83,6 +84,19 @@ def test_a_wrong_call_is_one_line_too(run: Run, arguments: str, said: str) -> No
     outcome = run(*arguments.split())
     assert (outcome.code, outcome.output) == (2, "")
     assert said in outcome.line
+
+
+def test_a_removed_option_names_its_replacement(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(REMOVED, "--old-way", "use --new-way")
+    for arguments in (["--old-way", "3"], ["--old-way=3"], ["--old-way"]):
+        assert "use --new-way" in run("device", *arguments).line
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[device]\nold-way = 3\n", encoding="utf-8")
+    assert "use --new-way" in run("--config", str(settings), "device").line
+    monkeypatch.setenv("DRAGONRT_OLD_WAY", "3")
+    assert "use --new-way" in run("device").line
 
 
 def test_an_unprotected_way_is_said_where_it_is_wanted(run: Run) -> None:
