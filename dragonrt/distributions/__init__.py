@@ -11,7 +11,7 @@ from dragonrt.distributions.codec import codec, distribution_codec
 from dragonrt.distributions.conformal import ConformalThreshold, backtrack
 from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
 from dragonrt.distributions.lattice import LatticePoint
-from dragonrt.distributions.protocol import Codec, Quantized, Step, StepNoise
+from dragonrt.distributions.protocol import Codec, Quantized, Step
 from dragonrt.errors import CodecError, DistributionError
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "LatticePoint",
     "Quantized",
     "Step",
-    "StepNoise",
     "backtrack",
     "block_steps",
     "codec",

@@ -14,18 +14,13 @@ from dragonrt.distributions.distribution import Distribution, checked_sum
 from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
 from dragonrt.distributions.payload import FP16, FP32, Kind
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
-from dragonrt.distributions.race_codec import LARGEST_TAU, Half, RaceCodec, Single
 from dragonrt.errors import CodecError
 
 VALID_FORMS = (
-    f"race, race:TAU, race:TAU:fp32 (0 < TAU <= {LARGEST_TAU}), ids, dense:fp16, dense:fp32, "
-    "topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
+    "ids, dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
     "qs:L, ksqs:K:L (K >= 1), csqs:BETA:L (0 <= BETA <= 1) with L from 1 to "
     f"{MAX_RESOLUTION}"
 )
-
-RACE_TAU = 0.1
-"""The initial threshold of the codec race."""
 
 QS, K_SQS, C_SQS = LatticeKind
 
@@ -41,12 +36,6 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
     match name.split(":"):
         case ["ids"]:
             return Ids(name, vocabulary)
-        case ["race"]:
-            return RaceCodec(name, vocabulary, RACE_TAU, True, Half())
-        case ["race", least] if 0 < (tau := _number(least)) <= LARGEST_TAU:
-            return RaceCodec(name, vocabulary, tau, False, Half())
-        case ["race", least, "fp32"] if 0 < (tau := _number(least)) <= LARGEST_TAU:
-            return RaceCodec(name, vocabulary, tau, False, Single())
         case ["dense", "fp16"]:
             return Dense(name, vocabulary, FP16)
         case ["dense", "fp32"]:

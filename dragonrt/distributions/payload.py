@@ -2,7 +2,6 @@
 
 They are little endian and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
-- for RACE, whose upper bits are the number of listed tokens: what `race_codec` writes;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
   RESIDUAL one more for the sum of all others, then the K ids (`support`).
 Values are relative to the largest of them, so they are between 0 and 1, and not all 0.
@@ -30,7 +29,6 @@ class Kind(IntEnum):
     RENORMALISED = 4
     RESIDUAL = 5
     NO_RESIDUAL = 6  # from the codec with a residual, where none is left
-    RACE = 7
 
 
 KIND_BITS = 3

@@ -6,7 +6,7 @@ exact with respect to what was sent, however lossy the codec.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,6 @@ from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.lattice import LatticePoint
 from dragonrt.errors import CodecError
-
-
-class StepNoise(Protocol):
-    """The keyed noise of one step, equal on both sides, with which probabilities race."""
-
-    def __call__(
-        self, vocabulary: int, ids: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float64]:
-        """Return positive numbers for the tokens `ids`, float64 [K], or for all, float64 [V]."""
-
-    def below(self, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        """Return the tokens with a number below `bound`, maybe some above: int64, increasing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +28,6 @@ class Step:
     index: int = 0
     resolution: int | None = None
     threshold: float | None = None
-    noise: StepNoise | None = None
 
 
 PLAIN = Step()
@@ -79,8 +66,6 @@ class Codec:
     Ranks are for tokens that were sampled from the transmitted distribution."""
     sends_distributions: ClassVar[bool] = True
     """Whether distributions are sent."""
-    complete: ClassVar[bool] = True
-    """Whether the payload determines the whole distribution that a draft is sampled from."""
     has_resolution: ClassVar[bool] = False
     """Whether a Step's resolution changes the payload: lattice points."""
     light: ClassVar[bool] = False

@@ -130,13 +130,6 @@ def coded(name: str, p: Probabilities, *, by_id: bool = False, beta: float | Non
     match family:
         case "ids":
             return _of_values(p.astype(np.float64))
-        case "race":  # all that a side knows of itself; how much is listed decides nothing
-            if arguments[1:] == ["fp32"]:
-                return _of_values(_relative(p, np.float32))
-            share = (p / p.dtype.type(fsum(p))).astype(np.float32)
-            mantissa, exponent = np.frexp(share.astype(np.float64))
-            rounded = np.ldexp(np.rint(mantissa * 2**11), exponent - 11)
-            return _of_values(np.where(rounded < 2.0**-62, 0.0, rounded), 1.0)
         case "dense":
             form = np.float16 if arguments == ["fp16"] else np.float32
             bits = 8 * (1 + p.size * np.dtype(form).itemsize) + (p.size - 1).bit_length()
@@ -167,7 +160,7 @@ def _relative(p: Probabilities, form: type[np.floating[Any]]) -> NDArray[np.floa
 
 
 def _of_values(values: NDArray[np.float64], total: float | None = None, bits: int = 0) -> Coded:
-    """Of nothing but values; a race's are used as they are rounded, whatever they sum to."""
+    """Of nothing but values, whose sum is `total`."""
     listed = tuple(np.flatnonzero(values).tolist())
     return Coded(values / (fsum(values) if total is None else total), listed, bits)
 

@@ -40,13 +40,10 @@ class Settings:
         return (self,)
 
 
-def check_codec(name: str, *, because: str = "", complete: bool = True) -> None:
-    """Refuse a codec of mode dragon if `complete`, and one without distributions if `because`."""
-    code = codec(name, 2)
-    if because and not code.sends_distributions:
+def check_codec(name: str, *, because: str = "") -> None:
+    """Refuse an unknown codec, and one without distributions if `because`."""
+    if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
-    if complete and not code.complete:
-        raise DragonError(f"the codec {name} is for mode dragon: choose another --codec")
 
 
 def check_verifies(name: str, code: str) -> None:

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions import Distribution, Step, mix, total_variation
+from dragonrt.distributions import Distribution, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
-from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.certificate import Certificate, certificate, cut_level, cuts
-from dragonrt.sampling.noise import Noise, Purpose, RaceNoise
+from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.side import Side
@@ -164,9 +162,6 @@ class Coupled(_Mixing):
 
     def draft(self, side: Side, step: int, p: Distribution) -> int:
         """Return argmax p(x) / E(x) with the target's noise, the same for both sides."""
-        if isinstance(p, OwnRace) and not cuts(self._sampler):
-            scores = p.probabilities[p.ids.searchsorted(p.listed)]
-            return int(p.listed[(scores / self._noise_at(step)(p.vocabulary, p.listed)).argmax()])
         return self._race(step, p)
 
     def target(
@@ -174,21 +169,6 @@ class Coupled(_Mixing):
     ) -> int:
         """Return argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
         return self._race(step, self.combined((device.distribution, cloud.distribution), weights))
-
-    def listing(self, step: int, p: NDArray[np.floating[Any]], tau: float) -> Step:
-        """Return the race codec's noise at a step or, if the sampler cuts, its threshold."""
-        if cuts(self._sampler):
-            return Step(step, threshold=tau * cut_level(self._sampler, p))
-        return Step(step, threshold=tau, noise=self._noise_at(step))
-
-    def certified(
-        self, step: int, own: OwnRace, theirs: RaceEntries, weights: tuple[float, float]
-    ) -> Certificate:
-        """Return the target if one side can prove it; `weights` are `own`'s and `theirs`'."""
-        return certificate(self._sampler, self._noise_at(step), own, theirs, weights)
-
-    def _noise_at(self, step: int) -> RaceNoise:
-        return RaceNoise(self._noise, step, self._sampler.temperature)
 
     def _race(self, step: int, p: Distribution) -> int:
         if self._sampler.temperature == 0:

@@ -12,9 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
-from typing_extensions import override
 
-from dragonrt.distributions.protocol import StepNoise
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.philox import philox_words
 from dragonrt.side import Side
@@ -99,33 +97,6 @@ class Noise:
 
     def _key(self, purpose: Purpose, side: Side | None) -> tuple[int, int]:
         return self._seed, purpose << 8 | _SIDE_CODES[side]
-
-
-class RaceNoise(StepNoise):
-    """F(x) = E(x)^T, the race's noise at a temperature T.
-
-    argmax p^(1/T) / E is argmax p / E^T, in which mixing stays linear; at T = 0 it is argmax p.
-    """
-
-    __slots__ = ("_noise", "_step", "_temperature")
-
-    def __init__(self, noise: Noise, step: int, temperature: float) -> None:
-        self._noise, self._step, self._temperature = noise, step, temperature
-
-    @override
-    def __call__(
-        self, vocabulary: int, ids: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float64]:
-        if self._temperature == 0:
-            return np.ones(vocabulary if ids is None else ids.size)
-        exponentials = self._noise.exponentials(self._step, vocabulary, ids)
-        return exponentials if self._temperature == 1 else exponentials**self._temperature
-
-    @override
-    def below(self, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        if self._temperature == 0:
-            return np.arange(vocabulary if bound > 1 else 0)
-        return self._noise.below(self._step, vocabulary, bound ** (1 / self._temperature))
 
 
 _SIDE_CODES: dict[Side | None, int] = {None: 0, "device": 1, "cloud": 2}

@@ -14,7 +14,7 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
 from dragonrt.modes.oracle import Attendance
@@ -231,8 +231,6 @@ def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.Sess
         Draft(1, step, prefix_hash, 1, 0.0, 0, 0, TEXT, NOISE),
         Target(1, step, prefix_hash, FAR, "cloud"),
         Target(1, step, prefix_hash ^ 1, 1, "cloud"),
-        EntryRequest(1, step, prefix_hash, (FAR,)),
-        EntryResponse(1, step, prefix_hash, NOISE),
         Block(1, round_, step, prefix_hash & MAX_32, 3, (), (), NOISE),
         Verdict(1, round_, 200, FAR, 0),
         Upload(1, round_, 0.0, 0, (b"\xff",)),

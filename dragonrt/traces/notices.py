@@ -12,7 +12,6 @@ class NoticeKind(StrEnum):
     ABSENT = "absent"  # a worker takes no part
     LATE = "late"  # a worker takes no part because it missed the deadline
     BACK = "back"  # a worker takes part again
-    CODEC = "codec"  # another codec is used than wanted
     DISAGREEMENT = "disagreement"  # documents hold another value than the answer
     BEGINNING = "beginning"  # only the beginning of a document is read
     LOST = "lost"  # a connection is lost

@@ -17,7 +17,6 @@ MAX_CODE = 256
 MAX_RUN_AHEAD = 4096
 MAX_PAYLOAD = 2 * 1024 * 1024
 MAX_BLOCK = 256
-MAX_WANTED = 64  # entries per request: a race needs one or two
 MAX_RESOLUTION = 2**20
 MAX_UPLOAD = 3 * 1024 * 1024
 MAX_PADDING = 1024 * 1024

@@ -25,7 +25,7 @@ from dragonrt.wire.fields import (
     printable,
 )
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 
 class Hello(Fields, frozen=True):

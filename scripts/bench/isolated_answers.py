@@ -174,7 +174,7 @@ class IsolatedAnswers:
         self, question: Question, sides: Sequence[PrefixCache], decides: Rule
     ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
-        code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
+        code = codec(self.how.codec, self.model.vocabulary)
         stops, line = self.model.answer_stops, TokenPrefix(start_hash(question.seed))
 
         while len(line) < question.max_tokens:

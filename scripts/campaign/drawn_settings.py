@@ -29,11 +29,6 @@ VERIFICATIONS = (
 )
 STOPPINGS: tuple[Stopping | None, ...] = (None, None, "adaedl", "specdec++")
 DISTRIBUTIONS = (
-    "race",
-    "race",
-    "race:0.35",
-    "race:0.05",
-    "race:0.1:fp32",
     "topp:0.8",
     "topp:0.95",
     "topk:8:residual",

@@ -32,7 +32,7 @@ BREACHES = frozenset(
     }
 )
 """Reasons for which a session or connection ends if a side has broken the protocol."""
-EXPECTED = frozenset({NoticeKind.BACK, NoticeKind.CODEC, NoticeKind.LATE})
+EXPECTED = frozenset({NoticeKind.BACK, NoticeKind.LATE})
 """Notices of answers that nothing disturbed: deadlines are as short as a seed draws them."""
 
 

@@ -12,7 +12,7 @@ from dragonrt.distributions import Codec, decode_block, decode_distribution
 from dragonrt.distributions.block import block_steps
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.blocks.messages import Block
-from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest, EntryResponse
+from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.wire import messages as wire
@@ -87,10 +87,6 @@ class Read:
                 self.distributions += 1
             case Target():
                 self.tokens.append(message.token)
-            case EntryRequest():
-                self.tokens += message.tokens
-            case EntryResponse():
-                self.distributions += 1
             case Block() if code is not None:
                 steps = block_steps(message.step, message.count, message.resolutions)
                 tokens, distributions = decode_block(code, message.payload, steps)

@@ -258,7 +258,7 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
         top_k=chance.choice((0, 0, 4)),
         top_p=chance.choice((1.0, 1.0, 0.9)),
     )
-    if mode == "dragon":  # a race is proved under it, too
+    if mode == "dragon":
         sampler = replace(sampler, min_p=chance.choice((0.0, 0.0, 0.05, 0.3)))
     question = Question(
         prompt=str(number),

@@ -19,7 +19,6 @@ MODULES = (
     "dragon.acceptance_rates",
     "dragon.gamma_ablation",
     "dragon.wire_bytes",
-    "dragon.race_entries",
     "sqs.coding",
     "sqs.bound",
     "qsv.quality",

@@ -1,5 +1,6 @@
 """A draft becomes a token in few calls: a ceiling, so that what is off stays off the way."""
 
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from scripts.bench.way import way, ways
 from scripts.lab.harness import measured
@@ -16,9 +17,9 @@ def test_a_draft_becomes_a_token_in_few_calls_and_files() -> None:
 
 
 def test_what_is_on_is_on_the_way() -> None:
-    default, race = (
-        [name for each in ways(DragonSettings(codec=codec)) for name in each]
-        for codec in ("topp:0.8", "race")
+    default, placed = (
+        [name for each in ways(DragonSettings(aggregator=aggregator)) for name in each]
+        for aggregator in (Aggregator.BOTH, Aggregator.GREEDY)
     )
-    assert not [name for name in default if name.startswith("modes/dragon/race")]
-    assert [name for name in race if name.startswith("modes/dragon/race")]
+    assert not [name for name in default if name.startswith("modes/dragon/placement")]
+    assert [name for name in placed if name.startswith("modes/dragon/placement")]

@@ -20,7 +20,7 @@ from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
+from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.uploads import FederatedJudging
@@ -127,7 +127,6 @@ def block(**changes: Any) -> Block:
 
 
 TARGET = Target(1, 3, 7, 5, "device")
-WANTED = EntryRequest(1, 0, START, (5,))
 VERDICT = Verdict(1, 9999, 1, 5, 0)
 UPLOAD = Upload(1, 9999, 0.0, 0, (b"\xff",))
 COEFFICIENTS = Coefficients(1, -1e9, 1.0, 1e9)
@@ -168,7 +167,7 @@ BAD = [
     # The same where the device keeps its drafts: nobody may ask for more, or tell it.
     *(
         Bad("answer", "device", message)
-        for message in (TARGET, block(), VERDICT, UPLOAD, WANTED, COEFFICIENTS)
+        for message in (TARGET, block(), VERDICT, UPLOAD, COEFFICIENTS)
     ),
     *(
         Bad("answer", "cloud", message)

@@ -37,13 +37,12 @@ def test_the_mode_keeps_the_contract(check: Callable[[Case], None], waiting: Set
 @pytest.mark.parametrize(
     "settings",
     [
-        DragonSettings(codec="race", on_loss="wait"),
         DragonSettings(codec="dense:fp32", on_loss="wait"),
         SpeculativeSettings(on_loss="wait"),
         FederatedSettings(codec="dense:fp16", require_all=True),
         SprinterSettings(codec="dense:fp32", on_loss="wait"),
     ],
-    ids=["race", "dragon", "speculative", "federated", "sprinter"],
+    ids=["dragon", "speculative", "federated", "sprinter"],
 )
 def test_a_trace_without_long_arrays_replays(
     settings: Settings, monkeypatch: pytest.MonkeyPatch

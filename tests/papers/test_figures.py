@@ -32,12 +32,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "acceptance": {"POSITIONS_QUICK": 4, "DRAWS_QUICK": 2},
     "gamma": {"GAMMAS": (0.0, 1.0), "SEQUENCES": 1, "QUESTIONS_QUICK": 1},
     "wire": {"SYNTHETIC": (5000,)},
-    "race": {
-        "TEMPERATURES": (0.8,),
-        "TAUS": (0.02, 0.1),
-        "CODECS": ("race", "race:0.02", "race:0.1", "topp:0.8", "dense:fp32"),
-        "LARGE": 5000,
-    },
     "sqs": {"TOKENS_QUICK": 4, "TEMPERATURES_QUICK": (1.0,)},
     "sqs-bound": {"TOKENS_QUICK": 4, "TEMPERATURES_QUICK": (0.2, 1.0), "TEXTS": 1, "LENGTH": 3},
     "qs-quality": {"TOKENS": 3, "TEMPERATURES_QUICK": (1.0,), "QUESTIONS_QUICK": 1},

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Draft, EntryRequest, EntryResponse
+from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import RULES, Door
@@ -27,8 +27,6 @@ SENT = {
     wire.Open(1, "dragon", pack(ASKED), ()): Disclosed("open", 9, 7, 4),
     DRAFT: Disclosed("draft", 0, 0, 1, 1, step=5, token=9),
     Target(1, 5, 0, 9, "device"): Disclosed("target", 0, 0, 1),
-    EntryRequest(1, 5, 0, (2, 4)): Disclosed("entryrequest", 0, 0, 2),
-    EntryResponse(1, 5, 0, bytes(16)): Disclosed("entryresponse", 0, 0, 0, 1),
     Block(1, 1, 5, 0, 2, (), (8, 9), IDS): Disclosed("block", 0, 0, 4),
     Block(1, 1, 5, 0, 2, (), (), bytes(2)): Disclosed("block", 0, 0, 2, 2),
     Upload(1, 1, 0.0, 0, (b"a", b"b")): Disclosed("upload", 0, 0, 0, 2),

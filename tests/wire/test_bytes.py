@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest, EntryResponse
+from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target
@@ -35,7 +35,7 @@ RECORDED = (Path(__file__).parent / "messages.hex").read_text().splitlines()
 """A line for each message: its type, its bytes."""
 
 MESSAGES = (
-    Hello(8, bytes(16), "device", "tok", 1024, "a model", "dragonrt 0.1.0", "w", "c", 2**40),
+    Hello(9, bytes(16), "device", "tok", 1024, "a model", "dragonrt 0.1.0", "w", "c", 2**40),
     Authenticate(bytes(range(32))),
     Ping(7, 10**6, bytes(3)),
     Pong(7, 10**6, 40),
@@ -73,8 +73,6 @@ MESSAGES = (
     Verdict(3, 12, 2, 99, 1500),
     Upload(3, 12, -0.125, 1500, (b"a", b"bc")),
     Working(8),
-    EntryRequest(3, 17, 2**40, (3, 9, 2**31 - 1)),
-    EntryResponse(3, 17, 2**40, bytes(16)),
     Coefficients(3, 0.5, 1.5, 0.25),
     Conclude(8),
     Open(

@@ -7,7 +7,6 @@
 
 What follows is held by the machine only if the settings ask for it:
 
-    race        codec `race`: entries on request                  a Decision
     placement   one side decides, and hands over                  Dragon.handlers, on_send, ...
     disclosing  a device that keeps its drafts                    Guarding.on_send, on_ruling
     features    what settings ask for; ranking of decided tokens  Ranking.on_decision
@@ -16,7 +15,6 @@ What follows is held by the machine only if the settings ask for it:
 from functools import partial
 
 from dragonrt.bundled import DEFAULT_MODEL
-from dragonrt.distributions import codec
 from dragonrt.modes.dragon.experts import Experts
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import SENT
@@ -45,9 +43,7 @@ def dragon(
 
 def _pace(settings: DragonSettings) -> Pace:
     # A forward on a dead prefix, and one on the decided text; then a Draft and a Target.
-    # A race may lack entries on both sides, and those of one may wait for the other's.
-    requests = 2 if codec(settings.codec, 2).complete else 6
-    return Pace(settings.run_ahead, 2, 2 * settings.run_ahead, 1, requests)
+    return Pace(settings.run_ahead, 2, 2 * settings.run_ahead, 1)
 
 
 def _traits(settings: DragonSettings) -> Traits:

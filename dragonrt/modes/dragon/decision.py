@@ -1,15 +1,9 @@
 """Turn two drafts of a step into its target: at once if that is quick, as a Work if it is not.
 
-Most codecs transmit the whole quantized distribution, so any two drafts of a step decide it. The
-race codec transmits candidates only (`race`).
+A codec transmits the whole quantized distribution, so any two drafts of a step decide it.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dragonrt.control.profiler import SMOOTHING
 from dragonrt.distributions import Codec, Step, decode_distribution
@@ -27,8 +21,6 @@ LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed at once."""
 MIXED_AT_ONCE = 2**18
 """Mixtures that one input may lead to, times the vocabulary: others are a Work."""
-Listing = Callable[[int, NDArray[np.floating[Any]]], Step]
-"""Gives what the codec has to know of a step and the distribution there."""
 REMEMBERED = 512
 """Targets of undecided steps that are kept, by prefix hash."""
 
@@ -38,7 +30,7 @@ class Mixed:
     """A step's target and the device's share of its probability.
 
     Attributes:
-        p: the target's probability of the token, as far as it is known; `q` is the cloud's.
+        p: the target's probability of the token; `q` is the cloud's.
         expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
         files: the evidence of each own file; `cloud` is that of all of the cloud's.
     """
@@ -90,15 +82,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of postprocessing a step, and the drafts that it decoded.
-
-    If a race has no proved winner, `missing` are the tokens whose probabilities would prove one.
-    """
+    """The mixture of a step, and the drafts with their distributions."""
 
     own: SideDraft
     theirs: SideDraft
-    mixed: Mixed | None = None
-    missing: Sequence[int] | None = None
+    mixed: Mixed
 
 
 def decoded(code: Codec, draft: SideDraft) -> SideDraft:
@@ -107,29 +95,6 @@ def decoded(code: Codec, draft: SideDraft) -> SideDraft:
         return draft
     distribution = decode_distribution(code, draft.payload, Step(draft.step))
     return replace(draft, distribution=distribution)
-
-
-def weighed(
-    token: int,
-    device: SideDraft,
-    cloud: SideDraft,
-    weights: tuple[float, float],
-    expected: tuple[float, float] | None = None,
-) -> Mixed:
-    """Return the target `token` with its evidence; of a race's token parts may be estimates."""
-    p, q = device.distribution, cloud.distribution
-    p_token = 0.0 if p is None else p.probability(token)
-    q_token = 0.0 if q is None else q.probability(token)
-    of_device = weights[0] * p_token
-    total = of_device + weights[1] * q_token
-    files: tuple[float, ...] = ()
-    if device.rows is not None:  # own drafts have rows
-        files = device.rows.without_each(token, weights[0], q_token)
-    if cloud.rows is not None:
-        files = cloud.rows.without_each(token, weights[1], p_token)
-    share = of_device / total if total > 0 else 0.5
-    of_cloud = evidence_bits(total, p_token)
-    return Mixed(token, share, total, q_token, expected, files, of_cloud)
 
 
 @dataclass(slots=True)
@@ -161,30 +126,17 @@ class Decision:
             return draft
         return replace(draft, distribution=self._light.decode(draft.payload))
 
-    def listing(self) -> Listing:
-        """Return what gives the codec's Step of a draft; pure, for postprocessing."""
-        return lambda step, p: Step(step)
-
-    def at_once(
-        self, own: SideDraft, theirs: SideDraft, budget: Budget, *, next_step: bool = False
-    ) -> Mixed | None:
-        """Mix the drafts of a step; None if that takes long or does not decide it.
-
-        What the `next_step` lacks is requested.
-        """
+    def at_once(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
+        """Mix the drafts of a step; None if that takes long."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or budget.left <= 0 or longest > LIGHT_BYTES:
             return None
         budget.left -= 1
-        return self._mixed(own, theirs, next_step=next_step)
+        return self._mixed(own, theirs)
 
-    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
-        """Return the mixing of the next step, which was not done at once, if it is not awaited."""
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
+        """Return the mixing of the next step, which was not done at once: it gives a Found."""
         return Work(lambda predictions: self._postprocess(own, theirs), peer=peer)
-
-    def settle(self, found: Found) -> Mixed | None:
-        """Return the mixture that such a Work found."""
-        return found.mixed
 
     def target(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> int | None:
         """Return the target of any step whose drafts are at hand; None if it takes long."""
@@ -215,8 +167,8 @@ class Decision:
         theirs = decoded(self._setup.codec, theirs)
         return Found(own, theirs, self._mixed(own, theirs))
 
-    def _mixed(self, own: SideDraft, theirs: SideDraft, *, next_step: bool = False) -> Mixed | None:
-        """Mix two decoded drafts of a step. Pure, if it is not the next one."""
+    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed:
+        """Mix two decoded drafts of a step. Pure: for postprocessing, too."""
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
         p, q = device.distribution, cloud.distribution
         if p is None or q is None:
@@ -229,4 +181,14 @@ class Decision:
                 expected_acceptance_algorithm1(p, q, weights[0]),
                 expected_acceptance_algorithm1(q, p, weights[1]),
             )
-        return weighed(token, device, cloud, weights, expected)
+        p_token, q_token = p.probability(token), q.probability(token)
+        of_device = weights[0] * p_token
+        total = of_device + weights[1] * q_token
+        files: tuple[float, ...] = ()
+        if device.rows is not None:  # own drafts have rows
+            files = device.rows.without_each(token, weights[0], q_token)
+        if cloud.rows is not None:
+            files = cloud.rows.without_each(token, weights[1], p_token)
+        share = of_device / total if total > 0 else 0.5
+        of_cloud = evidence_bits(total, p_token)
+        return Mixed(token, share, total, q_token, expected, files, of_cloud)

@@ -12,7 +12,6 @@ from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.plugs import Hooks, Machine, Plug
-from dragonrt.modes.dragon.race import Race
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.sampling.aggregation import Rule, side_weights
 from dragonrt.traces.events import TokenRanked
@@ -26,9 +25,6 @@ def features(
     decision, plugs = Decision(setup), list[Plug]()
     if setup.keeps_drafts:
         plugs.append(Guarding(setup, drafts))
-    if not setup.codec.complete:
-        decision = race = Race(setup, drafts, machine)
-        plugs.append(race)
     if settings.placement is not Aggregator.BOTH:
         plugs.append(Placement(setup, drafts, decision, machine))
     if question.top_logprobs is not None:

@@ -31,7 +31,6 @@ from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 
@@ -126,8 +125,6 @@ class Dragon(Mode):
         self._decision_s = now
         for hook in self._hooks.prepared:
             hook(prepared.context)
-        if self._setup.fallback and self.side == "device":
-            self._notice(NoticeKind.CODEC, self._setup.fallback)
         self._end(finish_of(self._setup.question, self.decided, self._drafts.decided))
         self._peering.begin(now)
 
@@ -239,7 +236,7 @@ class Dragon(Mode):
                 theirs = drafts.theirs.get(*drafts.transcript.place(step))
                 if theirs is None or self._peering.peer is None:
                     return
-                mixed = self._decision.at_once(own, theirs, self._budget, next_step=True)
+                mixed = self._decision.at_once(own, theirs, self._budget)
                 if mixed is None:
                     return
                 decided = Decided(step, mixed.token, own, theirs, mixed)
@@ -321,9 +318,8 @@ class Dragon(Mode):
             own, theirs = drafts.own_draft(drafts.decided), drafts.their_draft(drafts.decided)
             if own is not None and theirs is not None:
                 self._mixing = self._decision.work(own, theirs, peer)
-                if self._mixing is not None:
-                    self._mixed_in = self.session
-                    return self._mixing
+                self._mixed_in = self.session
+                return self._mixing
         if self._reading is not None:
             return None
         self._reading = self._planner.wanted(self._budget)
@@ -346,9 +342,8 @@ class Dragon(Mode):
         if own.step != drafts.decided or self._mixed_in != self.session:
             return  # decided meanwhile, or with a draft that another session gave
         drafts.theirs.put(theirs)
-        mixed = self._decision.settle(found)
-        if mixed is not None:
-            self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
+        mixed = found.mixed
+        self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
         self.advance("other", now)
 
     @override

@@ -1,7 +1,6 @@
 """The messages of mode dragon."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
@@ -10,7 +9,6 @@ from typing_extensions import override
 from dragonrt.modes.messages import Target, message
 from dragonrt.privacy.disclosure import NOTHING
 from dragonrt.side import Side
-from dragonrt.wire import limits
 from dragonrt.wire.fields import U32, Finite, Hash, Payload, Step, Time, Token
 from dragonrt.wire.messages import Opened, SessionMessage, Working
 from dragonrt.wire.reasons import MessageError, Reason
@@ -75,35 +73,6 @@ class Coefficients(SessionMessage, frozen=True):
     k_c: Annotated[float, Meta(ge=0.0, le=LARGEST_COEFFICIENT)]
 
 
-@message(14, discloses=lambda message, marker: {"tokens": len(message.tokens)})
-class EntryRequest(SessionMessage, frozen=True):
-    """Requests the probabilities of `tokens`, strictly increasing, that a race lacks (SPEC 1.8).
-
-    They are of the other side's Draft of that step and prefix.
-    """
-
-    step: Step
-    prefix_hash: Hash
-    tokens: Annotated[tuple[Token, ...], Meta(max_length=limits.MAX_WANTED)]
-
-    def __post_init__(self) -> None:
-        if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
-            raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
-
-    @override
-    def listed(self) -> Sequence[int]:
-        return self.tokens
-
-
-@message(15, discloses=lambda message, marker: {"distributions": 1})
-class EntryResponse(SessionMessage, frozen=True):
-    """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
-
-    step: Step
-    prefix_hash: Hash
-    payload: Annotated[bytes, Meta(min_length=8, max_length=8 * limits.MAX_WANTED)]
-
-
 ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),
     "cloud": (Target,),
@@ -115,7 +84,5 @@ SENT: Final[Sequence[SessionMessage]] = (
     Draft(*_PLACE, 0, 0.0, 0, 0, 0, bytes(1)),
     Target(*_PLACE, 0, "device"),
     Coefficients(0, 0.0, 1.0, 0.0),
-    EntryRequest(*_PLACE, (0,)),
-    EntryResponse(*_PLACE, bytes(8)),
 )
 """The messages that a device may send, one of each type, for `privacy.preview`."""

@@ -157,7 +157,7 @@ def _taken(
     Where that is None the device is alone.
     """
     step, seed, sampler = len(text), asked.seed, asked.question.sampler
-    name, by_experts = settings.codec_for(sampler), settings.rule == "experts"
+    name, by_experts = settings.codec, settings.rule == "experts"
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
     def said(side: Side, text: TokenPrefix) -> tuple[Coded, float]:

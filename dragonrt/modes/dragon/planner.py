@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import encode_distribution
-from dragonrt.modes.dragon.decision import Budget, Decision, Listing
+from dragonrt.distributions import Step, encode_distribution
+from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.lookup import Lookup
@@ -33,7 +33,6 @@ class Draft:
     setup: DragonSetup
     span: Span
     guess: Sequence[int]
-    listing: Listing
     files: Sequence[int]
 
     def __call__(self, predictions: Sequence[Prediction]) -> list[SideDraft]:
@@ -50,7 +49,7 @@ class Draft:
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.setup.rule, self.setup.codec
         p, relevance, kept = rule.seen(prediction)
-        quantized = codec.quantize(p, self.listing(step, p))
+        quantized = codec.quantize(p, Step(step))
         distribution = quantized.distribution
         token = rule.draft(self.setup.side, step, distribution)
         return SideDraft(
@@ -154,8 +153,8 @@ class Planner:
         return prefix.tokens[step - 1] == token
 
     def _work(self, span: Span) -> Work:
-        guess, listing = self._guess(span.tokens), self._decision.listing()
-        postprocess = Draft(self._setup, span, guess, listing, self._prepared.files)
+        guess = self._guess(span.tokens)
+        postprocess = Draft(self._setup, span, guess, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(postprocess, span, guess, following=following)
 

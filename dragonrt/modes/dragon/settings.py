@@ -7,22 +7,16 @@ from dataclasses import dataclass, replace
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, Settings, check_codec
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
-from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, own, setting
 from dragonrt.wire.limits import MAX_32, MAX_RUN_AHEAD
-
-FALLBACK = "topp:0.8"
-"""The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
-coupled noise, or where the device may not ask for entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +31,7 @@ class DragonSettings(Settings):
     aggregator: Aggregator = setting(
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
     )
-    codec: str = setting("topp:0.8", "Codec: race, topp:P, topk:K:residual, dense:fp16 …")
+    codec: str = setting("topp:0.8", "Codec: topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
     follow: bool = setting(
         True, "Adopt the other side's drafts, and look up drafts in the documents."
@@ -70,7 +64,7 @@ class DragonSettings(Settings):
 
     def __post_init__(self) -> None:
         check(self)
-        check_codec(self.codec, because="both sides mix distributions", complete=False)
+        check_codec(self.codec, because="both sides mix distributions")
         mixes = rule(self.rule, Noise(0), Sampler())
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
@@ -95,19 +89,10 @@ class DragonSettings(Settings):
                 "use --rule coupled, or --aggregator greedy with --rule algorithm1"
             )
 
-    def codec_for(self, sampler: Sampler) -> str:
-        """Return the codec that is used: a race if its winner can be proved, otherwise FALLBACK."""
-        may_ask = self.rule == Coupled.name and not self.keeps_drafts
-        proves = may_ask and certifies(sampler)
-        return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
-
     def unranked(self, sampler: Sampler) -> str | None:
         """Return why the device does not know the target's probabilities; None if it does."""
         if self.placement not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
             return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
-        name = self.codec_for(sampler)
-        if not codec(name, 2).complete:
-            return f"the codec {name} sends the cloud's distribution in part only"
         return None
 
     @property

@@ -37,7 +37,7 @@ class DragonSetup:
     @cached_property
     def codec(self) -> Codec:
         """The codec of distributions."""
-        return codec(self.settings.codec_for(self.question.sampler), self.resources.vocabulary)
+        return codec(self.settings.codec, self.resources.vocabulary)
 
     @property
     def decides_first(self) -> bool:
@@ -61,17 +61,6 @@ class DragonSetup:
         if not self.resources.marker:
             raise DragonError("the model has no tokens for what is withheld: use --disclose answer")
         return self.resources.marker
-
-    @property
-    def fallback(self) -> str:
-        """A notice if another codec is used than wanted; empty if not."""
-        wanted, used = self.settings.codec, self.codec.name
-        if used == wanted:
-            return ""
-        return (
-            f"the codec {wanted} proves no winner with this sampler, rule and level of "
-            f"disclosure: {used} is used"
-        )
 
     @property
     def expects(self) -> bool:

@@ -91,8 +91,7 @@ class SideSettings:
     )
     trace: Path | None = setting(
         None,
-        "Write every event to this file, about 1 kB per token, 150 kB with codec race. "
-        "`dragonrt trace` reads it.",
+        "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it.",
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
     share_sources: bool = setting(True, "Send devices the names of the files used.")

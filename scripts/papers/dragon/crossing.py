@@ -104,9 +104,9 @@ class Overheard:
         }
 
     def _pairs(self, vocabulary: int) -> Iterator[tuple[Draft | Target, dict[int, float]]]:
-        question, settings = self.given.answer.question, self.given.answer.settings
+        settings = self.given.answer.settings
         assert isinstance(settings, DragonSettings), "only mode dragon discloses by levels"
-        code = codec(settings.codec_for(question.sampler), vocabulary)
+        code = codec(settings.codec, vocabulary)
         for message in self.messages:
             match message:
                 case Draft():

@@ -33,8 +33,7 @@ def test_a_step_is_mixed_by_a_head_that_decodes_what_it_needs(rule: str, expects
     theirs = draft([0.1, 0.3, 0.6], float(np.log(3)))
     assert decision.at_once(own, theirs, Budget(9)) is None
     work = decision.work(own, theirs, "cloud")
-    assert work is not None
-    found = decision.settle(work.postprocess(()))
+    found = work.postprocess(()).mixed
     assert isinstance(found, Mixed)
     assert found.token == 2  # 0.25 * 0.4 + 0.75 * 0.6
     assert found.share == pytest.approx(0.1 / 0.55, abs=1e-6)

@@ -49,7 +49,6 @@ def test_they_are_those_of_the_mixture() -> None:
         (assemble(DragonSettings, {"aggregator": "sync"}), True),
         (assemble(DragonSettings, {"aggregator": "greedy"}), False),
         (assemble(DragonSettings, {"aggregator": "cloud"}), False),
-        (DragonSettings(codec="race"), False),
         (DragonSettings(codec="dense:fp16"), True),
         (SpeculativeSettings(), False),
         (FederatedSettings(), False),
@@ -58,7 +57,3 @@ def test_they_are_those_of_the_mixture() -> None:
 )
 def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
     assert (traits_of(settings).unranked(GREEDY) is None) == known
-
-
-def test_a_race_that_cannot_be_proved_gives_way_to_a_codec_that_tells_all() -> None:
-    assert DragonSettings(codec="race").unranked(Sampler(temperature=1.0, top_p=0.5)) is None

@@ -12,9 +12,9 @@ from msgspec import structs
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon import decision, dragon, race
+from dragonrt.modes.dragon import decision, dragon
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.messages import Coefficients, Draft, EntryRequest
+from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -42,7 +42,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, sai
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
-from tests.modes.machines import of, work_off
+from tests.modes.machines import of
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
@@ -205,58 +205,6 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
         assert max(found, key=len) == expected
         for text in found:
             assert text == expected[: len(text)]
-
-
-@pytest.mark.parametrize("codec_name", ["race", "race:0.35", "race:0.1:fp32"])
-@pytest.mark.parametrize("aggregator", list(Aggregator))
-@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "RACED_AT_ONCE"])
-def test_a_race_decides_the_text_of_the_whole_mixture(
-    monkeypatch: pytest.MonkeyPatch, codec_name: str, aggregator: Aggregator, limit: str
-) -> None:
-    """In any order, whoever decides and wherever, and asking where a winner is not proved."""
-    if limit:
-        monkeypatch.setattr(race if limit == "RACED_AT_ONCE" else decision, limit, 1)
-    samplers = (Sampler(0.8), Sampler(0.0), Sampler(1.0, min_p=0.1), Sampler(1.0, top_k=3))
-    for seed, sampler in enumerate(samplers):
-        settings = replace(SETTINGS, codec=codec_name, aggregator=aggregator, run_ahead=1 + seed)
-        question = replace(QUESTION, seed=seed, sampler=sampler)
-        found = in_any_order(settings, question, seed)
-        expected = oracle(question, settings, MODELS)
-        assert max(found, key=len) == expected
-        assert min(found, key=len) == expected[: len(min(found, key=len))]
-        if codec_name == "race:0.1:fp32":
-            assert oracle(question, replace(settings, codec="dense:fp32"), MODELS) == expected
-
-
-def test_entries_that_a_lost_session_owes_are_asked_for_again() -> None:
-    """Else the step waits for ever for what nobody was asked."""
-    settings = replace(SETTINGS, codec="race:0.35", run_ahead=2)
-
-    def turn_about(device: Dragon, cloud: Dragon, waiting: list[Any], *, cut: bool) -> bool:
-        """Until the answer ends, or nothing goes on; or, to `cut` it there, until entries lack."""
-        while waiting := waiting + work_off(device, MODELS["device"]).send:
-            if cut and any(isinstance(message, EntryRequest) for _, message in waiting):
-                return True
-            heard = [cloud.handle(Received("device", message), 0.0).send for _, message in waiting]
-            heard.append(work_off(cloud, MODELS["cloud"]).send)
-            replies = [message for each in heard for _, message in each]
-            heard = [device.handle(Received("cloud", message), 0.0).send for message in replies]
-            waiting = [each for sent in heard for each in sent]
-        return False
-
-    again = 0
-    for seed in range(20):
-        question = replace(QUESTION, seed=seed)
-        device, cut = joined("device", settings, question), True
-        while cut:
-            cloud = joined("cloud", settings, device.disclosed(question))
-            sent = device.handle(Joined("cloud", 1), 0.0).send
-            cut = turn_about(device, cloud, sent, cut=not again)
-            if cut:
-                again += 1
-                device.handle(Left("cloud", GONE, True), 0.0)
-        assert list(device.decided) == oracle(question, settings, MODELS)
-    assert again
 
 
 def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:

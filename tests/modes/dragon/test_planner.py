@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import Step
 from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
@@ -118,7 +117,7 @@ def sure_of(token: int) -> SimulatedSaid:
 
 def postprocess(span: Span, guess: list[int]) -> Draft:
     setup = DragonSetup("device", Question(seed=1), DragonSettings(), DragonResources(vocabulary=V))
-    return Draft(setup, span, guess, lambda step, p: Step(step), ())
+    return Draft(setup, span, guess, ())
 
 
 def test_drafts_end_where_a_guess_is_wrong() -> None:

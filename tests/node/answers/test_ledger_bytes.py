@@ -65,7 +65,6 @@ CASES: dict[str, Settings] = {
     **LEVELS,
     "the device decides": DragonSettings(aggregator=Aggregator.DEVICE),
     "the cloud decides": DragonSettings(aggregator=Aggregator.CLOUD),
-    "race": DragonSettings(codec="race"),
     "ids": SpeculativeSettings(),
     "the cloud decodes": SpeculativeSettings(cloud_decodes=True),
     "lattice": SpeculativeSettings(rule="rejection", codec="ksqs:6:40"),
@@ -136,15 +135,12 @@ def recorded(settings: Settings, question: Question = QUESTION, cut: Cut | None 
     return run(ask())
 
 
-def code_of(settings: Any) -> Codec | None:
+def code_of(settings: Any) -> Codec:
     """What decodes the payloads of a device alone."""
     name = settings.codec
     if isinstance(settings, FederatedSettings):
         name = "ids"
-    elif isinstance(settings, DragonSettings):
-        name = settings.codec_for(QUESTION.sampler)
-    found = codec(name, VOCABULARY)
-    return found if found.complete else None
+    return codec(name, VOCABULARY)
 
 
 def check(found: Recorded, settings: Settings) -> Read:
