@@ -21,7 +21,9 @@ DAILY = "Options"
 NETWORK = "Network"
 LINK = "Emulated link"
 
-REMOVED: Final[dict[str, str]] = {}
+REMOVED: Final[dict[str, str]] = {
+    "--stopping": "give the length of blocks by --block-tokens",
+}
 """Options of the release before this one that are gone: what to do instead, by `--name`."""
 
 

@@ -14,12 +14,9 @@ from dragonrt import bundled
 from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.errors import ControlError
 
-Kind = Literal["sprinter", "specdec++"]
-"""The prediction for a token x drafted from q, if p is the target's distribution.
-
-sprinter: q(x)/p(x) ≤ λ (SPRINTER section 3.2). specdec++: that x is accepted, whose probability is
-min(1, p(x)/q(x)) (SpecDec++, arXiv 2405.19715).
-"""
+KIND = "sprinter"
+"""The prediction for a token x drafted from q, if p is the target's distribution: q(x)/p(x) ≤ λ
+(SPRINTER section 3.2). Files name it."""
 
 Features = Literal["hidden", "hidden+confidence"]
 """hidden: the draft model's last hidden state of the token before x, from which q was computed.
@@ -61,11 +58,10 @@ class Verifier:
     Attributes:
         weight: w, float32 [features].
         threshold: τ; below this probability a token is expected to be rejected by the target.
-        ratio: λ of the labels; only for a sprinter.
+        ratio: λ of the labels.
         trained_on: its training data, and its scores on held-out text.
     """
 
-    kind: Kind
     features: Features
     pair: TrainedPair
     weight: NDArray[np.float32]
@@ -106,12 +102,11 @@ class Verifier:
     def _read(cls, arrays: Arrays, record: Record) -> Self:
         kind, features = record["kind"], record["features"]
         weight, bias = arrays["weight"], arrays["bias"]
-        if kind not in get_args(Kind) or features not in get_args(Features):
+        if kind != KIND or features not in get_args(Features):
             raise ValueError(f"there is no {kind!r} verifier that reads {features!r}")
         if weight.ndim != 1:
             raise ValueError("its layer is not a row of numbers")
         return cls(
-            kind=kind,
             features=features,
             pair=TrainedPair(*(str(record[each.name]) for each in fields(TrainedPair))),
             weight=weight,
@@ -122,29 +117,24 @@ class Verifier:
         )
 
     @classmethod
-    def for_pair(cls, draft: str, target: str, kind: Kind) -> Self:
+    def for_pair(cls, draft: str, target: str) -> Self:
         """Return that of these fingerprints, trained locally or else bundled; or ControlError."""
         names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
         for name in [*names, *bundled.verifiers()]:
             found = cls.load(name)
-            if (found.kind, *found.pair.fingerprints) == (kind, draft, target):
+            if found.pair.fingerprints == (draft, target):
                 return found
         raise ControlError(
-            f"there is no {kind} verifier for these two models: name a file with --verifier, or "
-            "choose another mode or stopping rule"
+            "there is no verifier for these two models: name a file with --verifier, or choose "
+            "another mode"
         )
 
 
-def fitting_verifier(kind: Kind, file: str | None, draft: str, target: str) -> Verifier:
+def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
     """Return the file's verifier, or that of these fingerprints. ControlError if none fits."""
     if file is None:
-        return Verifier.for_pair(draft, target, kind)
+        return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))
-    if given.kind != kind:
-        raise ControlError(
-            f"a {given.kind} verifier does not predict what {kind} needs: "
-            f"name one of kind {kind} with --verifier, or leave it out for the bundled one"
-        )
     given.check_pair(draft, target)
     return given
 

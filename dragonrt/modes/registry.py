@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from dragonrt.bundled import DEFAULT_DRAFT
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import Kind, TokenVerifier
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.oracle import Oracle
@@ -58,7 +58,7 @@ class Host(Protocol):
     def controller(self, name: str) -> Controller:
         """Return the controller of a specification. Raises ControlError."""
 
-    def verifier(self, kind: Kind, file: str | None, target: str) -> TokenVerifier:
+    def verifier(self, file: str | None, target: str) -> TokenVerifier:
         """Return the file's verifier, or the bundled one, for a target of that fingerprint.
 
         Raises ControlError if it does not fit.

@@ -19,7 +19,7 @@ from dragonrt.side import Side
 
 
 class Purpose(IntEnum):
-    """The use of a random number. The values are part of the protocol: never reuse one."""
+    """The use of a random number. The values are part of the protocol: never reuse one, nor 7."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft
@@ -27,7 +27,6 @@ class Purpose(IntEnum):
     RESAMPLE = 4  # the replacement of a rejected draft
     CHOICE = 5  # which side's token becomes the target (Algorithm 1)
     AGGREGATOR = 6  # who aggregates, where it is drawn (SPEC 1.3)
-    SOURCE = 7  # which of two sources drafts a block
     PART = 8  # the seed of a later part of a question
 
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import Kind, TokenVerifier
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.registry import entry_of
@@ -166,7 +166,7 @@ class ScriptedParts:
         """Return the controller of a specification, for no model. Raises ControlError."""
         return controller(name)
 
-    def verifier(self, kind: Kind, file: str | None, target: str) -> PrefixVerifier:
+    def verifier(self, file: str | None, target: str) -> PrefixVerifier:
         """Return a verifier that fits any model."""
         return PrefixVerifier()
 

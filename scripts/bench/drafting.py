@@ -91,7 +91,7 @@ def drafting(
     sampled = [
         Question(sampler=Sampler(at), max_tokens=tokens, documents=documents) for at in temperatures
     ]
-    ways = {STREAM: SpeculativeSettings(draft="model", block_tokens=0)}
+    ways = {STREAM: SpeculativeSettings(block_tokens=0)}
     ways |= {name: SpeculativeSettings(draft=name) for name in drafts}
     link = emulated(LinkProfile(latency_s=parse_duration(round_trip) / 2))
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:

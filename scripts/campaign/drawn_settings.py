@@ -10,7 +10,7 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.speculative.settings import SpeculativeSettings, Stopping
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.testing.faults import Schedule
@@ -27,7 +27,6 @@ VERIFICATIONS = (
     ("rejection", "dense:fp16"),
     ("sample-quantize", "ksqs:5:20"),
 )
-STOPPINGS: tuple[Stopping | None, ...] = (None, None, "adaedl", "specdec++")
 DISTRIBUTIONS = (
     "topp:0.8",
     "topp:0.95",
@@ -85,7 +84,6 @@ def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Sett
         block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
         budget=chance.choice((None, None, 80)),
         controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
-        stopping=chance.choice(STOPPINGS) if rule == "coupled" else None,
         pipelined=chance.random() < 0.7,
         learning_rate=0.05,
         target=0.02,

@@ -299,9 +299,9 @@ def _widened(chance: random.Random, request: Request, vocabulary: int) -> Reques
 def _looking_up(chance: random.Random, request: Request) -> Request:
     """With drafts that are looked up, at times, where nothing is set that reads a model's."""
     settings = request.settings
-    if not isinstance(settings, SpeculativeSettings) or settings.stopping or settings.controller:
+    if not isinstance(settings, SpeculativeSettings) or settings.controller:
         return request
-    drafts: DraftSource | None = chance.choice(("model", "lookup", None))
+    drafts: DraftSource = chance.choice(("model", "lookup"))
     return replace(request, settings=replace(settings, draft=drafts))
 
 

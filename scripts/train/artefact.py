@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from dragonrt.control.artefact import FORMATS, Arrays, Record, files
 from dragonrt.control.learned import Encoding, Learned
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.verifier import KIND, Verifier
 from dragonrt.errors import ControlError
 
 
@@ -23,7 +23,7 @@ def save_controller(learned: Learned, path: Path) -> tuple[Path, Path]:
 def save_verifier(verifier: Verifier, path: Path) -> tuple[Path, Path]:
     """Write a verifier's two files. Raises ControlError if that cannot be done."""
     record = {
-        "kind": verifier.kind,
+        "kind": KIND,
         "features": verifier.features,
         **asdict(verifier.pair),
         "threshold": verifier.threshold,

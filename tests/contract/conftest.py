@@ -35,7 +35,6 @@ WAYS: dict[str, Settings] = {
     "blocks that are looked up": SpeculativeSettings(
         rule="rejection", codec="ksqs:6:40", draft="lookup"
     ),
-    "blocks of either source": SpeculativeSettings(block_tokens=3, draft="auto"),
     "workers": FederatedSettings(codec="topk:4:residual", block_tokens=4),
     "workers, dense, by rejection": FederatedSettings(
         rule="rejection", codec="dense:fp16", block_tokens=3

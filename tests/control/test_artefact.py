@@ -26,7 +26,7 @@ def controller() -> Learned:
 def verifier() -> Verifier:
     pair = TrainedPair("small", "large", "d" * 64, "t" * 64)
     weight = np.array((0.5, -1.0, 2.0, 0.25, -0.75), np.float32)
-    return Verifier("sprinter", "hidden+confidence", pair, weight, 0.125, 0.4, 1.2, {"seed": 3})
+    return Verifier("hidden+confidence", pair, weight, 0.125, 0.4, 1.2, {"seed": 3})
 
 
 @dataclass(frozen=True)

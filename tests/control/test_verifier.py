@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import fingerprint
-from dragonrt.control.verifier import Kind, Verifier, confidences, fitting_verifier
+from dragonrt.control.verifier import Verifier, confidences, fitting_verifier
 from dragonrt.errors import ControlError
 from tests.control.test_artefact import verifier
 
@@ -45,13 +44,9 @@ def fingerprints() -> dict[str, str]:
     return {name: fingerprint(bundled.model_path(name)) for name in bundled.models()}
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_the_bundled_pair_has_a_verifier_of_each_kind(
-    fingerprints: dict[str, str], kind: Kind
-) -> None:
-    found = Verifier.for_pair(fingerprints["dragon-draft"], fingerprints["dragon-small"], kind)
-    names = (found.kind, found.pair.draft, found.pair.target)
-    assert names == (kind, "dragon-draft", "dragon-small")
+def test_the_bundled_pair_has_a_verifier(fingerprints: dict[str, str]) -> None:
+    found = Verifier.for_pair(fingerprints["dragon-draft"], fingerprints["dragon-small"])
+    assert (found.pair.draft, found.pair.target) == ("dragon-draft", "dragon-small")
     assert found.weight.size < 1000
     assert found.trained_on["test"]["auc"] > 0.8
     assert found.trained_on["test"]["eta_fp"] < found.trained_on["test"]["eta_tp"]
@@ -59,23 +54,19 @@ def test_the_bundled_pair_has_a_verifier_of_each_kind(
 
 def test_the_file_that_is_named_must_fit(fingerprints: dict[str, str]) -> None:
     pair = fingerprints["dragon-draft"], fingerprints["dragon-small"]
-    for kind in get_args(Kind):
-        found = Verifier.for_pair(*pair, kind)
-        name = str(bundled.verifier_path(f"{found.pair.draft}--{found.pair.target}--{kind}"))
-        for file in (name, None):
-            assert fitting_verifier(kind, file, *pair).trained_on == found.trained_on
-            with pytest.raises(ControlError):
-                fitting_verifier(kind, file, pair[1], pair[0])
-        (other,) = set(get_args(Kind)) - {kind}
+    found = Verifier.for_pair(*pair)
+    name = str(bundled.verifier_path(f"{found.pair.draft}--{found.pair.target}--sprinter"))
+    for file in (name, None):
+        assert fitting_verifier(file, *pair).trained_on == found.trained_on
         with pytest.raises(ControlError):
-            fitting_verifier(other, name, *pair)
+            fitting_verifier(file, pair[1], pair[0])
 
 
 def test_bundled_verifiers_are_loaded_by_name() -> None:
     names = bundled.verifiers()
-    assert len(names) == 4
+    assert len(names) == 2
     for name in names:
         found = Verifier.load(name)
-        assert name == f"{found.pair.draft}--{found.pair.target}--{found.kind}"
+        assert name == f"{found.pair.draft}--{found.pair.target}--sprinter"
     with pytest.raises(bundled.BundledError):
         bundled.verifier_path("other")

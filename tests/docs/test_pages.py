@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.cli import main
+from dragonrt.cli.options import REMOVED
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -104,7 +105,7 @@ class TestPage:
             assert known[command(call)], call
             given = {word.partition("=")[0] for word in words_of(call) if word.startswith("-")}
             assert given <= known[command(call)] | {"--help", "--help-all"}, call
-        everywhere = set().union(*known.values())
+        everywhere = set(REMOVED).union(*known.values())
         for span in re.findall(r"`(--[^`]+)`", CODE.sub("", text)):
             given = {word for word in span.split() if word.startswith("--")}
             assert given <= everywhere, span

@@ -73,7 +73,7 @@ async def test_the_text_is_the_large_models_own(
             in_turn = replace(by_verdicts, pipelined=False, block_tokens=7)
             looks = [replace(each, draft="lookup") for each in (WAITING, by_verdicts)]
             for device in (near, far):
-                for how in (WAITING, by_verdicts, in_turn, *looks, replace(in_turn, draft="auto")):
+                for how in (WAITING, by_verdicts, in_turn, *looks):
                     reply = await ask(device, prompt, question, how)
                     assert reply.decoded.tokens == expected, (question, how)
                     found = counts(reply)

@@ -114,7 +114,6 @@ def p_value(found: NDArray[np.int64], table: Table) -> float:
         ({"rule": "rejection", "codec": "csqs:0.2:7", "budget": 9, "learning_rate": 0.3}, None),
         ({"rule": "coupled", "codec": "ids"}, None),
         ({"rule": "rejection", "codec": "csqs:0.2:7", "draft": "lookup"}, None),
-        ({"rule": "rejection", "codec": "qs:5", "draft": "auto"}, None),
     ],
 )
 def test_texts_follow_the_clouds_law(fields: dict[str, Any], controller: Controller | None) -> None:

@@ -12,12 +12,10 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, entry_of, mode_entry
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.resources import SprinterResources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.wire.limits import MAX_TOKENS
 
 ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
@@ -41,10 +39,8 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (SpeculativeSettings, {"rule": "rejection"}),
         (SpeculativeSettings, {"controller": "static:1:2", "block_tokens": 3}),
         (SpeculativeSettings, {"codec": "zip"}),
-        (SpeculativeSettings, {"stopping": "soon"}),
-        (SpeculativeSettings, {"verifier": "x", "stopping": "adaedl"}),
-        (SpeculativeSettings, {"draft": "lookup", "stopping": "adaedl"}),
-        (SpeculativeSettings, {"draft": "auto", "controller": "heuristic:9"}),
+        (SpeculativeSettings, {"draft": "auto"}),
+        (SpeculativeSettings, {"draft": "lookup", "controller": "heuristic:9"}),
         (FederatedSettings, {"codec": "ids"}),
         (FederatedSettings, {"rule": "sample-quantize"}),
         (FederatedSettings, {"block_tokens": 256}),
@@ -100,15 +96,6 @@ def test_a_question_knows_its_bounds() -> None:
     assert Question(max_tokens=MAX_TOKENS).redacted("", (), (3, 4)).max_tokens == MAX_TOKENS
     with pytest.raises(DragonError):
         Question(history=(("a" * 2**20, "b" * 2**20),) * 9)
-
-
-def test_a_stopping_rule_ends_blocks_of_at_most_sixteen_tokens() -> None:
-    assert SpeculativeSettings().stopping_rule is None
-    assert SpeculativeSettings(stopping="adaedl").stopping_rule == AdaEDL(16)
-    specdec = SpeculativeSettings(stopping="specdec++", block_tokens=9)
-    assert specdec.stopping_rule == SpecDecPlusPlus(9)
-    with pytest.raises(DragonError):
-        entry_of(specdec).device(Question(), specdec, SpeculativeResources(vocabulary=8))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The device's part of speculative decoding by itself: blocks, guesses, verdicts, thresholds."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState
-from dragonrt.control.verifier import TokenVerifier
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.blocks.messages import Block as BlockMessage
 from dragonrt.modes.blocks.values import Advance, Block
@@ -20,7 +19,6 @@ from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJ
 from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_PAYLOAD
 
@@ -35,14 +33,11 @@ def drafting(
     vocabulary: int = V,
     *,
     controller: Controller | None = None,
-    verifier: TokenVerifier | None = None,
     **fields: Any,
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
     settings = SpeculativeSettings(**{"pipelined": False, **fields})
-    resources = SpeculativeResources(
-        vocabulary=vocabulary, controller=controller, verifier=verifier
-    )
+    resources = SpeculativeResources(vocabulary=vocabulary, controller=controller)
     return SpeculativeDrafting(question, settings, resources)
 
 
@@ -229,7 +224,7 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
 
 
 def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
-    one = drafting(block_tokens=3, stopping="adaedl")
+    one = drafting(block_tokens=3)
     one.postprocess(math.inf)  # a block is begun
     assert target(one, 5).cut
     assert one.prefix.tokens == [5]
@@ -341,31 +336,8 @@ def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
     draft(one)
     block = one.sent[0]
     assert len(block.tokens) == 5
-    block.start = replace(block.start, stopping=AdaEDL(longest=9, threshold=0.1))
     shorter = replace(block, tokens=block.tokens[: accepted + 1])
     assert block.start.after(block, accepted, 7) == block.start.after(shorter, accepted, 7)
-
-
-@dataclass(frozen=True, slots=True)
-class Doubtful:
-    """An acceptance head that doubts every second token of the vocabulary."""
-
-    threshold = 0.5
-
-    def probability(
-        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
-    ) -> float:
-        return 0.1 if token % 2 else 1.0
-
-
-def test_a_trained_head_ends_blocks() -> None:
-    one = drafting(stopping="specdec++", verifier=Doubtful(), block_tokens=8)
-    for _ in range(5):
-        block = draft(one)
-        tokens = one.prefix.tokens[block.step :]
-        assert not any(token % 2 for token in tokens[:-1])
-        assert tokens[-1] % 2 or block.count == 8 or one.prefix.tokens[-1] in QUESTION.stop_tokens
-        one.take_verdict(block.count, 2)
 
 
 def test_the_baseline_drafts_from_what_the_model_said() -> None:

@@ -79,7 +79,7 @@ MESSAGES = (
         1,
         "speculative",
         pack(Question(relevance_temperature=0.05)),
-        pack(SpeculativeSettings(draft=None)),
+        pack(SpeculativeSettings()),
     ),
     Open(1, "federated", pack(Question(relevance_temperature=0.05)), pack(FederatedSettings())),
     Open(1, "sprinter", pack(Question(relevance_temperature=0.05)), pack(SprinterSettings())),

@@ -19,11 +19,9 @@ from dragonrt.distributions import (
     codec,
 )
 from dragonrt.modes.blocks.messages import Block as BlockMessage
-from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.stopping import DraftSignals, StoppingRule
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.traces.packed import UnpackError
 
@@ -47,7 +45,7 @@ class DraftedToken:
     """A drafted token and how it is sent.
 
     `q` float64 [V], what it was drafted from before the codec, is kept for a controller only.
-    `threshold` is C-SQS's β at this token. `signals` are for a stopping rule.
+    `threshold` is C-SQS's β at this token.
     """
 
     packed_whole: ClassVar = True
@@ -55,7 +53,6 @@ class DraftedToken:
     quantized: Quantized
     q: NDArray[np.float64] | None = None
     threshold: ConformalThreshold | None = None
-    signals: DraftSignals = field(default=DraftSignals(0.0))
 
     @property
     def bits(self) -> int:
@@ -72,11 +69,9 @@ class BlockState:
     """
 
     threshold: ConformalThreshold | None = None
-    stopping: StoppingRule | None = None
     confidences: tuple[float, ...] = ()
     accepted: int = 0
     drafted: int = 0
-    bandit: Bandit | None = None
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
         """Return what a controller sees at the first token of the next block."""
@@ -86,18 +81,14 @@ class BlockState:
         """Return what `block`, which began with this, leaves to the next one, given its verdict."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
-        stopping, threshold, bandit = self.stopping, self.threshold, self.bandit
+        threshold = self.threshold
         if threshold is not None:
             dropped = [each.quantized.dropped for each in tokens]
             threshold = backtrack(threshold, dropped, accepted)
-        if stopping is not None:
-            stopping = stopping.after(len(tokens), accepted)
-        if bandit is not None:
-            bandit = bandit.after(block.matched, len(tokens), accepted)
         pairs = zip(tokens, text, strict=False)
         confidences = [float(each.q[token]) for each, token in pairs if each.q is not None]
         newest = (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:]
-        return BlockState(threshold, stopping, newest, accepted, len(tokens), bandit)
+        return BlockState(threshold, newest, accepted, len(tokens))
 
 
 @dataclass(slots=True)
@@ -107,7 +98,6 @@ class Block:
     Attributes:
         longest: the most tokens it takes.
         resolution: a controller's, in place of the codec's own; `resolutions` travel.
-        matched: the length of the match that it was looked up behind, 0 for the model's.
         start: what the blocks before it left.
         payload: the encoded tokens, once it is complete.
         decided: tokens before `step` that the cloud does not know.
@@ -118,7 +108,6 @@ class Block:
     prefix_hash: int
     longest: int = 1
     resolution: int | None = None
-    matched: int = 0
     start: BlockState = field(default_factory=BlockState)
     tokens: list[DraftedToken] = field(default_factory=list)
     payload: bytes = b""

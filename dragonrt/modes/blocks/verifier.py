@@ -357,8 +357,6 @@ class BlockVerifier(Mode):
     def _go_on(self, work: Work, tokens: list[int], seconds: float, now: float) -> None:
         """Append the tokens that were decoded without a block."""
         prefix = self._prefix
-        if self._lookup is not None and work.span is not None:
-            self._lookup.learn(work.span.tokens, tokens[0])
         self.emit(events.ForwardDone(len(prefix), len(tokens), seconds))
         if self._peer is not None and self.finish is None:
             for token in tokens:

@@ -130,7 +130,6 @@ class Planner:
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Keep the drafts of a forward that the prefix still leads to, and return them."""
         prefix, last = self._drafts.prefix, len(span.tokens)
-        self._lookup.learn(span.tokens, found[span.count - 1].token)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
         if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:

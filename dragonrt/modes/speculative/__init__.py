@@ -16,7 +16,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.speculative.statistics import figures
 from dragonrt.wire.limits import MAX_BLOCK
 
-_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting, "auto": LookupDrafting}
+_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting}
 
 
 def _pace(settings: SpeculativeSettings) -> Pace:
@@ -32,14 +32,14 @@ register(
         name="speculative",
         settings=SpeculativeSettings,
         device=lambda question, settings, resources: BlockDrafter(
-            _DRAFTINGS[settings.drafts_from](question, settings, resources), settings, resources
+            _DRAFTINGS[settings.draft](question, settings, resources), settings, resources
         ),
         cloud=lambda question, settings, resources: BlockVerifier(
             SpeculativeJudging(question, settings, resources), question, resources
         ),
         pace=_pace,
         exact=True,
-        traits=lambda settings: Traits(verifies=True, late=settings.drafts_from != "model"),
+        traits=lambda settings: Traits(verifies=True, late=settings.draft == "lookup"),
         prepare=prepare,
         check=check,
         carry=carry,

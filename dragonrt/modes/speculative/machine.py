@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions import Distribution, Step, encode_block, entropy
-from dragonrt.errors import DragonError
+from dragonrt.distributions import Distribution, Step, encode_block
 from dragonrt.modes.blocks.drafter import Drafting
 from dragonrt.modes.blocks.values import (
     Advance,
@@ -25,12 +24,11 @@ from dragonrt.modes.blocks.values import (
     rule_and_codec,
 )
 from dragonrt.modes.blocks.verifier import Judging
-from dragonrt.modes.lookup import LONGEST_MATCH, Bandit, Lookup
+from dragonrt.modes.lookup import LONGEST_MATCH, Lookup
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.sampling.stopping import DraftSignals
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
@@ -55,20 +53,16 @@ class SpeculativeDrafting(Drafting):
     Behind the blocks sent, the prefix continues with a guess of the token that the cloud will add,
     and with further blocks. A verdict that contradicts it cuts the prefix back to the decided
     tokens, and restores the state of that place. A block ends where the controller or the settings
-    say, or earlier by the stopping rule.
+    say.
     """
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         super().__init__(question)
-        if settings.stopping == "specdec++" and resources.verifier is None:
-            raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
         self._settings = settings
         self._controller = resources.controller
         self.controlled, self.rate = self._controller is not None, resources.rate
-        self._verifier = resources.verifier
-        self.hidden = self._verifier is not None
         self._rule, self._codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )
@@ -76,7 +70,7 @@ class SpeculativeDrafting(Drafting):
         self._longest_bits = min(longest, settings.budget or longest)
         self._block: Block | None = None  # being drafted
         threshold = resources.threshold or settings.first_threshold
-        self._state = BlockState(threshold, settings.stopping_rule)
+        self._state = BlockState(threshold)
 
     @property
     @override
@@ -202,7 +196,7 @@ class SpeculativeDrafting(Drafting):
             longest = self._longest(block.step, min(action.length, MAX_BLOCK))
             planned = block = replace(block, longest=longest, resolution=action.resolution)
         q = self._rule.shape(prediction.p)
-        token = self._drafted(block, q, prediction)
+        token = self._drafted(block, q)
         if block.tokens and block.bits + token.bits > self._longest_bits:
             guess = self._guessed(block.end, q)
             return _Drafted(guess=guess, payload=self._payload(block.tokens))
@@ -211,14 +205,9 @@ class SpeculativeDrafting(Drafting):
         return _Drafted(token, payload=payload, block=planned)
 
     def _is_complete(self, block: Block, tokens: Sequence[DraftedToken]) -> bool:
-        if len(tokens) >= block.longest or tokens[-1].token in self.question.stop_tokens:
-            return True
-        stopping = block.start.stopping
-        return stopping is not None and stopping.stop([each.signals for each in tokens])
+        return len(tokens) >= block.longest or tokens[-1].token in self.question.stop_tokens
 
-    def _drafted(
-        self, block: Block, q: NDArray[np.float64], prediction: Prediction | None = None
-    ) -> DraftedToken:
+    def _drafted(self, block: Block, q: NDArray[np.float64]) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold, step = block.threshold, block.end
         beta = threshold.beta if threshold is not None else None
@@ -226,15 +215,8 @@ class SpeculativeDrafting(Drafting):
         sees = self._rule.drafts_from_quantized
         source = quantized.distribution if sees else Distribution.from_dense(q)
         token = self._rule.draft(step, source)
-        signals = DraftSignals(0.0)
-        if prediction is not None and block.start.stopping is not None:
-            p = prediction.p.astype(np.float64)
-            signals = DraftSignals(entropy(Distribution.from_dense(p / p.sum())))
-        if prediction is not None and self._verifier is not None:
-            likely = self._verifier.probability(prediction.hidden, prediction.p, token)
-            signals = replace(signals, acceptance=likely)
         kept = q if self._controller is not None else None
-        return DraftedToken(token, quantized, kept, threshold, signals)
+        return DraftedToken(token, quantized, kept, threshold)
 
     def _payload(self, tokens: Sequence[DraftedToken]) -> bytes:
         quantized = [each.quantized for each in tokens]
@@ -255,8 +237,8 @@ class SpeculativeDrafting(Drafting):
 class LookupDrafting(SpeculativeDrafting):
     """Blocks that are looked up in this side's documents, the question and the answer so far.
 
-    Where nothing is found, or the bandit is against it, the model drafts (`auto`). Without a model
-    an empty block asks for the cloud's next token, unless the cloud decodes by itself.
+    Where nothing is found an empty block asks for the cloud's next token, unless the cloud decodes
+    by itself.
     """
 
     def __init__(
@@ -265,8 +247,6 @@ class LookupDrafting(SpeculativeDrafting):
         super().__init__(question, settings, resources)
         self._lookup, self._least = Lookup(), LONGEST_MATCH if settings.decodes else 1
         self._vocabulary = resources.vocabulary
-        bandit = Bandit(question.seed) if settings.drafts_from == "auto" else None
-        self._state = replace(self._state, bandit=bandit)
         self._passed: int | None = None  # the hash of a prefix behind which nothing is looked up
 
     @override
@@ -276,14 +256,11 @@ class LookupDrafting(SpeculativeDrafting):
     @property
     @override
     def ready(self) -> bool:
-        may_draft = self._state.bandit is not None or self._passed != self.prefix.hash
-        return may_draft and super().ready
+        return self._passed != self.prefix.hash and super().ready
 
     @override
     def work(self, rate: float) -> Work:
         step, tokens = len(self.prefix), list(self.prefix.tokens)
-        if self._block is not None or self._passed == self.prefix.hash:
-            return super().work(rate)
         behind = bool(self.sent) and self.sent[-1].end == step
         longest = self._longest(step, self._settings.length)
         block = Block(step, self.prefix.hash, longest, start=self._state)
@@ -306,12 +283,9 @@ class LookupDrafting(SpeculativeDrafting):
         matched, following = self._lookup.find(tokens)
         if matched < self._least:  # a block takes a forward, and the cloud looks up by itself
             following = ()
-        found, bandit = min(len(following), block.longest), block.start.bandit
-        if bandit is not None and not bandit.prefers(block.step, matched, found, block.longest):
-            following = ()
         if behind:
             return _Drafted(guess=next(iter(following), None))
-        block = replace(block, matched=matched, tokens=[])
+        block = replace(block, tokens=[])
         for token in following:
             certain = np.zeros(self._vocabulary)
             certain[token] = 1.0
@@ -321,7 +295,7 @@ class LookupDrafting(SpeculativeDrafting):
             block.tokens.append(drafted)
             if self._is_complete(block, block.tokens):
                 break
-        if not block.tokens and (bandit is not None or self._settings.decodes):
+        if not block.tokens and self._settings.decodes:
             return _Drafted()
         guess = next(iter(following[block.count :]), None)
         return _Drafted(guess=guess, payload=self._payload(block.tokens), block=block)
@@ -333,7 +307,7 @@ class SpeculativeJudging(Judging):
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
-        self.decodes, self.looks_up = settings.decodes, settings.drafts_from != "model"
+        self.decodes, self.looks_up = settings.decodes, settings.draft == "lookup"
         self._rule, self.codec = rule_and_codec(
             question, settings.rule, settings.codec, resources.vocabulary
         )

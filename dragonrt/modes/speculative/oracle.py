@@ -11,7 +11,6 @@ from dragonrt.modes.brute_force import (
     raced,
     verified,
 )
-from dragonrt.modes.lookup import Bandit
 from dragonrt.modes.oracle import Asked, Decide
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.speculative.settings import SpeculativeSettings
@@ -30,25 +29,15 @@ def oracle(asked: Asked, settings: SpeculativeSettings) -> Decide:
     def moved(beta: float | None, dropped: float) -> float | None:
         return None if beta is None else beta - settings.learning_rate * (dropped - settings.target)
 
-    bandit = Bandit(seed)
-
-    def drafts(text: TokenPrefix) -> tuple[TokenPrefix, list[Coded], int]:
+    def drafts(text: TokenPrefix) -> tuple[TokenPrefix, list[Coded]]:
         line, q, bits, at = TokenPrefix(text.hashes[0], text.tokens), list[Coded](), 0, beta
         longest = max(1, min(settings.length, question.max_tokens - len(text) - 1))
-        matched, copied = looked_up(asked.texts, text.tokens)
-        found = min(longest, len(copied))
-        if settings.drafts_from == "model" or (
-            settings.drafts_from == "auto"
-            and not (found and bandit.prefers(len(text), matched, found, longest))
-        ):
-            matched = 0
-        elif not found:
-            return line, [], 0
-        else:
-            longest = found
+        _, copied = looked_up(asked.texts, text.tokens)
+        if settings.draft == "lookup":
+            longest = min(longest, len(copied))
         while len(q) < longest and not (q and line.tokens[-1] in question.stop_tokens):
             p = asked.law("device", line)
-            if matched:
+            if settings.draft == "lookup":
                 p = np.eye(p.size)[copied[len(q)]]
             sent = coded(settings.codec, p, by_id=by_id, beta=at)
             bits += sent.bits
@@ -57,19 +46,18 @@ def oracle(asked: Asked, settings: SpeculativeSettings) -> Decide:
             q.append(sent)
             line.append(asked.draws(len(line), coded("ids", p) if by_id else sent))
             at = moved(at, sent.dropped)
-        return line, q, matched
+        return line, q
 
     def decide(text: TokenPrefix) -> Sequence[int]:
-        nonlocal beta, bandit
+        nonlocal beta
         first, alone = len(text), asked.course.alone(len(text))
         if settings.rule == "coupled":
             return [raced(seed, first, asked.law("device" if alone else "cloud", text))]
         if alone:
             return [asked.draws(first, coded("ids", asked.law("device", text)))]
-        line, q, matched = drafts(text)
+        line, q = drafts(text)
         p = [asked.law("cloud", line, step) for step in range(first, len(line) + 1)]
         decided, accepted = verified(seed, first, line.tokens[first:], [each.p for each in q], p)
-        bandit = bandit.after(matched, min(accepted + 1, len(q)), accepted)
         # One update more, for the token that the cloud gave (SQS Alg. 1).
         for each in [*q, *q[-1:]][: accepted + 1]:
             beta = moved(beta, each.dropped)

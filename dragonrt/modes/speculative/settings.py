@@ -6,14 +6,11 @@ from typing import Literal
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
-from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
-from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
+from dragonrt.modes.settings import LOSS_HELP, Settings, check_verifies
 from dragonrt.settings import check, own, setting
 
-Stopping = Literal["adaedl", "specdec++"]
-"""Rules that end blocks early: the rules of `sampling.stopping`."""
-DraftSource = Literal["model", "lookup", "auto"]
-"""The source of blocks: `auto` chooses for each block."""
+DraftSource = Literal["model", "lookup"]
+"""The source of blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +18,9 @@ class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
-    more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next
-    blocks are drafted and sent as if those before them were accepted. With `cloud_decodes` the
-    cloud decodes by itself while no block waits, where no token depends on a draft. `learning_rate`
+    more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent as
+    if those before them were accepted. With `cloud_decodes` the cloud decodes by itself while no
+    block waits, where no token depends on a draft. `learning_rate`
     and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
     """
 
@@ -31,17 +28,14 @@ class SpeculativeSettings(Settings):
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
     codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
-    draft: DraftSource | None = setting(
-        None,
-        "Drafts come from: model, lookup (what documents, question and answer so far say next; no "
-        "model computes), auto (what promises more, for each block). With the last two the cloud "
-        "looks up, too, while it decodes by itself. Default: auto; model with --controller and "
-        "--stopping.",
+    draft: DraftSource = setting(
+        "model",
+        "Drafts come from: model, or lookup (what documents, question and answer so far say next; "
+        "no model computes, and the cloud looks up, too, while it decodes by itself).",
     )
     block_tokens: int | None = own(
         None,
-        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping; 0: the cloud "
-        "decodes alone.",
+        "Tokens of a block. Default: 4 if pipelined, 8 if not; 0: the cloud decodes alone.",
         low=0,
         high=256,
     )
@@ -52,12 +46,6 @@ class SpeculativeSettings(Settings):
         "or a FILE.",
         limit=4096,
     )
-    stopping: Stopping | None = own(
-        None,
-        "Ends a block early: adaedl (the draft model is unsure), specdec++ (a trained network "
-        "expects a rejection).",
-    )
-    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
     pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
     cloud_decodes: bool = setting(
         True, "The cloud decodes by itself while no block waits (coupled, ids)."
@@ -85,17 +73,8 @@ class SpeculativeSettings(Settings):
             )
         if self.block_tokens == 0 and not self.decodes:
             raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
-        if self.drafts_from != "model" and (self.controller or self.stopping):
-            raise DragonError(
-                "--controller and --stopping read what the model drafts: use --draft model"
-            )
-        if self.verifier is not None and self.stopping != "specdec++":
-            raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
-
-    @property
-    def drafts_from(self) -> DraftSource:
-        """The source of blocks. The other side does not learn how their length is chosen."""
-        return self.draft or ("model" if self.controller or self.stopping else "auto")
+        if self.draft != "model" and self.controller is not None:
+            raise DragonError("--controller reads what the model drafts: use --draft model")
 
     @property
     def length(self) -> int:
@@ -106,19 +85,12 @@ class SpeculativeSettings(Settings):
         """
         if self.block_tokens is not None:
             return self.block_tokens
-        return 16 if self.stopping is not None else 4 if self.pipelined else 8
+        return 4 if self.pipelined else 8
 
     @property
     def outstanding(self) -> int:
         """The blocks that may await their verdicts."""
         return 4 if self.pipelined else 1
-
-    @property
-    def stopping_rule(self) -> StoppingRule | None:
-        """The rule that ends a block before it has that length (SPRINTER Table 2)."""
-        if self.stopping is None:
-            return None
-        return (AdaEDL if self.stopping == "adaedl" else SpecDecPlusPlus)(self.length)
 
     @property
     def first_threshold(self) -> ConformalThreshold | None:

@@ -30,7 +30,7 @@ def prepare(
     found = None
     if host.side == "device":
         (cloud,) = others.values()
-        found = host.verifier("sprinter", settings.verifier, cloud.fingerprint)
+        found = host.verifier(settings.verifier, cloud.fingerprint)
     return SprinterResources.of(host, verifier=found)
 
 

@@ -17,7 +17,7 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import Kind, Verifier, fitting_verifier
+from dragonrt.control.verifier import Verifier, fitting_verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
@@ -87,9 +87,9 @@ class LocalSide:
         """Return the controller of a specification, for this model. Raises ControlError."""
         return controller(name, self.model.name)
 
-    def verifier(self, kind: Kind, file: str | None, target: str) -> Verifier:
+    def verifier(self, file: str | None, target: str) -> Verifier:
         """Return a verifier for this model as the draft. Raises ControlError if none fits."""
-        return fitting_verifier(kind, file, self.model.fingerprint, target)
+        return fitting_verifier(file, self.model.fingerprint, target)
 
     @property
     def corpus(self) -> str:

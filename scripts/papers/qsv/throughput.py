@@ -161,9 +161,7 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
         (HEURISTIC, "rejection", f"heuristic:{action.resolution}"),
         (LEARNED, "rejection", str(bundled.controller_path("default", pair.draft.name))),
     ):
-        settings = SpeculativeSettings(
-            draft="model", rule=rule, codec=CODEC, controller=control, pipelined=False
-        )
+        settings = SpeculativeSettings(rule=rule, codec=CODEC, controller=control, pipelined=False)
         fixed = action if control == static else None
         rows.append(texts.row(RUNTIME, way, seed, fixed, answers.costs(settings, pace)))
     return rows

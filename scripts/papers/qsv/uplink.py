@@ -55,7 +55,6 @@ def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Ro
             costs = answers.streamed(paces[rate])
         else:
             settings = SpeculativeSettings(
-                draft="model",
                 rule="coupled" if codec == IDS else "rejection",
                 codec=codec,
                 block_tokens=LENGTH,

@@ -40,24 +40,18 @@ LENGTHS = {f"speculative, L = {length}": length for length in (2, 4, 8, 16)}
 COUPLED_LENGTHS = {f"{DECODING}, L = {length}": length for length in (2, 4, 8)}
 RESOLUTION = 2
 """Of what is sent of a token: the best fixed one for DDQN's uplink. DDQN chooses its own."""
-_PAPERS = SpeculativeSettings(
-    draft="model", rule="rejection", codec=f"qs:{RESOLUTION}", pipelined=False
-)
-_OURS = SpeculativeSettings(draft="model")
+_PAPERS = SpeculativeSettings(rule="rejection", codec=f"qs:{RESOLUTION}", pipelined=False)
+_OURS = SpeculativeSettings()
 PAPERS: dict[str, Settings] = {
     **{name: replace(_PAPERS, block_tokens=length) for name, length in LENGTHS.items()},
     "heuristic": replace(_PAPERS, controller=f"heuristic:{RESOLUTION}"),
     "DDQN": replace(_PAPERS, controller="default"),
-    "SpecDec++": replace(_PAPERS, stopping="specdec++"),
-    "AdaEDL": replace(_PAPERS, stopping="adaedl"),
     **{name: SprinterSettings(threshold=tau, codec="qs:10") for name, tau in SPRINTERS.items()},
 }
 METHODS: dict[str, Settings] = PAPERS | {
     "coupled, pipelined": replace(_OURS, cloud_decodes=False),
     **{name: replace(_OURS, block_tokens=length) for name, length in COUPLED_LENGTHS.items()},
     f"{DECODING}, DDQN": replace(_OURS, controller="default"),
-    f"{DECODING}, SpecDec++": replace(_OURS, stopping="specdec++"),
-    f"{DECODING}, AdaEDL": replace(_OURS, stopping="adaedl"),
 }
 """The papers', and the speculative mode by default: coupled noise, blocks drafted ahead, and a
 cloud that decodes while no block waits; and without that."""
@@ -84,31 +78,24 @@ Readers = dict[Side, CountingReader]
 
 @dataclass(frozen=True, slots=True)
 class SprinterLineup:
-    """A pair of models, and the heads that were trained for it."""
+    """A pair of models, and the head that was trained for it."""
 
     pair: ModelPair
     sprinter: Verifier
-    specdec: Verifier
 
     @classmethod
     def load(cls, draft: str, target: str, prompt: Prompt | None = None) -> "SprinterLineup":
         """Load the pair of these names as such a prompt is put to it.
 
-        The heads were trained with the target's adapter. Raises ControlError if there are none.
+        The head was trained with the target's adapter. Raises ControlError if there is none.
         """
         pair = model_pair(draft, target)
-        names = (pair.draft.fingerprint, pair.target.fingerprint)
-        sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
-        return cls(model_pair(draft, target, prompt), sprinter, specdec)
+        sprinter = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint)
+        return cls(model_pair(draft, target, prompt), sprinter)
 
     def head(self, method: str) -> Verifier | None:
         """Return the head that judges each drafted token, if the method has one."""
-        match METHODS[method]:
-            case SprinterSettings():
-                return self.sprinter
-            case SpeculativeSettings(stopping="specdec++"):
-                return self.specdec
-        return None
+        return self.sprinter if isinstance(METHODS[method], SprinterSettings) else None
 
     def readers(self, prompt: Sequence[int], seed: int) -> Readers:
         """Return readers of both models behind the prompt, for answers of that seed."""

@@ -43,7 +43,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     pair = ModelPair.load(settings.draft, settings.model)
     rows: list[Row] = []
     with suppress(ControlError):  # of other models there may be none
-        shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
+        shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint)
         rows += _rows(shipped, BUNDLED, 0)
     samples = settings.size(SAMPLES, SAMPLES_QUICK)
     for repeat in range(settings.repeats):

@@ -60,7 +60,6 @@ def _measure(
     rows = [same | {"method": CLOUD, "parameter": ""} | answers.streamed(PACE)]
     for method, parameter, codec, eta in codings:
         settings = SpeculativeSettings(
-            draft="model",
             rule="rejection",
             codec=codec,
             block_tokens=MAX_BLOCK,

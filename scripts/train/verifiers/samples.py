@@ -59,11 +59,6 @@ class Samples:
         result: NDArray[np.bool_] = self.log_ratio <= np.log(ratio)
         return result
 
-    def acceptance(self) -> NDArray[np.float32]:
-        """min(1, p(x)/q(x)), with which speculative decoding accepts x: SpecDec++'s labels."""
-        probability: NDArray[np.float32] = np.exp(-np.maximum(self.log_ratio, 0))
-        return probability
-
 
 def collect(
     pair: ModelPair, passages: Sequence[Passage], number: int, seed: int, progress: Progress

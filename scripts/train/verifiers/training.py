@@ -16,7 +16,7 @@ from torch.nn import functional
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
-from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier, trained_verifiers
+from dragonrt.control.verifier import KIND, Features, TrainedPair, Verifier, trained_verifiers
 from dragonrt.errors import TrainingError
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.passages import SHARES, Part, Texts, read_texts
@@ -52,12 +52,10 @@ class LogisticLayer:
         return result
 
 
-def fit(
-    training: Labelled, validation: Labelled, epochs: int, seed: int, refusal_weight: float = 1.0
-) -> LogisticLayer:
+def fit(training: Labelled, validation: Labelled, epochs: int, seed: int) -> LogisticLayer:
     """The layer of the epoch with the least loss on `validation`.
 
-    Loss of a label y and a prediction a: -(y log a + `refusal_weight` · (1 - y) log(1 - a)).
+    Loss of a label y and a prediction a: -(y log a + (1 - y) log(1 - a)).
     """
     generator = torch.Generator().manual_seed(seed)
     mean = training.features.mean(axis=0)
@@ -71,8 +69,7 @@ def fit(
     def loss_of(features: Tensor, labels: Tensor) -> Tensor:
         logits = features @ weight + bias
         return (
-            labels * functional.softplus(-logits)
-            + refusal_weight * (1 - labels) * functional.softplus(logits)
+            labels * functional.softplus(-logits) + (1 - labels) * functional.softplus(logits)
         ).mean()
 
     best, best_epoch = (float("inf"), weight.detach().clone(), 0.0), 0
@@ -100,9 +97,6 @@ def _tensors(
     return features, torch.from_numpy(data.labels)
 
 
-REFUSAL_WEIGHT = 6.0
-"""What SpecDec++ found best: a refused token counts six times as much in the loss."""
-
 FEWEST_SAMPLES = 400
 """Below this the smallest part has no sample of each kind and label to speak of."""
 
@@ -114,17 +108,9 @@ Progress = Callable[[str, int, int], None]
 class VerifierPlan:
     """What is trained, and how. Raises TrainingError for values that make no sense.
 
-    `ratio` is λ: tokens with q(x)/p(x) ≤ λ are acceptable, to a sprinter that learns it and in the
-    scores of both kinds.
+    `ratio` is λ: tokens with q(x)/p(x) ≤ λ are acceptable.
     """
 
-    kind: Annotated[
-        Kind,
-        option(
-            "sprinter predicts q(x)/p(x) ≤ lambda, specdec++ the probability min(1, p(x)/q(x)).",
-            default="sprinter",
-        ),
-    ] = "sprinter"
     features: Annotated[
         Features,
         option(
@@ -225,12 +211,10 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
         part: Labelled(samples.features(with_confidence), _labels(samples, plan))
         for part, samples in parts.items()
     }
-    weight = REFUSAL_WEIGHT if plan.kind == "specdec++" else 1.0
-    layer = fit(data["training"], data["validation"], plan.epochs, plan.seed, weight)
+    layer = fit(data["training"], data["validation"], plan.epochs, plan.seed)
     test = parts["test"]
     scores = _scores(layer, test, plan)
     return Verifier(
-        kind=plan.kind,
         features=plan.features,
         pair=TrainedPair(
             pair.draft.name, pair.target.name, pair.draft.fingerprint, pair.target.fingerprint
@@ -238,7 +222,7 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
         weight=layer.weight,
         bias=layer.bias,
         threshold=plan.threshold,
-        ratio=plan.ratio if plan.kind == "sprinter" else None,
+        ratio=plan.ratio,
         trained_on={
             "corpus": corpus,
             "samples": len(parts["training"]),
@@ -255,8 +239,6 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
 
 
 def _labels(samples: Samples, plan: VerifierPlan) -> NDArray[np.float32]:
-    if plan.kind == "specdec++":
-        return samples.acceptance()
     return samples.acceptable(plan.ratio).astype(np.float32)
 
 
@@ -296,7 +278,7 @@ def verifier(
             pair, texts, plan.samples, plan.seed, lambda part, done, total: show(done, total, part)
         )
     trained = train_verifier(pair, parts, plan, corpus.name)
-    file = "--".join(Path(name).name for name in (draft, target, plan.kind))
+    file = "--".join(Path(name).name for name in (draft, target, KIND))
     path = (out or trained_verifiers()) / file
     save_verifier(trained, path)
     _print(trained)
@@ -308,7 +290,7 @@ def _print(trained: Verifier) -> None:
     test = about["test"]
     by_prefix = ", ".join(f"{name} {auc:.3f}" for name, auc in about["auc_by_prefix"].items())
     for line in (
-        f"{trained.kind} verifier of {trained.pair.draft} and {trained.pair.target}, "
+        f"verifier of {trained.pair.draft} and {trained.pair.target}, "
         f"{trained.weight.size + 1} parameters ({trained.features}), "
         f"{about['samples']} samples, {about['epochs']} epochs",
         f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "

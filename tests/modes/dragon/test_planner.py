@@ -15,7 +15,6 @@ from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.setup import DragonSetup
-from dragonrt.modes.lookup import worthwhile
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
@@ -131,24 +130,9 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
         assert kept == [(n, hashes[n], said[n - 1]) for n in range(1, 3 + right)]
 
 
-@pytest.mark.parametrize(
-    ("acceptance", "rows", "guessed"),
-    # Two documents leave room for one token in a block of four rows; four leave none.
-    [(0.4, 2, 1), (0.95, 2, 3), (0.2, 2, 0), (0.7, 1, 3), (0.6, 4, 0), (0.9, 4, 1), (0.0, 1, 0)],
-)
-def test_a_guess_is_as_long_as_it_pays(acceptance: float, rows: int, guessed: int) -> None:
-    assert worthwhile(acceptance, rows) == guessed
-
-
-@pytest.mark.parametrize(("token", "guesses"), [(6, [1, 1, 0]), (7, [1] * 3)])
-def test_what_is_looked_up_is_guessed_while_it_comes_true(token: int, guesses: list[int]) -> None:
-    plans, drafts = planner(decided=[5])
-    plans.prepared(Prepared(texts=([5, 7, 1], [1]), files=(0, 1)))
-    for expected in guesses:
-        work = plans.wanted(Budget(9))
-        assert work is not None
-        assert work.span is not None
-        assert len(work.guess) == expected
-        plans.computed(work.span, work.postprocess([sure_of(token)]), 0.1)
-        drafts.own.clear()
-        drafts.prefix.replace_from(1, [])
+def test_what_is_looked_up_is_guessed() -> None:
+    plans, _ = planner(decided=[4, 5])
+    plans.prepared(Prepared(texts=([4, 5, 7, 1], [1]), files=(0, 1)))
+    work = plans.wanted(Budget(9))
+    assert work is not None
+    assert work.guess == [7]

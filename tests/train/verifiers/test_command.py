@@ -22,9 +22,9 @@ def test_it_trains_and_says_how_well(run: Callable[..., Any], tmp_path: Path) ->
     assert "q(x)/p(x) ≤ 1.5: AUC 0." in outcome.output
     (file,) = tmp_path.glob("data/dragonrt/verifiers/dragon-draft--dragon-small--sprinter.json")
     made = Verifier.load(file)
-    assert (made.kind, made.ratio, made.threshold) == ("sprinter", 1.5, 0.5)
+    assert (made.ratio, made.threshold) == (1.5, 0.5)
     assert made.pair.target == "dragon-small"
     assert made.trained_on["test"]["samples"] == 80
     pair = (made.pair.draft_fingerprint, made.pair.target_fingerprint)
-    found = Verifier.for_pair(*pair, "sprinter")
+    found = Verifier.for_pair(*pair)
     assert found.trained_on == made.trained_on, "a sprinter finds it by its models"
