@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,18 +120,6 @@ class Mixture:
             shares[self._lost] *= np.where(said, 1.0, math.exp(-LOST))
             shares /= math.exp(self.kept)
         return shares
-
-    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
-        """Return the rows' log-probabilities [rows, vocabulary], and their relevances [rows].
-
-        A row that lost its weight has LOST less, but for the tokens that it may still say.
-        """
-        logs = self.rows.at(np.arange(self.p.size)).astype(np.float64)
-        if self.standing.lost:
-            less = np.full(self.p.size, LOST)
-            less[self._said] = 0.0
-            logs[self._lost] -= less
-        return logs, self._weighed.logs.astype(np.float64) + self._weighed.relevance
 
     @cached_property
     def _weighed(self) -> RowWeights:

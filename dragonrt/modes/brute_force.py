@@ -6,7 +6,7 @@ Every distribution is of all V tokens, every choice a loop over them. Nothing is
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import comb, exp, fsum, log
+from math import comb, exp, fsum
 from typing import Any
 
 import numpy as np
@@ -225,30 +225,6 @@ def mixed(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np
     for p, weight in zip(each, weights, strict=True):
         mixture += weight * p
     return mixture
-
-
-def best_expert(
-    logs: NDArray[np.floating[Any]], relevances: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], float]:
-    """Return a side's part of SPEC 1.9: exp(max_i score_i) as parts of 1, the log of its sum."""
-    *documents, bare = logs.tolist()
-    most = max(map(max, documents))
-    weighed = list(zip(documents, relevances.tolist(), strict=False))
-    score = {
-        x: max(1.5 * row[x] - 0.5 * bare[x] + h for row, h in weighed)
-        for x in range(len(bare))
-        if max(row[x] for row in documents) >= most - 2.3
-    }
-    total = max(score.values()) + log(fsum(exp(s - max(score.values())) for s in score.values()))
-    return np.array([exp(score[x] - total) if x in score else 0.0 for x in range(len(bare))]), total
-
-
-def strongest(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np.float64]:
-    """Return max w p, as parts of 1."""
-    device, cloud = (weight * p for p, weight in zip(each, weights, strict=True))
-    found = np.where(device > cloud, device, cloud)
-    parts: NDArray[np.float64] = found / found.sum()
-    return parts
 
 
 def aggregated(

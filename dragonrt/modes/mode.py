@@ -71,12 +71,6 @@ class Prediction(Rows, Protocol):
     def hidden(self) -> NDArray[np.float32]:
         """The input of the output layer [hidden], rows weighed alike. Only if the Span wants it."""
 
-    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
-        """Return the rows' log-probabilities [rows, V] and relevances [rows] (SPEC 1.9).
-
-        The last row reads no document, if the mode's traits say `bare`.
-        """
-
 
 Postprocess = Callable[[Sequence[Prediction]], Any]
 """A pure function of the predictions that a Work asks for."""

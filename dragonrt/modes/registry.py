@@ -121,7 +121,6 @@ class Traits:
     Attributes:
         verifies: blocks are read in one forward even where that gives other last bits.
         late: the device reads the question when a prediction is first wanted.
-        bare: what the model says without a document is needed, too.
         needs_all: every other side must be there.
         weighs: how the mode weighs the other sides by itself; "" if the user may.
         keeps_drafts: the device sends target tokens only; if it `redacts`, not all of them.
@@ -134,7 +133,6 @@ class Traits:
 
     verifies: bool = False
     late: bool = False
-    bare: bool = False
     needs_all: bool = False
     weighs: str = ""
     keeps_drafts: bool = False

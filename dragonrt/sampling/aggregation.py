@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
 
 from dragonrt.distributions import Distribution, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
@@ -70,45 +69,8 @@ class Candidate:
     distribution: Distribution
 
 
-class Predicted(Protocol):
-    """A side's prediction after one prefix (`modes.mode.Prediction`)."""
-
-    @property
-    def p(self) -> NDArray[np.float32]:
-        """Return the probabilities [vocabulary], before any sampler."""
-
-    @property
-    def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of the documents' relevances."""
-
-    @property
-    def kept(self) -> float:
-        """Return the logarithm of the share of its weight that the side keeps: at most 0."""
-
-    def experts(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.float64]]:
-        """Return the rows' log-probabilities [rows, V] and relevances [rows], the bare row last."""
-
-
-Seen = tuple[NDArray[np.floating[Any]], float, float]
-"""The distribution that a side encodes, floating [V], its relevance, and its kept weight."""
-
-
 class Rule(Protocol):
     """A rule that draws drafts, and makes two of them the target token."""
-
-    @property
-    def steerable(self) -> bool:
-        """Whether it weighs the sides anew at every token, which one of them could steer by."""
-
-    @property
-    def bare(self) -> bool:
-        """Whether each side also needs what the model says without a document."""
-
-    def seen(self, prediction: Predicted) -> Seen:
-        """Return what a side sends of a prediction."""
-
-    def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
-        """Return the target distribution of two sides' distributions and `side_weights`."""
 
     @property
     def name(self) -> str:
@@ -126,26 +88,7 @@ class Rule(Protocol):
         """Return the target token, given both drafts of the step and `side_weights`."""
 
 
-class _Mixing:
-    """The part that rules of the mixture have in common."""
-
-    __slots__ = ()
-    bare = False
-    steerable = False
-
-    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        raise NotImplementedError
-
-    def seen(self, prediction: Predicted) -> Seen:
-        """Return its shape, and its weight."""
-        return self.shape(prediction.p), prediction.relevance, prediction.kept
-
-    def combined(self, each: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
-        """Return the mixture."""
-        return mix(each, weights)
-
-
-class Coupled(_Mixing):
+class Coupled:
     """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture."""
 
     __slots__ = ("_noise", "_sampler")
@@ -155,7 +98,6 @@ class Coupled(_Mixing):
         self._noise = noise
         self._sampler = sampler
 
-    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return `p`: the target is a function of the mixture of the models' distributions."""
         return p
@@ -168,7 +110,7 @@ class Coupled(_Mixing):
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
         """Return argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
-        return self._race(step, self.combined((device.distribution, cloud.distribution), weights))
+        return self._race(step, mix((device.distribution, cloud.distribution), weights))
 
     def _race(self, step: int, p: Distribution) -> int:
         if self._sampler.temperature == 0:
@@ -176,7 +118,7 @@ class Coupled(_Mixing):
         return race_at(self._noise, step, self._sampler(p))
 
 
-class Algorithm1(_Mixing):
+class Algorithm1:
     """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
     Each side samples its distribution before encoding. At temperature 0 the target is the most
@@ -193,7 +135,6 @@ class Algorithm1(_Mixing):
         self._gamma = gamma
         self._greedy = sampler.temperature == 0
 
-    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return `p` after the sampler; at temperature 0 `p` itself."""
         return p if self._greedy else self._sampler.dense(p)
@@ -256,7 +197,7 @@ def expected_acceptance_algorithm1(
 RULES: dict[str, Callable[[Noise, Sampler], Rule]] = {
     each.name: each for each in (Coupled, Algorithm1)
 }
-"""The rules by their names; a plug adds its own."""
+"""The rules by their names."""
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -92,8 +92,6 @@ class SimulatedSaid:
     relevance: float
     hidden: NDArray[np.float32]
     kept: float = 0.0
-    others: Sequence[NDArray[np.float32]] = ()
-    """Predictions of a second document, and of the model without one."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -103,11 +101,6 @@ class SimulatedSaid:
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the probabilities of `tokens` by the only row [1, len(tokens)]."""
         return self.p[None, tokens].astype(np.float64)
-
-    def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the log-probabilities of `p` and the others; relevances fall by 1 a row."""
-        rows: NDArray[np.float64] = np.log(np.array([self.p, *self.others], np.float64))
-        return rows, self.relevance - np.arange(len(rows), dtype=np.float64)
 
 
 class SimulatedModel(Protocol):
@@ -137,12 +130,8 @@ class ScriptedModel(SimulatedModel):
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
         relevance = self.script.relevance(self.side, prefix_hash)
-        others = [
-            self.script.distribution(self.side, prefix_hash ^ each).astype(np.float32)
-            for each in (1, 2)
-        ]
         kept = self.script.kept(self.side, prefix_hash)
-        return SimulatedSaid(p, relevance, hidden, kept, others)
+        return SimulatedSaid(p, relevance, hidden, kept)
 
 
 class PrefixVerifier(TokenVerifier):

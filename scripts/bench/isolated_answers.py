@@ -15,12 +15,11 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Done, Request, Scheduler
 from dragonrt.distributions import codec
-from dragonrt.modes.dragon.experts import Experts
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.process.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, rule, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side
 from retrieval import Embedder, Hit
@@ -33,13 +32,11 @@ class Way:
     Attributes:
         sides: whose documents are read.
         joined: whether they are read in one prompt, as if they had been sent.
-        rule: how two sides' distributions decide a token.
         changed: settings of the question that differ.
     """
 
     sides: tuple[Side, ...] = ("device", "cloud")
     joined: bool = False
-    rule: str = Coupled.name
     changed: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -48,13 +45,12 @@ WAYS: dict[str, Way] = {
     "cloud alone": Way(("cloud",)),
     "one prompt": Way(joined=True),
     "mixture": Way(),
-    "experts": Way(rule=Experts.name),
     "mixture, ranked again every 4 tokens": Way(changed={"reweight_every": 4}),
     "mixture, relevance temperature 0.05": Way(changed={"relevance_temperature": 0.05}),
     "mixture, relevance temperature 1": Way(changed={"relevance_temperature": 1.0}),
 }
 """The ways to answer, by name. A way more is a row more of the benchmark."""
-PARTED = ("device alone", "cloud alone", "one prompt", "mixture", "experts")
+PARTED = ("device alone", "cloud alone", "one prompt", "mixture")
 """Those in which a question of several parts is answered part by part, too."""
 
 AT_ONCE = 8
@@ -86,20 +82,20 @@ class IsolatedAnswers:
     ) -> Reading[dict[str, list[int]]]:
         """Answer a question from what each side found: tokens by way, without the stop token."""
         usual = replace(self.asked, prompt=prompt)
-        readers: dict[tuple[Side, Question, bool], PrefixCache] = {}
+        readers: dict[tuple[Side, Question], PrefixCache] = {}
         answers: dict[str, list[int]] = {}
         for name in ways:
             way = WAYS[name]
             question, sides = replace(usual, **way.changed), []
-            decides = rule(way.rule, Noise(question.seed), question.sampler)
+            decides = Coupled(Noise(question.seed), question.sampler)
             if way.joined:
                 tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
                 sides.append((yield from self._behind(question, [document], [])))
             for side in () if way.joined else way.sides:
-                key = side, question, decides.bare
+                key = side, question
                 if key not in readers:
-                    made = yield from self.side(question, found[side], bare=decides.bare)
+                    made = yield from self.side(question, found[side])
                     readers[key] = made
                 sides.append(readers[key])
             answers[name] = yield from self._decided(question, sides, decides)
@@ -135,10 +131,8 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def side(
-        self, question: Question, hits: Sequence[Hit], *, bare: bool = False
-    ) -> Reading[PrefixCache]:
-        """Read the question behind the chunks of one side; `bare`: in a row without any, too."""
+    def side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
+        """Read the question behind the chunks of one side."""
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
@@ -146,7 +140,7 @@ class IsolatedAnswers:
                 made = yield partial(self.model.prefill, tokens)
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
-        reader = yield from self._behind(question, documents, hits, bare=bare)
+        reader = yield from self._behind(question, documents, hits)
         return reader
 
     def _behind(
@@ -154,24 +148,21 @@ class IsolatedAnswers:
         question: Question,
         documents: Sequence[Document],
         hits: Sequence[Hit],
-        *,
-        bare: bool = False,
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
         tokens = model.encode(model.prompt.question_text(question.history, question.prompt))
         capacity = len(tokens) + question.max_tokens
         documents = documents or [model.document_kv(())]
-        documents = [*documents, *[model.document_kv(())] * bare]
         rows = partial(model.rows, documents, capacity)
-        weights = weighing(model, question, hits, self.embedder, bare=bare)
+        weights = weighing(model, question, hits, self.embedder)
         agreement = model.agreement if hits and self.agrees else None
         reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill
         return reader
 
     def _decided(
-        self, question: Question, sides: Sequence[PrefixCache], decides: Rule
+        self, question: Question, sides: Sequence[PrefixCache], decides: Coupled
     ) -> Reading[list[int]]:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec, self.model.vocabulary)
@@ -181,12 +172,11 @@ class IsolatedAnswers:
             step, said = len(line), []
             for reader in sides:
                 said += yield partial(reader.request, line.tokens, line.hashes, step)
-            seen = [decides.seen(each) for each in said]
-            drawn = [code.quantize(p).distribution for p, *_ in seen]
+            drawn = [code.quantize(decides.shape(each.p)).distribution for each in said]
             if len(sides) == 1:
                 token = decides.draft("device", step, drawn[0])
             else:
-                weights = side_weights(*(relevance + kept for _, relevance, kept in seen))
+                weights = side_weights(*(each.relevance + each.kept for each in said))
                 # Where tokens are raced for, which ones were drafted does not matter.
                 device, cloud = (Candidate(0, each) for each in drawn)
                 token = decides.target(step, device, cloud, weights)

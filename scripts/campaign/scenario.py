@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dragonrt.modes.brute_force import mixed, raced, sampled
-from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -103,7 +102,6 @@ class Scenario:
         drafts = tuple(_looking_up(chance, each) for each in requests)
         loses = chance.random() < 0.5
         drafts = tuple(replace(each, script=replace(each.script, loses=loses)) for each in drafts)
-        drafts = tuple(_by_experts(chance, each) for each in drafts)
         return replace(plain, requests=drafts, documents=documents)
 
     @classmethod
@@ -303,13 +301,3 @@ def _looking_up(chance: random.Random, request: Request) -> Request:
         return request
     drafts: DraftSource = chance.choice(("model", "lookup"))
     return replace(request, settings=replace(settings, draft=drafts))
-
-
-def _by_experts(chance: random.Random, request: Request) -> Request:
-    """With the rule of experts, at times, where the coupled one is and drafts are disclosed."""
-    how = request.settings
-    if not isinstance(how, DragonSettings) or how.rule != "coupled" or how.keeps_drafts:
-        return request
-    if chance.random() < 0.75:
-        return request
-    return replace(request, settings=replace(how, rule="experts"))

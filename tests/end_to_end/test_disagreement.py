@@ -42,7 +42,6 @@ GREEDY = Aggregator.GREEDY
 WAYS = [
     DragonSettings(),
     DragonSettings(disclose=Disclosure.ANSWER),
-    DragonSettings(rule="experts"),
     DragonSettings(rule="algorithm1", aggregator=GREEDY),
 ]
 

@@ -175,7 +175,6 @@ async def test_no_link_load_aggregator_or_rule_changes_a_token(
     for rule, aggregators in {
         "coupled": (Aggregator.BOTH, Aggregator.GREEDY),
         "algorithm1": (Aggregator.GREEDY,),
-        "experts": (Aggregator.BOTH,),
     }.items():
         synchronous = DragonSettings(rule=rule, aggregator=Aggregator.SYNC)
         async with connected_device(real_model, real_library, address, synchronous) as near:

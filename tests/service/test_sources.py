@@ -86,9 +86,6 @@ class Rows:
         given: NDArray[np.float64] = (rows * self.weights[:, None])[:, tokens]
         return given
 
-    def experts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        raise NotImplementedError
-
 
 @dataclass(slots=True)
 class ReadingSide(SimulatedSide):

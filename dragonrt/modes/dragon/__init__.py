@@ -15,7 +15,6 @@ What follows is held by the machine only if the settings ask for it:
 from functools import partial
 
 from dragonrt.bundled import DEFAULT_MODEL
-from dragonrt.modes.dragon.experts import Experts
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import SENT
 from dragonrt.modes.dragon.oracle import oracle
@@ -26,12 +25,9 @@ from dragonrt.modes.dragon.statistics import figures
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
-from dragonrt.sampling.aggregation import rule
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 
-__all__ = ["Experts", "dragon"]
+__all__ = ["dragon"]
 
 
 def dragon(
@@ -48,7 +44,6 @@ def _pace(settings: DragonSettings) -> Pace:
 
 def _traits(settings: DragonSettings) -> Traits:
     return Traits(
-        bare=rule(settings.rule, Noise(0), Sampler()).bare,
         keeps_drafts=settings.keeps_drafts,
         redacts=settings.redacts,
         pads=settings.pads,

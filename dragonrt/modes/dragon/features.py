@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import mix
 from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.disclosing import Guarding
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
@@ -13,7 +14,7 @@ from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.plugs import Hooks, Machine, Plug
 from dragonrt.modes.dragon.setup import DragonSetup
-from dragonrt.sampling.aggregation import Rule, side_weights
+from dragonrt.sampling.aggregation import side_weights
 from dragonrt.traces.events import TokenRanked
 
 
@@ -28,7 +29,7 @@ def features(
     if settings.placement is not Aggregator.BOTH:
         plugs.append(Placement(setup, drafts, decision, machine))
     if question.top_logprobs is not None:
-        plugs.append(Ranking(question.top_logprobs, setup.rule, machine))
+        plugs.append(Ranking(question.top_logprobs, machine))
     return decision, Planner(setup, drafts, decision), Hooks(plugs)
 
 
@@ -37,18 +38,17 @@ class Ranking(Plug):
     """Ranks the `count` likeliest tokens of each decided step."""
 
     count: int
-    rule: Rule
     machine: Machine
 
     @override
     def on_decision(self, decided: Decided) -> None:
         if decided.own is not None:
             drafts = decided.own, decided.theirs
-            self.machine.emit(*ranked(self.count, self.rule, decided.token, *drafts))
+            self.machine.emit(*ranked(self.count, decided.token, *drafts))
 
 
 def ranked(
-    count: int, rule: Rule, token: int, own: SideDraft, theirs: SideDraft | None
+    count: int, token: int, own: SideDraft, theirs: SideDraft | None
 ) -> Sequence[TokenRanked]:
     """Return the probability of the decided `token`, and the `count` likeliest tokens.
 
@@ -60,9 +60,7 @@ def ranked(
         return ()
     target = known[0]
     if theirs is not None:
-        target = rule.combined(
-            known, side_weights(own.relevance + own.kept, theirs.relevance + theirs.kept)
-        )
+        target = mix(known, side_weights(own.relevance + own.kept, theirs.relevance + theirs.kept))
     order = (-target.probabilities).argsort(kind="stable")[:count]
     likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
     return (TokenRanked(own.step, token, target.probability(token), *likeliest),)

@@ -9,14 +9,12 @@ from dragonrt.modes.brute_force import (
     DRAFT,
     Coded,
     aggregated,
-    best_expert,
     coded,
     drawn,
     mixed,
     raced,
     sampled,
     softmax,
-    strongest,
     uniform,
 )
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -157,15 +155,11 @@ def _taken(
     Where that is None the device is alone.
     """
     step, seed, sampler = len(text), asked.seed, asked.question.sampler
-    name, by_experts = settings.codec, settings.rule == "experts"
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
     def said(side: Side, text: TokenPrefix) -> tuple[Coded, float]:
-        if by_experts:
-            best, weight = best_expert(*asked.models[side].said(len(text), text.hash).experts())
-            return coded(name, best), weight
         p = asked.law(side, text) if by_drafts else asked.p(side, text)
-        return coded(name, p), asked.weight(side, text)
+        return coded(settings.codec, p), asked.weight(side, text)
 
     def draft(side: Side, q: Coded) -> int:
         if by_drafts:
@@ -178,7 +172,7 @@ def _taken(
         return _Taken(own, 1.0, own, device)
     cloud, h_cloud = said("cloud", read)
     weights = softmax([h_device, h_cloud])
-    mixture = (strongest if by_experts else mixed)((device.p, cloud.p), weights)
+    mixture = mixed((device.p, cloud.p), weights)
     if by_drafts:
         drafts = [own, draft("cloud", cloud)]
         token = aggregated(seed, step, device, cloud, weights, drafts)

@@ -48,8 +48,7 @@ class Draft:
 
     def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
         rule, codec = self.setup.rule, self.setup.codec
-        p, relevance, kept = rule.seen(prediction)
-        quantized = codec.quantize(p, Step(step))
+        quantized = codec.quantize(rule.shape(prediction.p), Step(step))
         distribution = quantized.distribution
         token = rule.draft(self.setup.side, step, distribution)
         return SideDraft(
@@ -57,11 +56,11 @@ class Draft:
             prefix_hash,
             token,
             encode_distribution(codec, quantized),
-            relevance,
+            prediction.relevance,
             0.0,
             distribution,
             RowShares.of(prediction, self.files, token, distribution),
-            kept,
+            prediction.kept,
         )
 
 

@@ -25,8 +25,7 @@ class DragonSettings(Settings):
 
     rule: str = setting(
         "coupled",
-        "Rule: coupled, algorithm1 (with --aggregator greedy and so on), or experts (per token the "
-        "best single document, for comparison).",
+        "Rule: coupled, or algorithm1 (with --aggregator greedy and so on).",
     )
     aggregator: Aggregator = setting(
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
@@ -65,18 +64,13 @@ class DragonSettings(Settings):
     def __post_init__(self) -> None:
         check(self)
         check_codec(self.codec, because="both sides mix distributions")
-        mixes = rule(self.rule, Noise(0), Sampler())
+        rule(self.rule, Noise(0), Sampler())  # there is one of that name
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
         if self.keeps_drafts and self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
             raise DragonError(
                 f"with --disclose {self.disclose} the device decides every token, as it alone "
                 "knows both drafts: leave out --aggregator"
-            )
-        if self.keeps_drafts and mixes.steerable:
-            raise DragonError(
-                f"{self.rule} weigh the sides anew at every token, which a cloud could steer by: "
-                "use --disclose drafts"
             )
         if self.redacts and self.rule != Coupled.name:
             raise DragonError(

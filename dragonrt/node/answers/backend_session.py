@@ -83,11 +83,10 @@ class Prefiller(Host, Protocol):
         *,
         verifies: bool,
         late: bool = False,
-        bare: bool = False,
         client: Client = (),
     ) -> PrefillResult:
         """Find and load the documents and prefill the question; a verifier reads blocks at once.
 
-        If `late`, the question is prefilled with the first forward. If `bare`, the last row has no
-        document. `client` asks, and what is computed is counted as its own.
+        If `late`, the question is prefilled with the first forward. `client` asks, and what is
+        computed is counted as its own.
         """

@@ -143,7 +143,7 @@ class ClientSession:
                 self._opened(0)
             traits = self._traits
             preparing = self._prefiller.prepare(
-                answer.question, verifies=traits.verifies, late=traits.late, bare=traits.bare
+                answer.question, verifies=traits.verifies, late=traits.late
             )
             read = await driver.prepare(preparing)
             if read is not None:

@@ -41,9 +41,7 @@ def server_session(
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(
-                question, verifies=traits.verifies, bare=traits.bare, client=client
-            )
+            return await prefiller.prepare(question, verifies=traits.verifies, client=client)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""

@@ -105,7 +105,6 @@ class LocalSide:
         *,
         verifies: bool,
         late: bool = False,
-        bare: bool = False,
         client: Client = (),
     ) -> PrefillResult:
         """Search, load the documents' KV and prefill the question; see `Prefiller.prepare`."""
@@ -114,8 +113,6 @@ class LocalSide:
         with self.worker.wanted(client):
             hits = await self.librarian.call(lambda: self._find(question))
             documents = await self._documents(hits, client)
-            if bare:
-                documents = [*documents, self.model.document_kv(())]
             longest = max(document.length for document in documents)
             prompt = await self.librarian.call(lambda: self._prompt(question, longest))
             loaded_s = clock()
@@ -125,7 +122,7 @@ class LocalSide:
                 partial(self.model.rows, documents, capacity, self.pool),
                 prompt,
                 start_hash(question.seed),
-                weighing(self.model, question, hits, embedder, bare=bare),
+                weighing(self.model, question, hits, embedder),
                 self.model.agreement if hits else None,
                 # Verifying pays only in one forward, even if a block's last bits differ.
                 in_blocks=verifies or exact,
@@ -217,23 +214,17 @@ def weighing(
     question: Question,
     hits: Sequence[Hit],
     embedder: Embedder | None,
-    *,
-    bare: bool = False,
 ) -> Weighing:
-    """Return row weights by the scores; a side without documents has one row of score 0.
-
-    If `bare`, the last row has the weight 0.
-    """
-    texts, last = [hit.chunk.text for hit in hits], [-np.inf] * bare
+    """Return row weights by the scores; a side without documents has one row of score 0."""
+    texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
-    initial = np.array([*scores, *last]) / question.relevance_temperature
+    initial = np.array(scores) / question.relevance_temperature
     if embedder is None or not hits:
         return Weighing(initial, refusal=model.refusal, doubt=question.doubt)
 
     def again(tokens: list[int]) -> Relevances:
         text = f"{question.prompt} {model.decode(tokens)}"
-        cosines = [*embedder.cosines(text, texts), *last]
-        return np.array(cosines) / question.relevance_temperature
+        return np.array(embedder.cosines(text, texts)) / question.relevance_temperature
 
     return Weighing(initial, question.reweight_every, again, model.refusal, question.doubt)
 

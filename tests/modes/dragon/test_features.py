@@ -12,13 +12,10 @@ from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.sampling.aggregation import rule
-from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble
 
 GREEDY = Sampler(temperature=0.0)
-RULE = rule("coupled", Noise(0), GREEDY)
 
 
 def draft(p: list[float], relevance: float) -> SideDraft:
@@ -29,15 +26,15 @@ def draft(p: list[float], relevance: float) -> SideDraft:
 
 def test_they_are_those_of_the_mixture() -> None:
     own, theirs = draft([0.7, 0.3, 0.0, 0.0], 0.0), draft([0.0, 0.5, 0.4, 0.1], np.log(3))
-    (found,) = ranked(3, RULE, 1, own, theirs)
+    (found,) = ranked(3, 1, own, theirs)
     assert (found.step, found.token) == (0, 1)
     assert found.tokens == (1, 2, 0)
     assert found.probabilities == pytest.approx([0.3 / 4 + 0.5 * 3 / 4, 0.3, 0.7 / 4])
     assert found.probability == pytest.approx(found.probabilities[0])
-    (alone,) = ranked(0, RULE, 1, own, None)
+    (alone,) = ranked(0, 1, own, None)
     assert (alone.probability, alone.tokens) == (0.3, ())
     unread = SideDraft(0, 0, 1, b"x", 0.0, 0.0)
-    assert not ranked(3, RULE, 1, own, unread)
+    assert not ranked(3, 1, own, unread)
 
 
 @pytest.mark.parametrize(

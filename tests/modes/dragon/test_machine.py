@@ -169,7 +169,6 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
     [
         *(("coupled", each, Disclosure.DRAFTS) for each in Aggregator),
         *(("algorithm1", each, Disclosure.DRAFTS) for each in Aggregator if each.value != "both"),
-        *(("experts", each, Disclosure.DRAFTS) for each in Aggregator),
         ("coupled", Aggregator.BOTH, Disclosure.ANSWER),
         ("coupled", Aggregator.SYNC, Disclosure.ANSWER),
         ("algorithm1", Aggregator.DEVICE, Disclosure.ANSWER),
