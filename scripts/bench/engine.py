@@ -169,8 +169,9 @@ async def _draft(
 ) -> Row:
     """Draft, all `together` or one after another; perhaps while a long question is read."""
     sessions = [DraftingSession(each, model.vocabulary, n) for n, each in enumerate(readers)]
-    until_s = math.inf
+    until_s, forwards = math.inf, list[int]()
     async with worker_of(model.backend) as running:
+        running.on_forward = forwards.append
         start_s, cpu_s = time.perf_counter(), time.process_time()
         if together:
             drafts = [asyncio.create_task(session.draft(running, tokens)) for session in sessions]
@@ -183,14 +184,13 @@ async def _draft(
             for session in sessions:
                 await session.draft(running, tokens)
         seconds, cpu_s = time.perf_counter() - start_s, time.process_time() - cpu_s
-        forwards = sum(running.batches.values())
     total = len(sessions) * tokens
     times_ms = [1000 * np.array([t for t in each.times_s if t[0] < until_s]) for each in sessions]
     return {
         "tokens_per_s": total / seconds,
         "gaps_ms": np.concatenate([np.diff(times, axis=0) for times in times_ms if len(times)]),
         "cpu_ms": 1000 * cpu_s / total,
-        "forwards": forwards / total,
+        "forwards": len(forwards) / total,
         "texts": [session.tokens for session in sessions],
     }
 

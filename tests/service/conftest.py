@@ -1,7 +1,6 @@
 """A scripted side without a cloud: it recites an answer to each question it knows."""
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -101,9 +100,7 @@ class RecitingSide(SimulatedSide):
     library: Any = None
     librarian: Any = None
     worker: Any = field(
-        default_factory=lambda: SimpleNamespace(
-            answers=0, batches=Counter(), scheduler=SimpleNamespace(requests=[])
-        )
+        default_factory=lambda: SimpleNamespace(answers=0, scheduler=SimpleNamespace(requests=[]))
     )
     following: Following | None = None
     read: str = "What is known."

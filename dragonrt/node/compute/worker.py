@@ -29,8 +29,8 @@ class Worker(JobThread):
     """Runs the forwards that a scheduler plans, between the jobs that add requests.
 
     Two workers of one model, as of two sides in a process, take turns.
-    `postprocessing` runs what computes on no forward. `answers` counts the open answers, `batches`
-    the forwards by the number of requests that shared them.
+    `postprocessing` runs what computes on no forward. `answers` counts the open answers.
+    `on_forward` is called in the model's thread with the number of requests of each forward.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -38,7 +38,7 @@ class Worker(JobThread):
         self.postprocessing = postprocessing
         self.scheduler = Scheduler(backend.info)
         self.answers = 0
-        self.batches: Counter[int] = Counter()
+        self.on_forward: Callable[[int], None] = lambda requests: None
         self._backend = backend
         self._questions = 0  # that are being prepared
         self._clients: Counter[Client] = Counter()  # their open answers and questions
@@ -111,7 +111,7 @@ class Worker(JobThread):
 
     def run(self, batch: Batch) -> Sequence[Sequence[RowLogits] | None]:
         """Return the logits of one forward."""
-        self.batches[len(batch.requests)] += 1
+        self.on_forward(len(batch.requests))
         return self._backend.forward(batch.feeds)
 
     @override

@@ -66,7 +66,7 @@ class AnswerResponse:
         try:
             await _while_there(receive, self._respond(scope, receive, send))
         except ApiError as error:
-            self._desk.metrics.add("refused", str(error.status))
+            self._desk.metrics.refuse(error.status)
             await error.response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -256,7 +256,7 @@ class HttpService:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def _rejected(self, request: Request, error: ApiError) -> Response:
-        self._desk.metrics.add("refused", str(error.status))
+        self._desk.metrics.refuse(error.status)
         return error.response
 
     async def _wrong_route(self, request: Request, error: HTTPException) -> Response:

@@ -4,19 +4,22 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
+    Counter,
+    Gauge,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -27,7 +30,6 @@ from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.messages import Draft
-from dragonrt.node.compute.worker import Worker
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Cloud, Device
@@ -53,111 +55,82 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
 BETWEEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
-
-class Figure(NamedTuple):
-    """The help text of a metric and its label, if it has one."""
-
-    help: str
-    label: str = ""
-
-
-ANSWERS = {"answers": Figure("Answers that ended, by reason.", "finish")}
-OF_DEVICE = ANSWERS | {
-    "refused": Figure("Requests refused, by status.", "status"),
-    "tokens": Figure("Tokens of answers."),
-    "drafted_tokens": Figure("Draft tokens, by the side that made them.", "side"),
-    "compared_tokens": Figure("Draft tokens that were compared with the token decided.", "side"),
-    "accepted_tokens": Figure("Draft tokens that became tokens of the answer.", "side"),
-    "waited_seconds": Figure("Seconds that the next token waited, by what it waited for.", "cause"),
-    "answer_bytes": Figure("Bytes between the sides during answers.", "direction"),
-    "answers_together": Figure(
-        "Answers that ended, by how much of each the other sides took part in.", "others"
-    ),
-    "disclosed_bits": Figure(
-        "Bits of this side's documents in answers, and those revealed.",
-        "kind",
-    ),
-    "disclosed_tokens": Figure("Tokens sent to the other side, or withheld.", "kind"),
-}
-"""The counters of a device; a cloud has only `ANSWERS`."""
-
 Value = float | Mapping[str, float]
 """A number, or one for each value of a label."""
 
 
-def gauge(name: str, help: str, value: Value, label: str = "") -> Metric:
-    """Return a metric that may rise and fall."""
-    return _filled(GaugeMetricFamily(PREFIX + name, help, labels=[label] * bool(label)), value)
+def gauge(
+    name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
+) -> Metric:
+    """Return the state of something as a metric that may rise and fall."""
+    metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
+    for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]
+    return metric
 
 
-def counter(name: str, help: str, value: Value, label: str = "") -> Metric:
-    """Return a metric that only rises; its printed name ends in _total."""
-    return _filled(CounterMetricFamily(PREFIX + name, help, labels=[label] * bool(label)), value)
-
-
-def _filled(family: GaugeMetricFamily | CounterMetricFamily, value: Value) -> Metric:
-    for label, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
-        family.add_metric([] if label is None else [label], number)
-    return family
+total = partial(gauge, kind=CounterMetricFamily)
+"""Return a count that is kept elsewhere as a metric; its printed name ends in _total."""
 
 
 class Metrics(Collector):
-    """The metrics of one process: totals, and the state of its side and its index.
+    """The metrics of one process: counters, and the state of its side and its index.
 
     `skipped` is the number of documents that could not be read at the start.
     """
 
-    def __init__(self, counters: Mapping[str, Figure], skipped: int = 0) -> None:
+    def __init__(self, skipped: int = 0) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has none
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
-        self._counters = counters
-        self._totals: dict[str, dict[str, float]] = {name: {} for name in counters}
+        self._answers = self._counter("answers", "Answers that ended, by reason.", "finish")
+        text = "Updates of the index, by how they ended."
+        self._updates = self._counter("index_updates", text, "end")
+        self._batches = self._histogram("batch_size", "Requests that shared a forward.", BATCHES)
         self._skipped, self._changed_s = skipped, 0.0
-        self._updates = {"done": 0, "failed": 0}
-        self._side: LocalSide | None = None
         self._read: Callable[[], Iterator[Metric]] = lambda: iter(())
 
-    def add(self, name: str, label: str = "", amount: float = 1.0) -> None:
-        """Increase a counter."""
-        of = self._totals[name]
-        of[label] = of.get(label, 0.0) + amount
+    def _counter(self, name: str, help: str, *label: str) -> Counter:
+        return Counter(PREFIX + name, help, label, registry=self.registry)
+
+    def _histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def report(self, report: Report | DragonError) -> None:
         """Count an update of the index, or its failure."""
-        self._updates["failed" if isinstance(report, DragonError) else "done"] += 1
+        self._updates.labels("failed" if isinstance(report, DragonError) else "done").inc()
         if isinstance(report, Report):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
         """Report a side's state, and what `read` yields, in each scrape."""
-        self._side, self._read = side, read
+        side.worker.on_forward = self._batches.observe
+        for end in ("done", "failed"):
+            self._updates.labels(end)
+
+        def both() -> Iterator[Metric]:
+            yield from read()
+            yield from self._of_side(side)
+
+        self._read = both
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics. Reads files, so call it off the event loop."""
-        for name, (text, label) in self._counters.items():
-            of = self._totals[name]
-            yield counter(name, text, of if label else of.get("", 0.0), label)
-        yield from self._read()
-        if (side := self._side) is None:
-            return
+        """Yield the state. Reads files, so call it off the event loop."""
+        return self._read()
+
+    def _of_side(self, side: LocalSide) -> Iterator[Metric]:
         yield gauge("engine_answers", "Answers under way on the model.", side.worker.answers)
-        yield gauge(
-            "engine_queue",
-            "Requests that wait for a forward pass.",
-            len(side.worker.scheduler.requests),
-        )
-        yield _batches(side.worker)
+        queue = len(side.worker.scheduler.requests)
+        yield gauge("engine_queue", "Requests that wait for a forward pass.", queue)
         if side.library is not None:
             yield from self._of_index(side.library)
         following = side.following
-        alive, restarts = (
-            (0, 0) if following is None else (not following.stopped, following.restarts)
-        )
+        alive = following is not None and not following.stopped
+        restarts = 0 if following is None else following.restarts
         yield gauge("watcher_alive", "Whether changes of the documents are noticed.", alive)
-        yield counter("watcher_restarts", "Times the watcher was started again.", restarts)
+        yield total("watcher_restarts", "Times the watcher was started again.", restarts)
 
     def _of_index(self, library: Library) -> Iterator[Metric]:
         manifest, directory = library.retriever.index.manifest, library.kv.directory.parents[1]
@@ -170,8 +143,6 @@ class Metrics(Collector):
         text = "Whether documents are still to be indexed."
         yield gauge("index_incomplete", text, library.incomplete)
         yield gauge("files_skipped", "Files that could not be read.", self._skipped)
-        text = "Updates of the index, by how they ended."
-        yield counter("index_updates", text, self._updates, "end")
 
     def page(self, request: Request) -> Response:
         """Return the page for Prometheus. No coroutine, so that starlette calls it in a thread."""
@@ -183,63 +154,73 @@ class DeviceMetrics(Metrics):
     """The metrics of a device; `take` is a sink for every record of its side."""
 
     def __init__(self, skipped: int = 0) -> None:
-        super().__init__(OF_DEVICE, skipped)
-        self._rtt_s: dict[str, float] = {}
-        self._first = Histogram(
-            f"{PREFIX}time_to_first_token_seconds",
-            "From the question to its first token.",
-            buckets=FIRST_S,
-            registry=self.registry,
-        )
-        self._between = Histogram(
-            f"{PREFIX}time_between_tokens_seconds",
-            "From a target token to the next.",
-            buckets=BETWEEN_S,
-            registry=self.registry,
-        )
+        super().__init__(skipped)
+        count, histogram = self._counter, self._histogram
+        self._refused = count("refused", "Requests refused, by status.", "status")
+        self._tokens = count("tokens", "Tokens of answers.")
+        self._drafted = count("drafted_tokens", "Draft tokens, by the side that made them.", "side")
+        self._compared = count("compared_tokens", "Draft tokens compared with the target.", "side")
+        self._accepted = count("accepted_tokens", "Draft tokens accepted.", "side")
+        self._waited = count("waited_seconds", "Waiting for the next token, by cause.", "cause")
+        self._bytes = count("answer_bytes", "Bytes between the sides in answers.", "direction")
+        text = "Answers that ended, by how much of each the other sides took part in."
+        self._together = count("answers_together", text, "others")
+        text = "Bits of this side's documents in answers, and those revealed."
+        self._bits = count("disclosed_bits", text, "kind")
+        text = "Tokens sent to the other side, or withheld."
+        self._disclosed = count("disclosed_tokens", text, "kind")
+        text = "From the question to its first token."
+        self._first = histogram("time_to_first_token_seconds", text, FIRST_S)
+        text = "From a target token to the next."
+        self._between = histogram("time_between_tokens_seconds", text, BETWEEN_S)
+        name, text = f"{PREFIX}round_trip_seconds", "To the other side, as last probed."
+        self._round_trip = Gauge(name, text, ["peer"], registry=self.registry)
+
+    def refuse(self, status: int) -> None:
+        """Count a refused request."""
+        self._refused.labels(status).inc()
 
     def take(self, record: Record) -> None:
         """Count the next record of this side."""
         match record.event:
             case Drafted():
-                self.add("drafted_tokens", "device")
+                self._drafted.labels("device").inc()
             case BlockSent(tokens=tokens):
-                self.add("drafted_tokens", "device", tokens)
+                self._drafted.labels("device").inc(tokens)
             case MessageReceived(message=message) if message == DRAFT:
-                self.add("drafted_tokens", "cloud")
+                self._drafted.labels("cloud").inc()
             case LinkProbed(rtt=float(rtt)):
-                self._rtt_s[record.peer or "cloud"] = rtt
+                self._round_trip.labels(record.peer or "cloud").set(rtt)
             case _:
                 pass
 
     def over(self, answered: Answer | None) -> None:
         """Count a finished answer; None if it failed."""
         if answered is None:
-            self.add("answers", "error")
+            self._answers.labels("error").inc()
             return
         answer, ledger = answered.decoded, answered.ledger
         counts = AnswerCounts.of(answer.records)
+        self._answers.labels(answer.finish.value).inc()
+        self._together.labels({None: "all", 0: "none"}.get(counts.alone_from, "part")).inc()
+        self._tokens.inc(counts.tokens)
         for seconds in counts.first_token_s:
             self._first.observe(seconds)
         for part in answered.parts:
             for (before, _), (after, _) in pairwise(part.decoded.decisions):
                 self._between.observe(after - before)
-        amounts: dict[str, Mapping[Any, float]] = {
-            "answers": {answer.finish.value: 1.0},
-            "tokens": {"": counts.tokens},
-            "compared_tokens": counts.compared,
-            "accepted_tokens": counts.accepted,
-            "waited_seconds": counts.waited_s,
-            "disclosed_bits": {
-                each: ledger.get(f"{each}_bits") or 0.0 for each in ("evidence", "revealed")
-            },
-            "disclosed_tokens": {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")},
-            "answer_bytes": {"sent": answer.bytes_sent, "received": answer.bytes_received},
-            "answers_together": {{None: "all", 0: "none"}.get(counts.alone_from, "part"): 1.0},
-        }
-        for name, values in amounts.items():
-            for label, amount in values.items():
-                self.add(name, label, max(0.0, amount))
+        bits = {each: ledger.get(f"{each}_bits") or 0.0 for each in ("evidence", "revealed")}
+        tokens = {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")}
+        for counter, amounts in (
+            (self._compared, counts.compared),
+            (self._accepted, counts.accepted),
+            (self._waited, counts.waited_s),
+            (self._bits, bits),
+            (self._disclosed, tokens),
+            (self._bytes, {"sent": answer.bytes_sent, "received": answer.bytes_received}),
+        ):
+            for label, amount in amounts.items():
+                counter.labels(label).inc(max(0.0, amount))
 
     def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
         """Report the state of a device and of its service in each scrape."""
@@ -253,17 +234,14 @@ class DeviceMetrics(Metrics):
                 name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()
             }
             yield gauge("connected", "Whether the other side is connected.", there, "peer")
-            yield counter("reconnections", "Reconnections after a lost connection.", again, "peer")
+            yield total("reconnections", "Reconnections after a lost connection.", again, "peer")
             yield gauge("sessions", "Sessions open with the other side.", open_, "peer")
-            text = "To the other side, as last probed."
-            yield gauge("round_trip_seconds", text, self._rtt_s, "peer")
             yield gauge("answers_running", "Answers under way.", admission.running)
-            yield gauge(
-                "answers_waiting", "Requests that wait for a free place.", admission.waiting
-            )
+            text = "Requests that wait for a free place."
+            yield gauge("answers_waiting", text, admission.waiting)
             yield gauge("http_connections", "HTTP connections that are open.", places.open)
             text = "HTTP connections for which was no place."
-            yield counter("http_connections_refused", text, places.refused)
+            yield total("http_connections_refused", text, places.refused)
 
         self.watch(device.side, read)
 
@@ -277,14 +255,14 @@ class CloudStatus(Metrics):
     def __init__(
         self, where: StatusSettings, skipped: int, on_ready: Callable[[str], None]
     ) -> None:
-        super().__init__(ANSWERS, skipped)
+        super().__init__(skipped)
         self._where = where
         self._on_ready = on_ready
 
     def take(self, record: Record) -> None:
         """Count the next record of this side."""
         if isinstance(record.event, AnswerClosed):
-            self.add("answers", record.event.finish)
+            self._answers.labels(record.event.finish).inc()
 
     @asynccontextmanager
     async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
@@ -315,26 +293,11 @@ def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
     yield gauge("devices", "Devices that are connected.", admission.devices)
     yield gauge("sessions", "Sessions that devices have open.", admission.sessions)
     yield gauge("handshakes", "Connections that have not authenticated yet.", len(handshakes))
-    yield counter(
-        "handshakes_failed", "Connections that ended without authentication.", handshakes.failed
-    )
+    text = "Connections that ended without authentication."
+    yield total("handshakes_failed", text, handshakes.failed)
     text = "Connections of devices since the start, reconnections included."
-    yield counter("device_connections", text, admission.admitted)
-    text = "Connections and sessions refused as busy."
-    yield counter("busy", text, admission.refused)
-
-
-def _batches(worker: Worker) -> Metric:
-    sizes = dict(worker.batches)
-    of_bucket = [
-        sum(count for size, count in sizes.items() if low < size <= high)
-        for low, high in zip((0, *BATCHES), (*BATCHES, float("inf")), strict=True)
-    ]
-    names = [*map(str, BATCHES), "+Inf"]
-    buckets = [*zip(names, map(float, accumulate(of_bucket)), strict=True)]
-    total = sum(size * count for size, count in sizes.items())
-    text = "Requests that shared a forward."
-    return HistogramMetricFamily(f"{PREFIX}batch_size", text, buckets=buckets, sum_value=total)
+    yield total("device_connections", text, admission.admitted)
+    yield total("busy", "Connections and sessions refused as busy.", admission.refused)
 
 
 def _sizes(directory: Path) -> tuple[dict[str, float], float]:

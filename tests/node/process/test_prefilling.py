@@ -192,12 +192,12 @@ async def test_a_late_side_reads_the_question_with_its_first_forward(
     library = library_of(settings, draft_model)
     prefill(library)
     async with local_side(settings, draft_model, library, Heard()) as side:
-        batches = side.worker.batches
-        before = batches.total()
+        forwards: list[int] = []
+        side.worker.on_forward = forwards.append
         prompt_first = await answer_of(side)
-        assert batches.total() == before + 1
+        assert len(forwards) == 1
         prepared = await side.prepare(QUESTION, verifies=True, late=True)
-        assert batches.total() == before + 1
+        assert len(forwards) == 1
         prepared.context.close()
         assert await answer_of(side, late=True) == prompt_first
-        assert batches.total() == before + 2
+        assert len(forwards) == 2
