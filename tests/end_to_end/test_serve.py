@@ -70,10 +70,6 @@ def test_every_api_tells_the_same_text_and_its_probabilities(
     asked, model = "What did Tom promise to do?", "dragon-small"
     response = client.responses.create(model=model, input=asked)
     text = response.output_text
-    older = client.completions.create(model=model, prompt=asked, max_tokens=-1, logprobs=3)
-    assert older.choices[0].text == text
-    stream = client.completions.create(model=model, prompt=asked, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in stream) == text
     raw = client.chat.completions.with_raw_response.create(
         model=model,
         messages=[{"role": "user", "content": asked}],
@@ -95,10 +91,6 @@ def test_every_api_tells_the_same_text_and_its_probabilities(
         assert ranked[0] == token.logprob <= 0
         assert ranked == sorted(ranked, reverse=True)
         assert sum(map(math.exp, ranked)) <= 1 + 1e-6
-    counted = [each.logprob for each in tokens]
-    legacy = older.choices[0].logprobs
-    assert legacy is not None
-    assert (legacy.token_logprobs or []) == counted
     timings = getattr(chat, "timings")  # noqa: B009
     assert timings["predicted_n"] >= timings["draft_n"] >= timings["draft_n_accepted"] > 0
 

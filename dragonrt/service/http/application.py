@@ -35,7 +35,7 @@ from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, api_error
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.api_request import ApiRequest, warning
-from dragonrt.service.http.chat_completions import ChatCompletion, Completion
+from dragonrt.service.http.chat_completions import ChatCompletion
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
@@ -62,7 +62,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 APIS: dict[str, type[AnswerForm]] = {
     "/v1/chat/completions": ChatCompletion,
-    "/v1/completions": Completion,
     "/v1/responses": ApiResponse,
 }
 """The answer form of each API."""

@@ -1,10 +1,6 @@
-"""`POST /v1/chat/completions` and `POST /v1/completions`: OpenAI's older APIs, with choices.
-
-Most programs use the first. The second is for programs that send one text without roles.
-"""
+"""`POST /v1/chat/completions`: the API that most programs use."""
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -19,9 +15,10 @@ from dragonrt.service.http.answer_form import (
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
-from dragonrt.service.http.api_request import ApiRequest, Dialogue, Wanted, dialogue
-from dragonrt.service.http.request_body import CHAT, COMPLETION, Json, alone, read
+from dragonrt.service.http.api_request import ApiRequest, Wanted, dialogue
+from dragonrt.service.http.request_body import CHAT, Json, read
 
+OBJECT, CHUNK = "chat.completion", "chat.completion.chunk"
 DONE = SseEvent("[DONE]")
 
 
@@ -29,8 +26,6 @@ class ChatCompletion(AnswerForm):
     """A choice with a message."""
 
     PREFIX: ClassVar = "chatcmpl-"
-    OBJECT: ClassVar = "chat.completion"
-    CHUNK: ClassVar = "chat.completion.chunk"
 
     @staticmethod
     @override
@@ -52,14 +47,14 @@ class ChatCompletion(AnswerForm):
 
     @override
     def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
-        yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.written)))
+        yield self._chunk({"content": piece}, self._logprobs(tokens))
 
     @override
     def finish(self, answer: Answer) -> Iterable[SseEvent]:
         delta = {"annotations": self.annotations(answer)}
         yield self._chunk(delta, None, _reason(answer), **report(answer))
         if self.request.include_usage:
-            yield SseEvent(self._object(self.CHUNK, [], usage=_usage(answer)))
+            yield SseEvent(self._object(CHUNK, [], usage=_usage(answer)))
         yield DONE
 
     @override
@@ -68,13 +63,14 @@ class ChatCompletion(AnswerForm):
 
     @override
     def whole(self, answer: Answer) -> Json:
+        message = {"role": "assistant", "content": self.written, "refusal": None}
         choice = {
             "index": 0,
-            **self._content(answer),
-            "logprobs": self._logprobs(self.tokens, 0),
+            "message": {**message, "annotations": self.annotations(answer)},
+            "logprobs": self._logprobs(self.tokens),
             "finish_reason": _reason(answer),
         }
-        return self._object(self.OBJECT, [choice], usage=_usage(answer), **report(answer))
+        return self._object(OBJECT, [choice], usage=_usage(answer), **report(answer))
 
     @override
     def cite(self, start: int, end: int, source: Json) -> Json:
@@ -85,17 +81,8 @@ class ChatCompletion(AnswerForm):
         head = {"id": self.id, "created": self.created, "model": self.model}
         return {**head, "object": kind, "choices": choices, **more}
 
-    def _content(self, answer: Answer) -> Json:
-        """Return a choice's field for the whole answer."""
-        message = {"role": "assistant", "content": self.written, "refusal": None}
-        return {"message": {**message, "annotations": self.annotations(answer)}}
-
-    def _piece(self, delta: Json) -> Json:
-        """Return a choice's field for a piece of the answer."""
-        return {"delta": delta}
-
-    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
-        """Return the probabilities of tokens; the first begins at `place` of the text."""
+    def _logprobs(self, tokens: Sequence[RankedToken]) -> Json | None:
+        """Return the probabilities of tokens."""
         if self.request.question.top_logprobs is None:
             return None
         return {"content": [token.to_json() for token in tokens], "refusal": None}
@@ -103,49 +90,8 @@ class ChatCompletion(AnswerForm):
     def _chunk(
         self, delta: Json, logprobs: Json | None = None, reason: str | None = None, **more: Any
     ) -> SseEvent:
-        choice = {"index": 0, **self._piece(delta), "logprobs": logprobs, "finish_reason": reason}
-        return SseEvent(self._object(self.CHUNK, [choice], **more))
-
-
-class Completion(ChatCompletion):
-    """A choice with a text; its prompt is a single question."""
-
-    PREFIX: ClassVar = "cmpl-"
-    OBJECT: ClassVar = "text_completion"
-    CHUNK: ClassVar = "text_completion"
-
-    @staticmethod
-    @override
-    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return the request in a body. Raises ApiError for unsupported features."""
-        fields, ignored = read(body, COMPLETION)
-        ranked = Wanted("logprobs", fields["logprobs"]) if "logprobs" in fields else None
-        asked = Dialogue(alone(fields["prompt"]), "prompt")
-        return defaults.asked(fields, ignored, asked, ("max_tokens",), ranked)
-
-    @override
-    def begin(self) -> Iterable[SseEvent]:
-        return ()
-
-    @override
-    def _content(self, answer: Answer) -> Json:
-        return {"text": self.written}
-
-    @override
-    def _piece(self, delta: Json) -> Json:
-        return {"text": delta.get("content", "")}
-
-    @override
-    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
-        if self.request.question.top_logprobs is None:
-            return None
-        lengths = (len(token.text) for token in tokens)
-        return {
-            "tokens": [token.text for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
-            "top_logprobs": [dict(token.top) for token in tokens],
-            "text_offset": [*accumulate(lengths, initial=place)][:-1],
-        }
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return SseEvent(self._object(CHUNK, [choice], **more))
 
 
 def _reason(answer: Answer) -> str:

@@ -42,11 +42,6 @@ def many(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def alone(value: Any) -> Any:
-    """Return the element of a list of one, and anything else unchanged."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def number(low: float, high: float, whole: bool = False) -> Kind:
     """Return the kind of numbers in a range; of integers only if `whole`."""
     types = (int,) if whole else (int, float)
@@ -99,7 +94,7 @@ SAMPLER = {
 }
 COMMON: Spec = {
     **WITHOUT_EFFECT,
-    **dict.fromkeys(("n", "best_of"), only(1)),
+    **dict.fromkeys(("n",), only(1)),
     **dict.fromkeys(("tools", "functions"), only([])),
     **dict.fromkeys(("tool_choice", "function_call"), only("none", "auto")),
     **dict.fromkeys(("presence_penalty", "frequency_penalty"), only(0)),
@@ -134,18 +129,6 @@ CHAT: Spec = {
     "top_logprobs": TOP,
     "logprobs": FLAG,
     "max_completion_tokens": LENGTH,
-    "max_tokens": LENGTH,
-    **COMMON,
-}
-COMPLETION: Spec = {
-    "prompt": Kind(
-        lambda value: isinstance(alone(value), str) and alone(value).strip(),
-        "one text, a question",
-        needed=True,
-    ),
-    "echo": only(False),
-    "suffix": only(""),
-    "logprobs": number(0, 5, whole=True),
     "max_tokens": LENGTH,
     **COMMON,
 }

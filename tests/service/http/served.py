@@ -45,13 +45,6 @@ FORMS = {
         lambda whole: whole["choices"][0]["message"]["content"],
         lambda event: event["choices"][0]["delta"].get("content") if event["choices"] else None,
     ),
-    "completion": Form(
-        "completions",
-        lambda asked: {"prompt": asked},
-        "prompt",
-        lambda whole: whole["choices"][0]["text"],
-        lambda event: event["choices"][0]["text"] if event["choices"] else None,
-    ),
     "response": Form(
         "responses",
         lambda asked: {"input": asked},

@@ -180,19 +180,6 @@ async def test_how_an_answer_comes_about_is_told_to_who_asks() -> None:
         assert not any("payload" in e for e in trace), "drafts hold private distributions"
 
 
-async def test_a_completion_ends_with_its_costs() -> None:
-    async with served(KNOWN) as service, service.openai() as client:
-        asked: Any = {"model": "bytes", "prompt": "b?", "seed": 1}
-        whole = await client.completions.create(**asked)
-        stream = await client.completions.create(
-            **asked, stream=True, stream_options={"include_usage": True}
-        )
-        chunks = [chunk async for chunk in stream]
-        assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
-        assert chunks[-1].usage == whole.usage
-        assert whole.choices[0].logprobs is None
-
-
 async def test_each_token_comes_with_its_probability_to_who_asks() -> None:
     text = "one two three"
     async with served(KNOWN) as service, service.openai() as client:
@@ -209,12 +196,6 @@ async def test_each_token_comes_with_its_probability_to_who_asks() -> None:
         for piece in pieces:
             if content := piece["delta"].get("content"):
                 assert "".join(t["token"] for t in piece["logprobs"]["content"]) in content
-        older = await client.completions.create(model="bytes", prompt="b?", logprobs=1)
-        ranked = older.choices[0].logprobs
-        assert ranked is not None
-        assert (ranked.tokens or [])[:3] == ["o", "n", "e"]
-        assert (ranked.text_offset or [])[:3] == [0, 1, 2]
-        assert (ranked.token_logprobs or [])[:3] == [0.0] * 3
         response = await client.responses.create(
             model="bytes", input="b?", include=["message.output_text.logprobs"], top_logprobs=1
         )

@@ -13,7 +13,7 @@ from dragonrt.modes.question import Question
 from dragonrt.service.answer import Source
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest
-from dragonrt.service.http.chat_completions import ChatCompletion, Completion
+from dragonrt.service.http.chat_completions import ChatCompletion
 from dragonrt.service.http.request_body import EMBEDDINGS, json_object, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.view import sources_text, without_sources
@@ -31,15 +31,14 @@ NAMES = st.sampled_from(
     (
         *("messages", "input", "stop", "seed", "temperature", "top_p", "top_k", "min_p", "n"),
         *("tools", "stream", "stream_options", "include", "max_tokens", "max_completion_tokens"),
-        *("max_output_tokens", "response_format", "sources_in_text", "prompt", "logprobs"),
-        *("top_logprobs", "text", "echo"),
+        *("max_output_tokens", "response_format", "sources_in_text", "logprobs"),
+        *("top_logprobs", "text"),
     )
 )
 
 
 APIS: dict[str, tuple[Parse, dict[str, Any]]] = {
     "chat": (ChatCompletion.parse, {"messages": HELLO}),
-    "completion": (Completion.parse, {"prompt": "Hello?"}),
     "response": (ApiResponse.parse, {"input": "Hello?"}),
 }
 
@@ -78,7 +77,6 @@ def test_what_is_left_out_is_the_services_own_and_what_is_given_counts(api: str)
         ("logit_bias", {}, {"5": 1}),
         ("user", "me", None),
         ("audio", None, {"voice": "alloy"}),
-        ("best_of", None, 3),
     ],
 )
 def test_what_asks_for_nothing_new_is_taken_and_all_else_rejected_by_name(
@@ -134,14 +132,6 @@ def message(**fields: Any) -> dict[str, Any]:
         ("response", {"input": " "}, "input"),
         ("response", {"input": None}, "input"),
         ("response", {"max_output_tokens": 0}, "max_output_tokens"),
-        ("completion", {"prompt": None}, "prompt"),
-        ("completion", {"prompt": ""}, "prompt"),
-        ("completion", {"prompt": [1, 2]}, "prompt"),
-        ("completion", {"prompt": ["a", "b"]}, "prompt"),
-        ("completion", {"echo": True}, "echo"),
-        ("completion", {"suffix": "x"}, "suffix"),
-        ("completion", {"best_of": 2}, "best_of"),
-        ("completion", {"logprobs": 6}, "logprobs"),
     ],
 )
 def test_what_is_wrong_is_named(api: str, fields: dict[str, Any], param: str) -> None:
@@ -169,8 +159,6 @@ def test_an_api_has_words_of_its_own() -> None:
     assert parsed("response", input=parts).question.prompt == "H"
     assert parsed("response", include=["dragonrt.trace"]).traced
     assert parsed("response", instructions="Be brief.").question.instructions == "Be brief."
-    assert parsed("completion", prompt=["H"], echo=False, suffix="").question.prompt == "H"
-    assert parsed("completion", logprobs=3).question.top_logprobs == 3
 
 
 @pytest.mark.parametrize(
@@ -183,7 +171,6 @@ def test_the_longest_answer_is_what_there_is_room_for(
     for api, field in (
         ("chat", "max_tokens"),
         ("chat", "max_completion_tokens"),
-        ("completion", "max_tokens"),
         ("response", "max_output_tokens"),
     ):
         request = parsed(api, **{field: asked})
@@ -215,7 +202,6 @@ def test_probabilities_are_rejected_where_the_device_does_not_know_them() -> Non
     defaults = replace(DEFAULTS, unranked=lambda sampler: "the cloud decides")
     for api, field, value in (
         ("chat", "logprobs", True),
-        ("completion", "logprobs", 0),
         ("response", "top_logprobs", 1),
     ):
         assert parsed(api, **{field: value}).question.top_logprobs is not None
