@@ -158,6 +158,10 @@ class Peering:
         """Expect the peer's message from now on."""
         self._owed_s = now
 
+    def works(self, now: float) -> None:
+        """Wait anew: the peer reports that it reads the question, or has read it."""
+        self.progress_s = self._owed_s = now
+
     def due(self) -> float | None:
         """Return when waiting for the peer ends, or None."""
         return min(self._limits(), default=(None, 0.0))[0]

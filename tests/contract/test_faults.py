@@ -153,6 +153,14 @@ def test_without_any_worker_an_answer_ends_with_one_line() -> None:
 # Clouds that fail while their connection lives.
 
 
+def test_a_cloud_that_reads_for_minutes_is_waited_for(waiting: Settings) -> None:
+    asked = request(waiting)
+    (found,) = run(observe(scene(asked, replace(STEADY, cloud_prepare_s=90.0))))
+    assert found.ended_s > 2 * USUAL.answer_s
+    assert found.answer.tokens == text(asked)
+    assert went_alone(found) is None
+
+
 @pytest.mark.slow
 def test_a_cloud_that_stops_in_mid_answer_is_left_after_timeouts(way: Settings) -> None:
     """A forward on a dead line is stopped before: then nothing is lost."""

@@ -267,7 +267,7 @@ class BlockDrafter(Mode):
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         match message:
             case wire.Working() | wire.Opened():
-                self._cloud.asked(now)
+                self._cloud.works(now)
             case Verdict():
                 self._receive_verdict(message, now)
             case Target():

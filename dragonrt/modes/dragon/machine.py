@@ -58,8 +58,8 @@ class Dragon(Mode):
         self._handlers: Handlers = {
             Draft: self._receive_draft,
             Target: self._receive_target,
-            wire.Working: lambda message, now: self._peering.asked(now),
-            wire.Opened: lambda message, now: self._peering.asked(now),
+            wire.Working: lambda message, now: self._peering.works(now),
+            wire.Opened: lambda message, now: self._peering.works(now),
             **self._hooks.handlers,
         }
         if settings.keeps_drafts:

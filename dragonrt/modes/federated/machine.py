@@ -286,7 +286,7 @@ class Coordinator(Mode):
         worker = self._workers[peer]
         match message:
             case wire.Working():
-                pass
+                self._give_up_s = now + self._timeouts.answer_s
             case wire.Opened():
                 worker.opened = True
             case Upload():
