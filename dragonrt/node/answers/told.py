@@ -7,6 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import platformdirs
+from filelock import FileLock
 
 from dragonrt.modes.question import Turn
 from retrieval.files import create, make_directory, read_bytes
@@ -15,6 +16,7 @@ REMEMBERED = 1024
 """The latest answers of which it is known."""
 LARGEST = 2**26
 """Bytes of the file; it is written anew at half of them, with at most a quarter."""
+_LONGEST_S = 2.0  # for another process to write
 
 
 def told_path() -> Path:
@@ -25,12 +27,13 @@ def told_path() -> Path:
 class ToldAnswers:
     """The disclosed texts of answers, by a hash of question and answer.
 
-    `path` keeps them over restarts, for their owner alone; None keeps none. It holds no text that
-    was withheld. What cannot be read or written counts as unknown.
+    `path` keeps them over restarts, for their owner alone; None keeps none. Several processes may
+    share it. It holds no text that was withheld. What cannot be read or written counts as unknown.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._lock = path and FileLock(path.with_suffix(".lock"), _LONGEST_S, mode=0o600)
         self._lines: dict[str, bytes] = {}  # as in the file, by key
         self._bytes = 0
         self._read()
@@ -43,21 +46,24 @@ class ToldAnswers:
     def remember(self, turn: Turn, told: str) -> None:
         """Keep what other sides were told of an answer."""
         line = self._keep(_key(turn), told)
-        if self._path is not None:
-            with suppress(OSError):
-                make_directory(self._path.parent)
+        if self._path is not None and self._lock is not None:
+            with suppress(OSError), self._lock:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
                 with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
                     file.write(line)
+                    file.flush()
+                    os.fsync(file.fileno())
                     size = file.tell()
                 if size > LARGEST // 2:
                     self._read()  # other devices of this user may have written to it
 
     def _read(self) -> None:
         """Read the file, and write it anew if most of it has been forgotten."""
-        if self._path is None:
+        if self._path is None or self._lock is None:
             return
         with suppress(OSError):
+            make_directory(self._path.parent)
+        with suppress(OSError), self._lock:
             data = read_bytes(self._path, LARGEST)
             lines = data.splitlines()
             for line in lines:
@@ -68,6 +74,8 @@ class ToldAnswers:
                 whole = self._path.with_suffix(".new")
                 with create(whole) as file:
                     file.writelines(self._lines.values())
+                    file.flush()
+                    os.fsync(file.fileno())
                 whole.replace(self._path)
 
     def _keep(self, key: str, text: str) -> bytes:

@@ -1,12 +1,15 @@
 """What was told of earlier answers, over restarts."""
 
 import json
+import threading
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from dragonrt.node.answers import told as told_answers
 from dragonrt.node.answers.told import REMEMBERED, ToldAnswers
+from retrieval.files import create
 
 TURN = ("who?", "Tom")
 
@@ -63,6 +66,29 @@ def test_the_file_is_bounded_while_two_devices_write(
     kept = ToldAnswers(path)
     assert all(kept.get((str(n), "")) == f"{n:0100}" for n in range(380, 400))
     assert kept.get(("0", "")) is None
+
+
+def test_nothing_is_lost_that_another_device_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "told", list[threading.Thread]()
+
+    def interrupted(file: Path) -> BinaryIO:
+        """The file is read, and not yet written anew: the other one may write now."""
+        others.append(threading.Thread(target=other.remember, args=(TURN, "…")))
+        others[0].start()
+        others[0].join(0.1)  # it writes at once, or waits for this one
+        return create(file)
+
+    told, other = ToldAnswers(path), ToldAnswers(path)
+    monkeypatch.setattr(told_answers, "LARGEST", 2**12)
+    monkeypatch.setattr("dragonrt.node.answers.told.create", interrupted)
+    for number in range(100):
+        told.remember((str(number), ""), "x")
+        if others:
+            break
+    others[0].join()
+    assert ToldAnswers(path).get(TURN) == "…"
 
 
 def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
