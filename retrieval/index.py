@@ -23,6 +23,7 @@ from .store import Chunk, IndexedFile, Manifest, Search, Store
 _AT_ONCE = 64  # chunks embedded before they are kept
 _PORTION, _SHARE = 256, 4
 """New chunks of a portion, or the share of the indexed ones if that is more."""
+_CHUNKS_AT_ONCE = 1000  # read by one query
 _KINDS = 8  # named of those that are not read
 _PORTION_S = 30.0
 """A portion that takes longer ends early: some files take long to read."""
@@ -110,11 +111,18 @@ class Index:
 
     def longer(self, characters: int) -> Iterator[Chunk]:
         """Iterate over the chunks whose text and title have more than `characters` characters."""
-        return map(self.chunk, self.store.longer(characters))
+        return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
         """Iterate over all chunks, in the order of the files."""
-        return map(self.chunk, self.store.ids().values())
+        return self._read([*self.store.ids().values()])
+
+    def _read(self, ids: Sequence[int]) -> Iterator[Chunk]:
+        """Iterate over chunks: a query of the store brings many."""
+        for start in range(0, len(ids), _CHUNKS_AT_ONCE):
+            wanted = ids[start : start + _CHUNKS_AT_ONCE]
+            found = self.store.chunks(wanted)
+            yield from (found[each] for each in wanted)
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"

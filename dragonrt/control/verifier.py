@@ -1,5 +1,6 @@
 """A trained head on a draft model predicts whether the target accepts a token (SPEC section 4)."""
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from dragonrt import bundled
 from dragonrt.control.artefact import Arrays, Record, load
 from dragonrt.errors import ControlError
+
+log = logging.getLogger("dragonrt")
 
 KIND = "sprinter"
 """The prediction for a token x drafted from q, if p is the target's distribution: q(x)/p(x) ≤ λ
@@ -118,10 +121,17 @@ class Verifier:
 
     @classmethod
     def for_pair(cls, draft: str, target: str) -> Self:
-        """Return that of these fingerprints, trained locally or else bundled; or ControlError."""
+        """Return that of these fingerprints, trained locally or else bundled; or ControlError.
+
+        A file that cannot be read is skipped with a warning: it may be another pair's.
+        """
         names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
         for name in [*names, *bundled.verifiers()]:
-            found = cls.load(name)
+            try:
+                found = cls.load(name)
+            except ControlError as error:
+                log.warning("%s", error)
+                continue
             if found.pair.fingerprints == (draft, target):
                 return found
         raise ControlError(

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import fingerprint
-from dragonrt.control.verifier import Verifier, confidences, fitting_verifier
+from dragonrt.control.verifier import Verifier, confidences, fitting_verifier, trained_verifiers
 from dragonrt.errors import ControlError
 from tests.control.test_artefact import verifier
 
@@ -50,6 +51,16 @@ def test_the_bundled_pair_has_a_verifier(fingerprints: dict[str, str]) -> None:
     assert found.weight.size < 1000
     assert found.trained_on["test"]["auc"] > 0.8
     assert found.trained_on["test"]["eta_fp"] < found.trained_on["test"]["eta_tp"]
+
+
+def test_a_broken_file_of_the_user_is_skipped(
+    fingerprints: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    trained_verifiers().mkdir(parents=True)
+    (trained_verifiers() / "broken.json").write_text("{")
+    found = Verifier.for_pair(fingerprints["dragon-draft"], fingerprints["dragon-small"])
+    assert found.pair.draft == "dragon-draft"
 
 
 def test_the_file_that_is_named_must_fit(fingerprints: dict[str, str]) -> None:

@@ -136,6 +136,21 @@ def test_a_round_is_told_with_its_weights() -> None:
     assert len(blocks(effects)) == 2, "the next round is asked"
 
 
+def test_a_worker_that_joins_later_is_asked_once_it_has_read() -> None:
+    one = coordinator()
+    one.handle(Joined("one", 1), 0.0)
+    one.handle(Prepared(), 0.0)
+    one.handle(Received("one", wire.Opened(1, 3, 0, 0)), 0.0)
+    first = blocks(work_off(one, MODELS["device"]))
+    one.handle(Joined("two", 2), 0.1)
+    one.handle(Received("one", upload("one", one, first["one"])), 0.2)
+    second = blocks(work_off(one, MODELS["device"], 0.2))
+    assert second.keys() == {"one"}
+    one.handle(Received("two", wire.Opened(2, 3, 0, 0)), 0.3)
+    one.handle(Received("one", upload("one", one, second["one"])), 0.4)
+    assert blocks(work_off(one, MODELS["device"], 0.4)).keys() == {"one", "two"}
+
+
 # What workers say.
 
 

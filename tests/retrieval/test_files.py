@@ -1,5 +1,6 @@
 """Files that only their owner can read."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.files import create, make_directory, shown
+from retrieval.files import create, make_directory, read_bytes, shown
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,14 @@ def test_what_is_new_must_be_new(tmp_path: Path) -> None:
 def test_missing_directories_are_their_owners_alone(tmp_path: Path) -> None:
     make_directory(tmp_path / "a" / "b")
     assert {stat.S_IMODE((tmp_path / at).stat().st_mode) for at in ("a", "a/b")} == {0o700}
+
+
+def test_a_file_above_the_bound_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "file", 5) == b"12345"
+    with pytest.raises(OSError) as refused:  # noqa: PT011 - by its number
+        read_bytes(tmp_path / "file", 4)
+    assert refused.value.errno == errno.EFBIG
 
 
 def test_a_shown_name_is_printable_and_like_no_other() -> None:

@@ -48,6 +48,32 @@ def test_a_hit_says_where_its_text_stands(shelf: Shelf) -> None:
     assert 0 < hit.score <= 1
 
 
+def test_other_cuts_give_another_fingerprint(shelf: Shelf, tmp_path: Path) -> None:
+    found = set()
+    for words in (1000, 2000):  # each file is one chunk either way
+        Index.update(tmp_path / f"{words}", shelf.documents, shelf.embedder, words=words)
+        found.add(Index.open(tmp_path / f"{words}").fingerprint())
+    assert len(found) == 2
+
+
+def test_reading_all_chunks_takes_few_queries(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shelf.documents / "long.txt").write_text(" ".join(f"word{i}" for i in range(100)))
+    shelf.update(words=4)
+    index, right, queries = shelf.open(), SqliteStore.run, list[str]()
+
+    def run(store: SqliteStore, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        queries.append(sql)
+        return right(store, sql, *values)
+
+    monkeypatch.setattr(SqliteStore, "run", run)
+    read, long = [*index.chunks()], [*index.longer(0)]
+    assert len(read) == len(long) == len(index) > 25
+    assert {each.text for each in read} == {each.text for each in long}
+    assert len(queries) < 10
+
+
 def test_a_document_is_read_in_order_and_of_each_its_beginning(shelf: Shelf) -> None:
     text = " ".join(f"word{i}" for i in range(10))
     (shelf.documents / "long.txt").write_text(text)

@@ -112,6 +112,11 @@ def test_a_last_line_that_was_cut_off_is_left_out(kept: int, read: Read) -> None
     assert read([*lines[:-1], lines[-1].rstrip("\n")]) == RECORDS
 
 
+def test_a_damaged_last_line_that_has_its_end_is_an_error(read: Read) -> None:
+    with pytest.raises(DragonError):
+        read([*lines_of(RECORDS)[:-1], "{\n"])
+
+
 COMMON = '{"t":1,"side":"device","session":1'
 
 
