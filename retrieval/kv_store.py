@@ -6,6 +6,7 @@ be recomputed, so writes are not synced; a checksum detects damage.
 
 import math
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,17 @@ _CHECKSUM = "crc32"
 _TORN_S = 3600.0
 """The age of a file that no running write can be making."""
 _SHARE = 8  # part of the room left that is written before all files are counted again
+_USUAL, _USUAL_SHARE = 2 * 10**9, 10
+
+
+def usual_limit(directory: Path) -> float:
+    """Return the default limit of an index in bytes: 2 GB, at most a tenth of the disk's room.
+
+    The room is what is free or taken by the index's KV.
+    """
+    place = next(each for each in (directory, *directory.parents) if each.exists())
+    taken = sum(path.stat().st_size for path in directory.glob("kv/*/*.safetensors"))
+    return min(_USUAL, (shutil.disk_usage(place).free + taken) / _USUAL_SHARE)
 
 
 class KvStore:
@@ -73,7 +85,11 @@ class KvStore:
 
     def room(self) -> float:
         """Return the bytes that fit beside the KV of all models."""
-        return self.limit - sum(size for _, size, _ in self._files())
+        return self.limit - self.taken()
+
+    def taken(self) -> int:
+        """Return the bytes of the KV of all models."""
+        return sum(size for _, size, _ in self._files())
 
     def _evict(self, newest: Path) -> float:
         """Delete the least recently read files beyond the limit, and return the room left."""

@@ -277,9 +277,10 @@ class Store(ABC):
         ):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
-    def ids(self) -> dict[str, int]:
-        """Return the id of every chunk by its digest, in the order of the files."""
-        return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY path, first"))
+    def ids(self, *, beginnings: bool = False) -> dict[str, int]:
+        """Return the id of every chunk by its digest: file by file, or all `beginnings` first."""
+        order = "first, path" if beginnings else "path, first"
+        return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:
         """Return the ids of the chunks whose text and title have more characters."""

@@ -72,8 +72,14 @@ def load(
 
     report = index(settings, lambda report: False)
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
-    if library is not None and report is not None:
-        library.skipped = len(report.skipped)
+    if library is not None:
+        kv = library.kv
+        say(
+            f"KV of documents: {kv.taken() / 1e6:,.0f} MB stored, at most {kv.limit / 1e6:,.0f} MB "
+            f"(--kv-cache) in {kv.directory.parent}; computed while no answer is open"
+        )
+        if report is not None:
+            library.skipped = len(report.skipped)
     return model, library
 
 

@@ -48,6 +48,17 @@ def test_a_hit_says_where_its_text_stands(shelf: Shelf) -> None:
     assert 0 < hit.score <= 1
 
 
+def test_beginnings_of_all_documents_can_come_first(shelf: Shelf) -> None:
+    (shelf.documents / "a.txt").write_text(" ".join(f"word{i}" for i in range(10)))
+    shelf.update(words=4)
+    store = shelf.open().store
+    ids = [*store.ids(beginnings=True).values()]
+    starts = [store.chunks([each])[each].start for each in ids]
+    assert starts == sorted(starts)
+    assert starts.count(0) == 5
+    assert {*ids} == {*store.ids().values()}
+
+
 def test_other_cuts_give_another_fingerprint(shelf: Shelf, tmp_path: Path) -> None:
     found = set()
     for words in (1000, 2000):  # each file is one chunk either way

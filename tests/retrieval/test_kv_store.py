@@ -2,7 +2,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,13 +12,30 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from retrieval import KvStore
-from retrieval.kv_store import prune_kv
+from retrieval.kv_store import prune_kv, usual_limit
+
+
+class Disk(NamedTuple):
+    """What `shutil.disk_usage` returns, as far as it is read."""
+
+    free: int
+
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "layer.0.keys": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
     "layer.0.values": np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 6),
     "empty": np.empty((2, 0, 4), dtype=np.float16),
 }
+
+
+def test_the_default_limit_is_a_tenth_of_the_room_or_2_gb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = KvStore(tmp_path / "index", "m").write("d", ARRAYS)
+    for free, limit in ((10**10, (10**10 + taken) / 10), (10**11, 2 * 10**9)):
+        monkeypatch.setattr("shutil.disk_usage", lambda place, free=free: Disk(free))
+        assert usual_limit(tmp_path / "index") == limit
+        assert usual_limit(tmp_path / "not" / "there") <= limit
 
 
 @settings(deadline=None)

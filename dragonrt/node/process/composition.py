@@ -28,7 +28,16 @@ from dragonrt.node.process.reindexing import Following, OnReport, reindexing
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import Embedder, Index, KvStore, Progress, Report, RetrievalError, Retriever
+from retrieval import (
+    Embedder,
+    Index,
+    KvStore,
+    Progress,
+    Report,
+    RetrievalError,
+    Retriever,
+    kv_store,
+)
 from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
@@ -110,7 +119,7 @@ def open_library(
     if directory is None:
         return None
     name = model.document_fingerprint.replace(":", "-")
-    kv = KvStore(directory, name, parse_size(settings.kv_cache))
+    kv = KvStore(directory, name, kv_limit(settings, directory))
     try:
         embedder = _embedder(settings)
 
@@ -122,6 +131,13 @@ def open_library(
         return Library(model, found, embedder, kv, newest, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
+
+
+def kv_limit(settings: SideSettings, directory: Path) -> float:
+    """Return the most bytes of stored KV beside an index."""
+    if settings.kv_cache is None:
+        return kv_store.usual_limit(directory)
+    return parse_size(settings.kv_cache)
 
 
 def complete_library(

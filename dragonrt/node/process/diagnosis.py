@@ -18,7 +18,7 @@ from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, cloud
 from dragonrt.node.connections.link_probe import probe
-from dragonrt.node.process.composition import index_directory, load_model
+from dragonrt.node.process.composition import index_directory, kv_limit, load_model
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.side_settings import SideSettings
 from retrieval import Index, RetrievalError
@@ -151,7 +151,9 @@ def _index(side: SideSettings) -> Iterator[Finding]:
     place = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(place).free
     level = _warns(free < LEAST_FREE_BYTES)
-    yield Finding(level, "disk", f"{free / 1e9:.1f} GB free at {place}", "make room, or --kv-cache")
+    most = kv_limit(side, directory) / 1e9
+    seen = f"{free / 1e9:.1f} GB free at {place}; stored KV takes at most {most:.1f} GB"
+    yield Finding(level, "disk", seen, "make room, or lower --kv-cache")
 
 
 async def _link(host: Member, model: LanguageModel) -> list[Finding]:

@@ -121,7 +121,10 @@ class Library:
 
 
 class _MissingKv:
-    """The chunks of a library's snapshot whose KV is not stored; none if there is no room."""
+    """The chunks of a library's snapshot whose KV is not stored; none if there is no room.
+
+    The beginnings of all documents come first: what was asked for is stored already.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -129,7 +132,9 @@ class _MissingKv:
         self._room, self._last = library.kv.room(), 0
         stored = library.kv.stored()
         numbers = (
-            number for digest, number in self._index.store.ids().items() if digest not in stored
+            number
+            for digest, number in self._index.store.ids(beginnings=True).items()
+            if digest not in stored
         )
         self._numbers = list(numbers)[::-1]
 

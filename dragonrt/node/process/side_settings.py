@@ -81,8 +81,10 @@ class SideSettings:
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )
-    kv_cache: str = setting(
-        "20GB", "Disk space for stored KV. Without space it is computed per question."
+    kv_cache: str | None = setting(
+        None,
+        "Disk space for stored KV, such as 20GB. Beyond it, KV is computed per question. "
+        "Default: 2GB, at most a tenth of the free disk.",
     )
     kv_memory: str | None = setting(
         None,
