@@ -213,7 +213,6 @@ class TcpStream(BufferedStream, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = transport.get_extra_info("peername")  # None if the peer has left already
         if address is not None:
             self.peer_name = _address_name(*address[:2])
