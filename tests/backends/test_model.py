@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,14 @@ def test_the_fingerprint_names_the_checkpoint_not_the_precision(
     rope = {"rope_type": "default", "rope_theta": 20000.0}
     turned = changed("turned", rope_parameters=rope, rope_theta=20000.0)
     assert LanguageModel.load(turned, "cpu").fingerprint != llama.fingerprint
+
+
+def test_the_kv_of_another_version_is_not_used(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = model.document_fingerprint
+    monkeypatch.setattr(model.backend, "info", replace(model.backend.info, version="newer"))
+    assert model.document_fingerprint != before
 
 
 def refused(name: str | Path) -> str:

@@ -189,5 +189,6 @@ async def test_keys_change_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
                 return opened
         return opened
 
+    assert encryption.REKEY_AFTER == 65_536, "both sides count alike, of any version"
     assert await sealed(3) == [True] * 4
     assert await sealed(2**16) == [True] * 2

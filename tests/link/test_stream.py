@@ -362,11 +362,13 @@ async def test_closing_the_server_ends_its_handlers_and_sends_their_last_words()
 async def test_a_peer_that_never_reads_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragonrt.link.stream.USUAL", Timeouts(close_s=0.001))
+    usual = "dragonrt.link.stream.USUAL"
+    monkeypatch.setattr(usual, Timeouts(close_s=60.0))  # of the other end, which stays
     async with tcp_pair() as (a, _):
+        monkeypatch.setattr(usual, Timeouts(close_s=0.001))
         a.write(bytes(64 * 1024 * 1024))
         a.close()
-        await a.wait_closed()
+        await asyncio.wait_for(a.wait_closed(), 20.0)
 
 
 async def test_a_connection_that_breaks_is_a_link_error() -> None:

@@ -27,7 +27,7 @@ from dragonrt.wire.messages import (
     Pong,
 )
 from dragonrt.wire.reasons import HandshakeError, LocalProtocolError, Reason, RemoteProtocolError
-from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
+from dragonrt.wire.sessions import SessionState
 
 DEVICE = Hello(PROTOCOL_VERSION, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0")
 CLOUD = Hello(PROTOCOL_VERSION, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0")
@@ -127,6 +127,7 @@ def test_hello_is_not_delivered_before_the_key_is_proven() -> None:
     [
         (replace(CLOUD, tokenizer="91bc" * 4), Reason.TOKENIZER),
         (replace(CLOUD, vocabulary=1001), Reason.VOCABULARY),
+        (replace(CLOUD, vocabulary=999), Reason.VOCABULARY),
         (replace(DEVICE, nonce=b"e" * 16), Reason.ROLE),
     ],
 )
@@ -288,7 +289,7 @@ def test_late_messages_of_a_session_we_closed_are_ignored() -> None:
 
 def test_closed_sessions_are_remembered_only_for_a_while() -> None:
     device, cloud = pair()
-    for session in range(REMEMBERED_CLOSED + 1):
+    for session in range(256 + 1):
         cloud.receive_data(frame(replace(OPEN, session=session)))
         cloud.send(Close(session, Reason.ERROR))
     cloud.receive_data(frame(replace(DRAFT, session=1)))

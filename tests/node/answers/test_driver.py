@@ -31,7 +31,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
-from dragonrt.node.answers.driver import CONGESTED_BYTES, AnswerSession, Driver
+from dragonrt.node.answers.driver import AnswerSession, Driver
 from dragonrt.privacy.evidence import Moved
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
@@ -365,7 +365,7 @@ def test_any_other_failure_of_work_fails_the_answer(peer: str | None, error: Exc
 async def test_no_work_is_begun_before_the_other_side_has_read_what_was_sent(
     bench: Bench,
 ) -> None:
-    bench.peer.size = CONGESTED_BYTES
+    bench.peer.size = 64 * 1024
     bench.mode.work = [Work(len)]
     bench.feed(send=[("cloud", TARGET), ("cloud", TARGET)])
     assert bench.session.congested
@@ -385,7 +385,7 @@ async def test_no_work_is_begun_before_the_other_side_has_read_what_was_sent(
 @on_driver
 async def test_an_answer_that_ends_leaves_no_drain_behind(bench: Bench) -> None:
     # the simulated loop refuses a task left behind
-    bench.peer.size = CONGESTED_BYTES + 1
+    bench.peer.size = 64 * 1024 + 1
     bench.feed(send=[("cloud", TARGET)])
     bench.driver.stop(Finish.CANCELLED)
 

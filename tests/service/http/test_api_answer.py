@@ -362,12 +362,13 @@ async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
     async with served(KNOWN) as service:
 
         def end() -> None:
-            service.admission.closing = True
+            service.admission.close()
             service.server.stop()
 
         service.side.on_prepare = end
         response = await service.chat("b?", stream=True)
         assert "".join(deltas(response)) == "one two three"
+        assert await asyncio.wait_for(service.admission.drained(), BOUND_S)
         with suppress(httpx2.TransportError):  # once nobody listens any more
             assert (await service.chat("b?")).status_code == 503
 

@@ -40,6 +40,7 @@ async def test_pages_of_other_sites_are_refused() -> None:
             ({"Origin": service.url}, 200),
             ({"Origin": "https://evil.example"}, 403),
             ({"Origin": "null"}, 403),
+            ({"Origin": "http://127.0.0.1:1"}, 403),
             ({"Host": "evil.example"}, 403),
             ({"Host": "localhost:1234"}, 200),
             ({"Host": "[::1]:80"}, 200),
@@ -60,6 +61,7 @@ async def test_every_response_tells_browsers_to_be_strict() -> None:
             assert "default-src 'none'" in headers["content-security-policy"]
             assert "unsafe" not in headers["content-security-policy"]
             assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
 
 
 async def test_a_body_that_is_too_large_is_refused() -> None:
@@ -101,7 +103,7 @@ def test_keys_are_lines_of_a_file(tmp_path: Path) -> None:
     assert not keys.allow("Bearer ")
     assert not keys.allow("Bearer é")
     assert not keys.allow(None)
-    for text in ("", "short\n", "# nothing\n"):
+    for text in ("", f"{KEY}\nshort\n", "# nothing\n"):
         path.write_text(text)
         with pytest.raises(DragonError):
             ApiKeys.read(path)
