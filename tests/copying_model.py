@@ -85,12 +85,19 @@ def numbered(text: str) -> list[int]:
     return [VOCABULARY.index(piece) for piece in text.split("|")]
 
 
-def cache(*texts: str, agrees: bool = True, backend: Copying | None = None) -> PrefixCache:
-    """One side with these documents, of which the second weighs twice as much."""
+def cache(
+    *texts: str, agrees: bool = True, bare: bool = False, backend: Copying | None = None
+) -> PrefixCache:
+    """One side with these documents, of which the second weighs twice as much.
+
+    If `bare`, the last one has the weight 0.
+    """
     documents: Any = [SimpleNamespace(length=0, text=numbered(text)) for text in texts]
     made: Any = backend or Copying()
     by = AGREEMENT if agrees else None
-    weighing = Weighing(np.log(1.0 + np.arange(len(texts))))
+    scores = np.log(1.0 + np.arange(len(texts)))
+    scores[len(texts) - bare :] = -np.inf
+    weighing = Weighing(scores)
     return PrefixCache(lambda: RowSet(made, documents, 64), [0], START, weighing, by)
 
 

@@ -65,7 +65,7 @@ def test_certificates_are_made_once_and_fit(run: Run) -> None:
 
 
 def test_what_ends_soon_is_warned_of(tmp_path: Path) -> None:
-    today = date(2027, 1, 15)
+    today = date(2027, 1, 2)  # 30 days before the key's end
     (tmp_path / "key").write_text(new_key(date(2027, 2, 20)))
     now = datetime(2026, 12, 1, tzinfo=UTC)
     make_certificates(tmp_path / "tls", ["a"], now, 60)

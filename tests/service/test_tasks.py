@@ -108,16 +108,17 @@ async def test_a_list_is_read_chunk_by_chunk_and_is_one_turn() -> None:
     assert side.questions[-1].chunk is None
 
 
-async def test_the_bound_is_said_and_a_chosen_document_needs_no_name() -> None:
-    answers = {f"List all. {place}": "a" for place in range(MOST + 1)}
-    conversation, side = shelved(answers, MOST + 1, document="plan.md")
+@pytest.mark.parametrize("more", [0, 1])
+async def test_the_bound_is_said_and_a_chosen_document_needs_no_name(more: int) -> None:
+    answers = {f"List all. {place}": "a" for place in range(MOST + more)}
+    conversation, side = shelved(answers, MOST + more, document="plan.md")
     news: list[News] = []
     reply = await conversation.ask("List all.", on_news=news.append)
     assert len(side.questions) == MOST
-    notices = [each for each in news if isinstance(each, Noticed)]
-    (notice,) = [each for each in notices if each.kind is NoticeKind.BEGINNING]
-    assert f"{MOST + 1}" in notice.text
-    assert notice in reply.decoded.notices
+    said = [each for each in news if isinstance(each, Noticed)]
+    said = [each for each in said if each.kind is NoticeKind.BEGINNING]
+    assert [f"{MOST + 1}" in each.text for each in said] == [True] * more
+    assert set(said) <= set(reply.decoded.notices)
 
 
 @pytest.mark.parametrize("prompt", [PROMPT.replace("plan", "another"), "What is in plan.md?"])

@@ -4,6 +4,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from dragonrt import bundled
+from dragonrt.backends.backend import vocabulary_fingerprint
 from dragonrt.backends.llama_cpp.library import load_library
 from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.llama_cpp.tokenizer import LlamaTokenizer
@@ -45,6 +46,11 @@ def test_the_same_vocabulary_has_the_same_fingerprint(
     assert tokenizer.fingerprint == reference.fingerprint
     toy = LlamaTokenizer(LlamaModel(load_library(), bundled.model_path("dragon-small")))
     assert toy.fingerprint != tokenizer.fingerprint
+
+
+def test_the_same_ids_of_another_kind_differ() -> None:
+    kinds = ("byte-level", "sentencepiece")
+    assert len({vocabulary_fingerprint(kind, {"a": 0}) for kind in kinds}) == 2
 
 
 def test_half_a_character_is_replaced(tokenizer: LlamaTokenizer) -> None:

@@ -16,24 +16,25 @@ from tests.node.virtual import outcome
 
 
 @pytest.mark.parametrize(
-    ("text", "documents", "expected"),
+    ("text", "documents", "bare", "expected"),
     [
-        ("9|,|9|9|0| pounds", ["1|,|2|4|0| pounds"], ("9,990", "1,240")),
-        ("1|4| March| |2|0|2|1", ["2|7| May| |2|0|1|9"], ("14 March 2021", "27 May 2019")),
-        ("3| hours| |2|0", ["4| hours| |5|0", "4| hours| |5|0"], ("3 hours 20", "4 hours 50")),
-        ("1|,|2|4|0| pounds", ["1|,|2|4|0| pounds"], ()),
-        ("1|,|2|4|0", ["1|,|2|4|0", "9|,|9|9|0"], ()),  # one of its documents agrees
-        (" Ire|ne| Kim", [" Iv|an| Kow|al"], ()),  # a number alone is compared
-        ("2|0", [" Ire|ne| Kim"], ()),
+        ("9|,|9|9|0| pounds", ["1|,|2|4|0| pounds"], False, ("9,990", "1,240")),
+        ("1|4| March| |2|0|2|1", ["2|7| May| |2|0|1|9"], False, ("14 March 2021", "27 May 2019")),
+        ("3| hours| |2|0", 2 * ["4| hours| |5|0"], False, ("3 hours 20", "4 hours 50")),
+        ("1|,|2|4|0| pounds", ["1|,|2|4|0| pounds"], False, ()),
+        ("1|,|2|4|0", ["1|,|2|4|0", "9|,|9|9|0"], False, ()),  # one of its documents agrees
+        ("1|,|2|4|0", ["9|,|9|9|0", "1|,|2|4|0"], True, ("1,240", "9,990")),
+        (" Ire|ne| Kim", [" Iv|an| Kow|al"], False, ()),  # a number alone is compared
+        ("2|0", [" Ire|ne| Kim"], False, ()),
     ],
 )
 async def test_each_number_that_no_document_agrees_with_has_theirs(
-    text: str, documents: list[str], expected: tuple[str, ...]
+    text: str, documents: list[str], bare: bool, expected: tuple[str, ...]
 ) -> None:
     tokens, backend = [*numbered(text), 0], Copying()
     model: Any = backend
     async with JobThread("beside") as beside, Worker(model, beside) as worker:
-        read = cache(*documents, backend=backend)
+        read = cache(*documents, bare=bare, backend=backend)
         await worker.read(read.prefill)
         session = ModelSession(worker, read, START)
         span = Span(tokens[:-1], extended([START], tokens[:-1]), 0)

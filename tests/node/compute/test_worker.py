@@ -198,7 +198,7 @@ async def test_background_requests_are_preempted_and_are_read_when_no_answer_is_
         assert not idle.done()
         worker.forwards.clear()
         session.close()
-        made = await idle
+        made = await asyncio.wait_for(idle, 20)
         assert worker.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
         with worker.wanted():
             ended = asyncio.ensure_future(worker.read_in_background(prefill))

@@ -296,6 +296,7 @@ def test_a_connection_that_answers_probes_lives() -> None:
         await asyncio.sleep(10 * USUAL.silence_s)
         assert peer.connection.state is State.OPEN
         assert peer.rtt.average == 0.0
+        assert not any(each.padding for each in stranger.heard if isinstance(each, Ping))
         peer.leave()
         await listening
 

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -33,18 +34,22 @@ class WatchedSide:
     known: dict[str, str] = field(default_factory=dict)
     unreadable: tuple[tuple[str, str], ...] = ()
     following: Following = field(default_factory=Following)
+    chunks: Sequence[Any] = ()
 
     @property
     def library(self) -> Self:
         return self
 
-    retriever = index = librarian = library
+    retriever = index = store = librarian = library
 
     async def call(self, job: Callable[[], Any]) -> Any:
         return job()
 
     def files(self) -> dict[str, str]:
         return self.known
+
+    def chunks_of(self, name: str) -> Sequence[Any]:
+        return self.chunks
 
     def update(self) -> None:
         found = [path for path in self.directory.rglob("*") if path.is_file()]
@@ -173,7 +178,7 @@ async def test_uploads_of_one_name_at_once_are_both_whole(notes: tuple[Path, Any
     assert [path.name for path in uploads.iterdir()] == ["a.md"]
 
 
-@pytest.mark.parametrize("name", ["../own.md", "a/b.md", ".hidden.md", "", "x" * 300, "a\nb.md"])
+@pytest.mark.parametrize("name", ["../own.md", "a/b.md", ".hidden.md", "", "é" * 150, "a\nb.md"])
 async def test_no_name_leads_out_of_the_directory(notes: tuple[Path, Any], name: str) -> None:
     uploads, side = notes
     for change, status in (
@@ -234,6 +239,18 @@ async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
         await documents.add(side, "a.md", pieces(b"x"))
     assert error.value.status == 403
     assert (await documents.listing(side))["kinds"] == []
+
+
+@pytest.mark.parametrize(("start", "shown"), [(9, "01"), (10, "012"), (99, "23")])
+async def test_a_document_is_shown_around_a_place(
+    monkeypatch: pytest.MonkeyPatch, start: int, shown: str
+) -> None:
+    monkeypatch.setattr(private_documents, "AROUND", 1)
+    chunks = [SimpleNamespace(start=10 * n, page=None, text=str(n)) for n in range(4)]
+    side: Any = WatchedSide(Path(), chunks=chunks)
+    found = await PrivateDocuments((), None).text(side, "a.md", start)
+    assert "".join(each["text"] for each in found["chunks"]) == shown
+    assert found["more"] == len(chunks) - len(shown)
 
 
 @pytest.mark.parametrize("problem", ["stopped", "failed"])
