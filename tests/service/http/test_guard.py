@@ -12,7 +12,7 @@ from dragonrt.link.tls import client_context
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.settings import assemble
 
-from .served import chat_body, served
+from .served import served
 
 KEY = "k" * 32
 
@@ -62,12 +62,6 @@ async def test_every_response_tells_browsers_to_be_strict() -> None:
             assert "unsafe" not in headers["content-security-policy"]
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["cache-control"] == "no-store"
-
-
-async def test_a_body_that_is_too_large_is_refused() -> None:
-    async with served({}) as service:
-        body = chat_body("x" * 3_000_000)
-        assert (await service.http.post("/v1/chat/completions", json=body)).status_code == 413
 
 
 async def test_over_tls_the_certificate_is_the_services_own(tmp_path: Path) -> None:
