@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.kv_pool import KvPool
+
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
     """The forward was stopped on request; the sequence is unchanged."""
@@ -186,10 +188,14 @@ class Feed:
 
 
 class Backend(Protocol):
-    """One loaded model, used by one thread except for `info`, `tokenizer` and `load`."""
+    """One loaded model, used by one thread except for its attributes and `load`.
+
+    `open` and `reserve` take the memory of rows from `pool`.
+    """
 
     info: ModelInfo
     tokenizer: Tokenizer
+    pool: KvPool
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
         """Return the document of dumped arrays. Raises ModelError for others."""
@@ -197,13 +203,10 @@ class Backend(Protocol):
     def empty(self) -> Document:
         """Return a document without tokens."""
 
-    def memory(self, documents: Sequence[Document], capacity: int) -> int:
-        """Return the most bytes that such rows take, with their copies of the documents."""
-
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
 
-        Raises ModelError if a document is another model's.
+        Raises ModelError if a document is another model's; see also `KvPool.room`.
         """
 
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:

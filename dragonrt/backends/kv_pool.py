@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,21 +12,38 @@ from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
 _SHARE = 4
-_RETRY_S = 1.0
+RETRY_S = 1.0
 _UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
-_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
-def usual_limit(device_memory: int | None) -> int:
-    """Return the default limit: a quarter of the accelerator's, machine's or container's memory."""
+def usual_limit(device_memory: int | None, root: Path = Path("/")) -> int:
+    """Return the default limit: a quarter of the accelerator's memory, else of this process'.
+
+    That is the machine's or, if less, what its control groups may have. `root` holds their files.
+    """
     if device_memory is not None:
         return device_memory // _SHARE
     found = _UNKNOWN
     if hasattr(os, "sysconf"):
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no container, or one without a limit: "max"
-        found = min(found, int(_CONTAINER.read_text(encoding="ascii")))
+    for file in _control_files(root):
+        with suppress(OSError, ValueError):  # no such group here, or no limit: "max"
+            found = min(found, int(file.read_text(encoding="ascii")))
     return found // _SHARE
+
+
+def _control_files(root: Path) -> Iterator[Path]:
+    """Yield the files that may limit the memory of this process: its groups' and those above."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, group = line.split(":", 2)
+            if kinds in ("", "memory"):
+                top = root / "sys/fs/cgroup" / kinds
+                name = "memory.limit_in_bytes" if kinds else "memory.max"
+                path = top / group.lstrip("/")
+                yield from (
+                    each / name for each in (path, *path.parents) if each.is_relative_to(top)
+                )
 
 
 class Room:
@@ -57,7 +75,7 @@ class KvPool:
                     f"{self.limit / 1e6:,.1f} MB: ask for fewer documents or a shorter answer"
                 )
             if self.used + size > self.limit:
-                raise BusyError("too many answers are under way for this side's memory", _RETRY_S)
+                raise BusyError("too many answers are under way for this side's memory", RETRY_S)
             self.used += size
         room = Room()
         weakref.finalize(room, self._give_back, size).atexit = False

@@ -8,7 +8,6 @@ from pathlib import Path
 from dragonrt.backends.agreement import Agreement
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
 from dragonrt.backends.engines import AUTO, Order, load_backend
-from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.prompt import TRAINED, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
@@ -119,8 +118,6 @@ class LanguageModel:
         piece = rows.info.prompt_piece
         return Request(rows, tokens, read, preemption, prompt=length, piece=piece, every=length)
 
-    def rows(
-        self, documents: Tokens[Document], capacity: int = 256, pool: KvPool | None = None
-    ) -> RowSet:
+    def rows(self, documents: Tokens[Document], capacity: int = 256) -> RowSet:
         """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
-        return RowSet(self.backend, documents, capacity, pool)
+        return RowSet(self.backend, documents, capacity)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from dragonrt.backends.backend import Backend, Document, Feed, Preemption, RowLogits
-from dragonrt.backends.kv_pool import KvPool
 from dragonrt.errors import ModelError
 
 LARGEST = 1024
@@ -13,14 +12,8 @@ LARGEST = 1024
 class RowSet:
     """Rows in which each document is followed by the same shared tokens, and their KV."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        documents: Sequence[Document],
-        capacity: int,
-        pool: KvPool | None = None,
-    ) -> None:
-        """`capacity` is the number of shared tokens to make room for at first, in `pool`.
+    def __init__(self, backend: Backend, documents: Sequence[Document], capacity: int) -> None:
+        """`capacity` is the number of shared tokens to make room for at first.
 
         Raises ModelError for no document, or one that is another model's or too long; see KvPool.
         """
@@ -32,8 +25,6 @@ class RowSet:
         self.count = len(documents)
         self._check_context(0)
         capacity = max(1, min(capacity, self.info.context_length - self.longest_document))
-        if pool is not None:
-            self._room = pool.room(backend.memory(documents, capacity))
         self.kv = backend.open(documents, capacity)
 
     def extend(

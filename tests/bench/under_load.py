@@ -15,7 +15,6 @@ import numpy as np
 from typing_extensions import override
 
 from dragonrt.backends.backend import Document
-from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -48,7 +47,6 @@ async def texts_under_load(
             own: dict[str, Any] = {
                 "model": model,
                 "worker": await stack.enter_async_context(worker(model.backend)),
-                "pool": KvPool(),
                 "documents_kv": [
                     model.document_kv(_drawn(model, DOCUMENT_TOKENS + n, number))
                     for n in range(documents)
@@ -102,7 +100,6 @@ class WorkerSide(SimulatedSide):
     model: LanguageModel
     worker: Worker
     documents_kv: Sequence[Document]
-    pool: KvPool
 
     @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
@@ -115,7 +112,7 @@ class WorkerSide(SimulatedSide):
         model, stored = self.model, self.documents_kv or [self.model.document_kv(())]
         prompt = _drawn(model, int(question.prompt), question.seed)
         capacity = len(prompt) + question.max_tokens
-        rows = partial(model.rows, stored, capacity, self.pool)
+        rows = partial(model.rows, stored, capacity)
         weighing = Weighing(np.linspace(0.0, 1.0, len(stored)))
         return PrefixCache(
             rows, prompt, start_hash(question.seed), weighing, in_blocks=model.exact_blocks

@@ -1,11 +1,12 @@
 """Implements the contract of a backend on llama.cpp.
 
-Rows are sequences of one context. A document is the saved state of a sequence. A forward carries at
+Rows are sequences of a context. A document is the saved state of a sequence. A forward carries at
 most as many tokens as the self-test found equal to the bit; pieces of a document go alone.
 """
 
 import hashlib
 import weakref
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Document, Feed, ModelInfo, RowLogits, Rows
 from dragonrt.backends.llama_cpp.adapter import adapter_file
-from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Outputs
+from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Outputs
+from dragonrt.backends.llama_cpp.contexts import Contexts
 from dragonrt.backends.llama_cpp.library import load_library
 from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.llama_cpp.model_file import fingerprint
@@ -45,25 +47,35 @@ class LlamaDocument:
 class LlamaRows(Rows):
     """A sequence for each document, given back when this object is deleted."""
 
-    def __init__(self, context: Context, documents: Sequence[Document], capacity: int) -> None:
-        self._context = context
+    def __init__(self, contexts: Contexts, documents: Sequence[Document], capacity: int) -> None:
+        self._contexts = contexts
         self.lengths = [document.length for document in documents]
-        self.sequences = context.open(len(documents), max(self.lengths) + capacity)
-        weakref.finalize(self, context.release, self.sequences).atexit = False
+        self._open(max(self.lengths) + capacity)
         for sequence, document in zip(self.sequences, documents, strict=True):
             if not isinstance(document, LlamaDocument):
                 raise ModelError("the document is another backend's")
             if document.length:
-                context.load(sequence, document.state)
+                self.context.load(sequence, document.state)
 
     @override
     def reserve(self, tokens: int) -> None:
-        self._context.reserve(max(self.lengths) + tokens)
+        cells = max(self.lengths) + tokens
+        if cells > self.context.cells:
+            context, sequences, release = self.context, self.sequences, self._release
+            self._open(cells)
+            for old, new in zip(sequences, self.sequences, strict=True):
+                self.context.load(new, context.save(old))
+            release()
+
+    def _open(self, cells: int) -> None:
+        self.context, self.sequences = self._contexts.open(len(self.lengths), cells)
+        self._release = weakref.finalize(self, self.context.release, self.sequences)
+        self._release.atexit = False
 
     @override
     def document(self, row: int, length: int) -> LlamaDocument:
-        self._context.cut(self.sequences[row], length)
-        return LlamaDocument(length, self._context.save(self.sequences[row]))
+        self.context.cut(self.sequences[row], length)
+        return LlamaDocument(length, self.context.save(self.sequences[row]))
 
 
 class LlamaLogits(RowLogits):
@@ -118,12 +130,9 @@ class LlamaLogits(RowLogits):
 class LlamaBackend(Backend):
     """A model that llama.cpp has loaded."""
 
-    def __init__(
-        self, context: Context, info: ModelInfo, tokenizer: LlamaTokenizer, kv_bytes: int
-    ) -> None:
-        """`kv_bytes` are those of one token of a row."""
-        self.info, self.tokenizer = info, tokenizer
-        self._context, self._kv_bytes = context, kv_bytes
+    def __init__(self, contexts: Contexts, info: ModelInfo, tokenizer: LlamaTokenizer) -> None:
+        self.info, self.tokenizer, self.pool = info, tokenizer, contexts.pool
+        self._contexts = contexts
 
     @override
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
@@ -139,41 +148,33 @@ class LlamaBackend(Backend):
         return LlamaDocument(0, np.empty(0, np.uint8))
 
     @override
-    def memory(self, documents: Sequence[Document], capacity: int) -> int:
-        longest = max(document.length for document in documents) + capacity
-        return len(documents) * longest * self._kv_bytes
-
-    @override
     def open(self, documents: Sequence[Document], capacity: int) -> LlamaRows:
-        return LlamaRows(self._context, documents, capacity)
+        return LlamaRows(self._contexts, documents, capacity)
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
         results: dict[int, list[LlamaLogits] | None] = {}
-        shared: list[int] = []
+        shared = defaultdict[object, list[int]](list)
         for number, feed in enumerate(feeds):
-            for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
-                self._context.cut(sequence, length + feed.length)
+            rows = feed.rows
+            for sequence, length in zip(rows.sequences, rows.lengths, strict=True):
+                rows.context.cut(sequence, length + feed.length)
             if feed.prompt:
                 results[number] = self._read_alone(feed)
-            else:
-                shared.append(number)
-        if not self.info.exact_blocks:  # no text may depend on who shares its forward
-            for number in shared:
-                results[number] = self._read_together([feeds[number]])[0]
-            shared = []
-        # llama.cpp computes neighbouring sequences together only if they come in their order.
-        shared.sort(key=lambda number: feeds[number].rows.sequences[0])
-        if shared:
-            found = self._read_together([feeds[number] for number in shared])
-            results.update(zip(shared, found, strict=True))
+            else:  # if blocks are not exact, no text may depend on who shares its forward
+                shared[rows.context if self.info.exact_blocks else number].append(number)
+        for numbers in shared.values():
+            # llama.cpp computes neighbouring sequences together only if they come in their order.
+            numbers.sort(key=lambda number: feeds[number].rows.sequences[0])
+            found = self._read_together([feeds[number] for number in numbers])
+            results.update(zip(numbers, found, strict=True))
         return [
             None if feed.preemption.requested else results[number]
             for number, feed in enumerate(feeds)
         ]
 
     def _read_together(self, feeds: Sequence[Feed]) -> Sequence[list[LlamaLogits] | None]:
-        """Read feeds token by token, all rows of a token side by side."""
+        """Read feeds of a context token by token, all rows of a token side by side."""
         batch = Batch()
         for feed in feeds:
             for place, token in enumerate(feed.tokens):
@@ -185,7 +186,8 @@ class LlamaBackend(Backend):
             rows = len(feeds[0].rows.sequences)
             most = max(most // rows * rows, min(most, rows))
         preemptions, hidden = [feed.preemption for feed in feeds], any(f.hidden for f in feeds)
-        if (found := self._context.forward(batch, preemptions, most=most, hidden=hidden)) is None:
+        found = feeds[0].rows.context.forward(batch, preemptions, most=most, hidden=hidden)
+        if found is None:
             return [None] * len(feeds)
         results: list[list[LlamaLogits] | None] = []
         at = 0
@@ -204,7 +206,7 @@ class LlamaBackend(Backend):
             for place, token in enumerate(feed.tokens):
                 is_wanted = feed.every or place == len(feed.tokens) - 1
                 batch.add(token, length + feed.length + place, sequence, is_wanted)
-            found = self._context.forward(
+            found = feed.rows.context.forward(
                 batch, [feed.preemption], most=LARGEST_FORWARD, hidden=feed.hidden
             )
             if found is None:
@@ -239,12 +241,12 @@ def load_model(
     threads = usual_threads() if threads is None else threads
     model = LlamaModel(load_library(library), path)
     model.check_decoder()
-    tokenizer, context, weights = LlamaTokenizer(model), Context(model, threads), fingerprint(path)
+    tokenizer, weights, lora = LlamaTokenizer(model), fingerprint(path), 0
     if adapter is not None:
         file = adapter_file(model, adapter)
-        context.adapt(model.load_adapter(file))
+        lora = model.load_adapter(file)
         weights = hashlib.sha256(f"{weights}\n{fingerprint(file)}".encode()).hexdigest()
-    found = exactness(context, model, weights)
+    found = exactness(model, threads, lora, weights)
     info = ModelInfo(
         parameters=model.parameters,
         fingerprint=weights,
@@ -263,4 +265,5 @@ def load_model(
         prompt_piece=LARGEST_FORWARD,
         finetune=model.metadata("general.finetune") or model.metadata("general.name"),
     )
-    return LlamaBackend(context, info, tokenizer, found.bytes)
+    contexts = Contexts(model, threads, lora, found.bytes, found.tokens or LARGEST_FORWARD)
+    return LlamaBackend(contexts, info, tokenizer)

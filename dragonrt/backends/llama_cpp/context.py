@@ -1,20 +1,21 @@
 """A context of llama.cpp: sequences of tokens with their KV, states of sequences, and forwards.
 
 Every sequence has as many cells as any other. A sequence is cut before it is written, so that what
-a forward left behind is overwritten. If a context is too small, its states move into a larger one.
+a forward left behind is overwritten.
 """
 
 import ctypes
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
+from dragonrt.backends.kv_pool import RETRY_S, Room
 from dragonrt.backends.llama_cpp.library import Batch as LlamaBatch
 from dragonrt.backends.llama_cpp.lone import lone_places
 from dragonrt.backends.llama_cpp.model import LlamaModel
@@ -24,13 +25,6 @@ from dragonrt.wire.reasons import BusyError
 
 LARGEST_FORWARD = 128
 """The most tokens of one forward: those of a piece of a document."""
-MOST_SEQUENCES = 256
-"""The most that llama.cpp manages in a context (LLAMA_MAX_SEQ)."""
-
-_FEWEST_SEQUENCES, _FEWEST_CELLS = 4, 512
-_FIXED_SEQUENCES = 16
-"""Sequences of a model with sliding windows: the states of its two caches fit no other number."""
-_RETRY_S = 1.0
 _ABORTED = 2  # llama_decode's result
 _LIBC = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
 
@@ -67,27 +61,44 @@ class Outputs:
 
 
 class Context:
-    """Sequences of one model, with their KV. One thread uses it, except `stop_if_preempted`.
+    """Sequences of one model, with their KV. One thread uses it, except as said.
 
     Attributes:
         lone_from: the position from which a forward of one token gets the bits of a larger forward
             only if it runs on one thread or beside a second token; None: it always gets them.
     """
 
-    def __init__(self, model: LlamaModel, threads: int) -> None:
-        """Make room for a few sequences."""
-        self._model, self._library, self.threads = model, model.library, threads
-        self.lone_from: int | None = None
+    def __init__(
+        self,
+        model: LlamaModel,
+        threads: int,
+        sequences: int,
+        cells: int,
+        adapter: int = 0,
+        lone_from: int | None = None,
+        room: Room | None = None,
+    ) -> None:
+        """Allocate `cells` for each sequence, with a LoRA of the model. Raises BusyError.
+
+        `room` is what it takes of a KvPool, if it is counted there.
+        """
+        self._model, self._library, self._room = model, model.library, room
+        self.threads, self.sequences, self.cells = threads, sequences, cells
+        self.lone_from = lone_from
         self._used: set[int] = set()
         self._free: list[range] = []  # given back in any thread
-        self._adapter = 0
-        self._is_portable = not model.has_windows
-        self._fewest = _FEWEST_SEQUENCES if self._is_portable else _FIXED_SEQUENCES
-        self._most = MOST_SEQUENCES if self._is_portable else _FIXED_SEQUENCES
-        self._least = self._fewest * _FEWEST_CELLS
-        self._context = self.sequences = self.cells = 0
-        self._is_hidden = False
-        self._free_context: Callable[[], object] = lambda: None
+        self._is_portable, self._is_hidden = not model.has_windows, False
+        options = self._library.context_default_params()
+        options.n_ctx, options.n_seq_max = sequences * cells, sequences
+        options.n_ubatch = LARGEST_FORWARD
+        options.n_batch = max(LARGEST_FORWARD, sequences)  # llama.cpp aborts if there are more
+        self._context: int = self._library.init_from_model(model.pointer, options)
+        if not self._context:
+            text = f"there is no memory for {sequences} rows of {cells} tokens"
+            raise BusyError(text, RETRY_S)
+        weakref.finalize(self, self._library.free, self._context).atexit = False
+        self._memory = self._library.get_memory(self._context)
+        self._library.set_n_threads(self._context, threads, threads)
         # The abort callback is a C function that needs no interpreter: `strlen` of these two bytes.
         self._stop = ctypes.create_string_buffer(2)
         self._stopping = threading.RLock()
@@ -100,50 +111,31 @@ class Context:
         parts = (self._positions, self._ones, self._places, self._wanted)
         pointers = [each.ctypes.data for each in parts]
         self._struct = LlamaBatch(0, self._tokens.ctypes.data, None, *pointers)
-        self._resize(self._fewest, _FEWEST_CELLS)
+        stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)
+        self._library.set_abort_callback(self._context, stop, ctypes.addressof(self._stop))
+        if adapter:
+            self._adapt(adapter)
 
-    def adapt(self, adapter: int) -> None:
-        """Apply a LoRA, loaded for this model, from now on."""
-        self._adapter = adapter
-        self._apply_adapter()
-
-    def open(self, rows: int, cells: int) -> range:
-        """Return unused neighbouring sequences, empty, with room for `cells` tokens each.
-
-        Raises BusyError if there are too many in use, ModelError if there are never so many.
-        """
-        if rows > self._most:
-            raise ModelError(
-                f"llama.cpp runs this model with at most {self._most} documents at a time: lower "
-                "--documents-per-side"
-            )
+    def used(self) -> set[int]:
+        """Return the sequences in use."""
         while self._free:
             self._used.difference_update(self._free.pop())
-        if not self._used and max(self.sequences * self.cells, rows * cells) > self._least:
-            self._resize(max(rows, self._fewest), max(cells, _FEWEST_CELLS))
-        first = next(n for n in range(self._most + 1) if not self._used & {*range(n, n + rows)})
-        if first + rows > self._most:
-            raise BusyError("too many answers are under way for this side's model", _RETRY_S)
-        self.reserve(cells, first + rows)
-        found = range(first, first + rows)
-        self._used.update(found)
-        for each in found:
-            self.cut(each, 0)
-        return found
+        return self._used
+
+    def open(self, rows: int) -> range | None:
+        """Return unused neighbouring sequences, empty; None if there are not so many."""
+        used, places = self.used(), range(self.sequences - rows + 1)
+        for first in places if rows > 1 else reversed(places):  # single ones leave no gaps
+            if used.isdisjoint(found := range(first, first + rows)):
+                used.update(found)
+                for each in found:
+                    self.cut(each, 0)
+                return found
+        return None
 
     def release(self, sequences: range) -> None:
         """Give sequences back. Call from any thread."""
         self._free.append(sequences)
-
-    def reserve(self, cells: int, sequences: int = 0) -> None:
-        """Make room for so many tokens in each of at least so many sequences."""
-        if cells > self.cells or sequences > self.sequences:
-            more = self.sequences if sequences <= self.sequences else 2 * self.sequences
-            longer = self.cells if cells <= self.cells else 2 * self.cells
-            self._resize(
-                min(max(sequences, more), self._most),
-                max(cells, min(longer, self._model.context_length)),
-            )
 
     def cut(self, sequence: int, length: int) -> None:
         """Remove all tokens of a sequence but the first `length`."""
@@ -151,20 +143,12 @@ class Context:
 
     def save(self, sequence: int) -> State:
         """Return the KV of a sequence, for any context of this model."""
-        size = self._library.state_seq_get_size(self._context, sequence)
-        state = np.empty(size, np.uint8)
-        data = state.ctypes.data
-        size = self._library.state_seq_get_data(self._context, data, size, sequence)
-        state = state[:size]
+        state = self._state(sequence)
         return portable(state, sequence, self.sequences) if self._is_portable else state
 
     def load(self, sequence: int, state: State) -> None:
         """Set the KV of a sequence. Raises ModelError if it is another model's."""
-        self.cut(sequence, 0)
-        given = native(state, self.sequences) if self._is_portable else state
-        data = given.ctypes.data
-        if not self._library.state_seq_set_data(self._context, data, given.size, sequence):
-            raise ModelError("the stored KV of a document is another model's: delete it")
+        self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
         """Stop the forward under way if all that share it are preempted. Call from any thread."""
@@ -272,43 +256,28 @@ class Context:
         places = list(zip(batch.sequences, batch.positions, strict=True))
         for sequence in dict.fromkeys(batch.sequences):
             self.cut(sequence, min(at for of, at in places if of == sequence))
-            self.load(sequence, self.save(sequence))
+            self._set_state(sequence, self._state(sequence))
 
-    def _resize(self, sequences: int, cells: int) -> None:
-        """Move all sequences in use into a context of another size."""
-        states = {each: self.save(each) for each in self._used} if self._context else {}
-        self._free_context()
-        options = self._library.context_default_params()
-        options.n_ctx, options.n_seq_max = sequences * cells, sequences
-        options.n_ubatch = LARGEST_FORWARD
-        options.n_batch = max(LARGEST_FORWARD, sequences)  # llama.cpp aborts if there are more
-        context = self._library.init_from_model(self._model.pointer, options)
-        if not context:
-            raise ModelError(
-                f"llama.cpp has no memory for {sequences} rows of {cells} tokens: ask for fewer "
-                "documents or shorter answers"
-            )
-        self._context, self.sequences, self.cells = context, sequences, cells
-        freed = weakref.finalize(self, self._library.free, context)
-        freed.atexit, self._free_context = False, freed
-        self._memory = self._library.get_memory(context)
-        self._library.set_n_threads(context, self.threads, self.threads)
-        stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)
-        self._library.set_abort_callback(context, stop, ctypes.addressof(self._stop))
-        self._is_hidden = False
-        self._apply_adapter()
-        for sequence, state in states.items():
-            self.load(sequence, state)
+    def _state(self, sequence: int) -> State:
+        state = np.empty(self._library.state_seq_get_size(self._context, sequence), np.uint8)
+        data = state.ctypes.data
+        size = self._library.state_seq_get_data(self._context, data, state.size, sequence)
+        return state[:size]
 
-    def _apply_adapter(self) -> None:
-        if not self._adapter:
-            return
+    def _set_state(self, sequence: int, state: State) -> None:
+        self.cut(sequence, 0)
+        data = state.ctypes.data
+        if not self._library.state_seq_set_data(self._context, data, state.size, sequence):
+            raise ModelError("the stored KV of a document is another model's: delete it")
+
+    def _adapt(self, adapter: int) -> None:
+        """Apply a LoRA, loaded for this model."""
         pointer, number = ctypes.c_void_p, ctypes.c_float
         several = (pointer, ctypes.POINTER(pointer), ctypes.c_size_t, ctypes.POINTER(number))
         library, found = self._library, ctypes.c_int32
         if (apply := library.optional("llama_set_adapters_lora", found, *several)) is not None:
-            adapters, scales = (pointer * 1)(self._adapter), (number * 1)(1.0)
+            adapters, scales = (pointer * 1)(adapter), (number * 1)(1.0)
             apply(self._context, adapters, 1, scales)
         else:  # older versions
             one = library.optional("llama_set_adapter_lora", found, pointer, pointer, number)
-            one(self._context, self._adapter, 1.0)
+            one(self._context, adapter, 1.0)

@@ -53,23 +53,16 @@ class Exactness:
     lone_from: int | None
 
 
-def exactness(context: Context, model: LlamaModel, *names: str) -> Exactness:
-    """Return the result for a model, and set `Context.lone_from`.
+def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
+    """Return the result for a model, with a LoRA.
 
-    The result is kept for these `names`, the threads, the library and the processor. Leaves no
-    sequence of the context open.
+    It is kept for the fingerprint of their weights, the threads, the library and the processor.
     """
-    found = _exactness(context, model, *names)
-    context.lone_from = found.lone_from
-    return found
-
-
-def _exactness(context: Context, model: LlamaModel, *names: str) -> Exactness:
     library = model.library
     known = (
         f"{_VERSION}",
-        f"{context.threads}",
-        *names,
+        f"{threads}",
+        weights,
         library.name,
         library.instructions,
         platform.machine(),
@@ -79,7 +72,7 @@ def _exactness(context: Context, model: LlamaModel, *names: str) -> Exactness:
     path = models_directory() / f"exact-{key}.json"
     with suppress(OSError, ValueError, TypeError):
         return Exactness(**json.loads(path.read_text(encoding="ascii")))
-    found = SelfTest(context, model).run()
+    found = SelfTest(model, threads, adapter).run()
     with suppress(OSError):  # it is measured again the next time
         make_directory(path.parent)
         part = path.with_suffix(f".{os.getpid()}.tmp")
@@ -100,67 +93,61 @@ def _processor() -> str:
 class SelfTest:
     """Compares forwards of several tokens and rows with those of one token, bit by bit."""
 
-    def __init__(self, context: Context, model: LlamaModel) -> None:
-        self._context, self._chance = context, np.random.default_rng(0)
+    def __init__(self, model: LlamaModel, threads: int, adapter: int) -> None:
+        self._chance = np.random.default_rng(0)
         room = model.context_length - _LENGTH
         self._starts = [start for start in STARTS if start < max(1, room)]
         length = self._starts[-1] + _LENGTH
         self._line = [int(n) for n in self._chance.integers(0, model.vocabulary, length)]
+        self._context = Context(model, threads, _ROWS, length, adapter)
         self._states: dict[int, State] = {}
         self._alone: dict[int, Floats] = {}
 
     def run(self) -> Exactness:
-        """Measure. Sets `lone_from` of the context."""
+        """Measure."""
         context = self._context
-        rows = context.open(1, len(self._line))
-        try:
-            for before, start in pairwise((0, *self._starts, len(self._line))):
-                if start > before:
-                    self._read(rows[0], before, start, LARGEST_FORWARD, is_wanted=False)
-                self._states[start] = context.save(rows[0])
-            context.lone_from = self._lone_from(rows[0])
-        finally:
-            context.release(rows)
+        for before, start in pairwise((0, *self._starts, len(self._line))):
+            if start > before:
+                self._read(0, before, start, LARGEST_FORWARD, is_wanted=False)
+            self._states[start] = context.save(0)
+        context.lone_from = self._lone_from()
         sizes = self._states[len(self._line)].size - self._states[0].size
         exact = (
             most for most in CANDIDATES if all(self._is_exact(most, at) for at in self._starts)
         )
         return Exactness(next(exact, 0), sizes // len(self._line), context.lone_from)
 
-    def _lone_from(self, row: int) -> int | None:
+    def _lone_from(self) -> int | None:
         """Return from where single steps depend on the number of threads."""
         if self._context.threads == 1:
             return None
         for before, start in pairwise((-_PADDING, *self._starts)):
-            split, whole = (self._steps(row, start, lone_from) for lone_from in (None, 0))
+            split, whole = (self._steps(start, lone_from) for lone_from in (None, 0))
             if not np.array_equal(split, whole):
                 return before + _PADDING
         return None
 
-    def _steps(self, row: int, start: int, lone_from: int | None) -> Floats:
+    def _steps(self, start: int, lone_from: int | None) -> Floats:
         """Return the logits of single steps."""
         self._context.lone_from = lone_from
-        self._context.load(row, self._states[start])
-        return self._read(row, start, start + _STEPS, 1)
+        self._context.load(0, self._states[start])
+        return self._read(0, start, start + _STEPS, 1)
 
     def _is_exact(self, most: int, start: int) -> bool:
         """Return whether forwards of `most` tokens give all rows the bits of single steps."""
         of_short = (_ROWS, _LENGTH, _COMPARED)
         of_long = (_ROWS_OF_LONG, _LENGTH_OF_LONG, _COMPARED_OF_LONG)
         count, length, compared = of_long if start else of_short
-        rows = self._context.open(count, start + length)
-        try:
-            for row in rows:
-                self._context.load(row, self._states[start])
-            if start not in self._alone:
-                self._alone[start] = self._read(rows[0], start, start + length, 1)
-            alone = self._alone[start]
-            block = self._read(rows[-1], start, start + length, most)
-            return np.array_equal(block, alone) and self._is_exact_together(
-                most, start, rows, alone, compared
-            )
-        finally:
-            self._context.release(rows)
+        rows = range(count)
+        for row in rows:
+            self._context.load(row, self._states[start])
+        if start not in self._alone:
+            self._alone[start] = self._read(0, start, start + length, 1)
+        alone = self._alone[start]
+        block = self._read(rows[-1], start, start + length, most)
+        return np.array_equal(block, alone) and self._is_exact_together(
+            most, start, rows, alone, compared
+        )
 
     def _is_exact_together(
         self, most: int, start: int, rows: range, alone: Floats, compared: int

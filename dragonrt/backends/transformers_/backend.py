@@ -13,6 +13,7 @@ from transformers import DynamicCache
 from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Feed, ModelInfo, Preempted, RowLogits
+from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.transformers_.document import DocumentKV
 from dragonrt.backends.transformers_.kv_cache import Geometry, LayerShape, PaddedKvCache
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
@@ -71,7 +72,7 @@ class TransformersBackend(Backend):
                 f"{kind} keeps a recurrent state, which cannot be cut back to an earlier token: "
                 "use a model with attention only"
             )
-        self.tokenizer = tokenizer
+        self.tokenizer, self.pool = tokenizer, KvPool()
         self._model = model
         self._accepted = inspect.signature(model.forward).parameters
         self._hidden: Tensor | None = None
@@ -112,10 +113,6 @@ class TransformersBackend(Backend):
         )
 
     @override
-    def memory(self, documents: Sequence[Any], capacity: int) -> int:
-        return PaddedKvCache.memory(self._geometry, documents, capacity)
-
-    @override
     def open(self, documents: Sequence[Any], capacity: int) -> PaddedKvCache:
         geometry = self._geometry
         sizes = [(each.heads, each.key_dim) for each in geometry.layers]
@@ -126,7 +123,7 @@ class TransformersBackend(Backend):
             if found != sizes or parts[0].dtype != geometry.dtype:
                 raise ModelError("a document's stored KV was made by another model: re-index it")
         with torch.inference_mode():
-            return PaddedKvCache(geometry, documents, capacity)
+            return PaddedKvCache(geometry, documents, capacity, self.pool)
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:

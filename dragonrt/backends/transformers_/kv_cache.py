@@ -16,6 +16,7 @@ from transformers.cache_utils import CacheLayerMixin
 from typing_extensions import override
 
 from dragonrt.backends.backend import Preempted, Preemption, Rows
+from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.transformers_.document import DocumentKV
 
 
@@ -42,10 +43,15 @@ class Geometry:
 class PaddedKvCache(Rows):
     """The keys and values of rows. All documents end in the same column, `width`."""
 
-    def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
+    def __init__(
+        self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int, pool: KvPool
+    ) -> None:
         lengths = [document.length for document in documents]
         self.width = max(lengths)
         self.padding = self.width - torch.tensor(lengths, device=geometry.device)
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in geometry.layers)
+        column = len(documents) * sum(sizes) * geometry.dtype.itemsize
+        self._room = pool.room((self.width + capacity) * column)
         self._layers = [
             _PlacedLayer(len(documents), shape, self.width + capacity, geometry)
             for shape in geometry.layers
@@ -56,13 +62,6 @@ class PaddedKvCache(Rows):
             for layer, *stored in zip(self._layers, document.keys, document.values, strict=True):
                 for buffer, part in zip(layer.buffers, stored, strict=True):
                     buffer[row, :, place] = part
-
-    @staticmethod
-    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """Return the most bytes that such rows take."""
-        columns = max(document.length for document in documents) + capacity
-        sizes = (each.heads * (each.key_dim + each.value_dim) for each in geometry.layers)
-        return len(documents) * columns * sum(sizes) * geometry.dtype.itemsize
 
     @torch.inference_mode()
     @override

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Feed, ModelInfo, Rows, Tokenizer
+from dragonrt.backends.kv_pool import KvPool, Room
 from dragonrt.backends.transformers_.backend import TorchLogits
 from dragonrt.backends.vllm_.engine import Engine, line_of
 from dragonrt.errors import ModelError
@@ -44,8 +45,8 @@ class TokenDocument:
 class TokenRows(Rows):
     """The tokens of each document, and the shared ones."""
 
-    def __init__(self, number: int, documents: Sequence[TokenDocument]) -> None:
-        self.number, self.count = number, len(documents)
+    def __init__(self, number: int, documents: Sequence[TokenDocument], room: Room) -> None:
+        self.number, self.count, self._room = number, len(documents), room
         self.documents = [list(each.tokens) for each in documents]
         self.shared: list[int] = []
 
@@ -79,7 +80,7 @@ class VllmBackend(Backend):
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo) -> None:
-        self.tokenizer, self.info = tokenizer, info
+        self.tokenizer, self.info, self.pool = tokenizer, info, KvPool()
         self._engine = engine
         self._numbers = count()  # of requests and of rows
         self._held: dict[int, Held] = {}  # by the number of their rows, the newest last
@@ -98,17 +99,14 @@ class VllmBackend(Backend):
         return TokenDocument(())
 
     @override
-    def memory(self, documents: Sequence[Any], capacity: int) -> int:
-        blocks = sum(self._engine.blocks(each.length + capacity) for each in documents)
-        return blocks * self._engine.block_bytes
-
-    @override
     def open(self, documents: Sequence[Any], capacity: int) -> TokenRows:
         if not all(isinstance(each, TokenDocument) for each in documents):
             raise ModelError("a document's stored KV was made by another engine: re-index it")
         if max(max(each.tokens, default=0) for each in documents) >= self.info.vocabulary:
             raise ModelError("a document's tokens are another model's: re-index it")
-        rows = TokenRows(next(self._numbers), documents)
+        blocks = sum(self._engine.blocks(each.length + capacity) for each in documents)
+        room = self.pool.room(blocks * self._engine.block_bytes)
+        rows = TokenRows(next(self._numbers), documents, room)
         weakref.finalize(rows, self._gone.append, rows.number).atexit = False
         return rows
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt import bundled
-from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.kv_pool import usual_limit
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
@@ -187,6 +187,7 @@ async def local_side(
         limit: float = info.kv_memory or usual_limit(info.device_memory)
         if memory is not None:
             limit = min(parse_size(memory), info.kv_memory or math.inf)
+        model.backend.pool.limit = limit
         followed = library is not None and (settings.watch or library.incomplete)
         side = LocalSide(
             side=settings.side,
@@ -197,7 +198,6 @@ async def local_side(
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
-            pool=KvPool(limit),
             following=Following() if followed else None,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)

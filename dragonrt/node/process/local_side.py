@@ -10,7 +10,6 @@ import numpy as np
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.fair_shares import Client
-from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -56,8 +55,7 @@ class LocalSide:
     """Implements Prefiller on a real model and a real index.
 
     `worker` runs the model, `librarian` the retrieval. A side without a `library` answers without
-    documents. `pool` limits the KV of answers. `following` is the state of the indexing process, if
-    any.
+    documents. `following` is the state of the indexing process, if any.
     """
 
     side: Side
@@ -70,7 +68,6 @@ class LocalSide:
     share_sources: bool = True
     timeouts: Timeouts = USUAL
     pinned: dict[Question, list[Hit]] = field(default_factory=dict)
-    pool: KvPool = field(default_factory=KvPool)
     following: Following | None = None
 
     @property
@@ -119,7 +116,7 @@ class LocalSide:
             capacity = len(prompt) + question.max_tokens
             embedder = None if self.library is None else self.library.embedder
             cache = PrefixCache(
-                partial(self.model.rows, documents, capacity, self.pool),
+                partial(self.model.rows, documents, capacity),
                 prompt,
                 start_hash(question.seed),
                 weighing(self.model, question, hits, embedder),

@@ -107,7 +107,7 @@ def test_every_row_is_its_own_text(backend: VllmBackend) -> None:
     rows.truncate(1)
     assert rows.extend([9]).probability(5)[0] > 0.9
     assert rows.kv.document(0, 2).dump()["tokens"].tolist() == [5, 9]
-    assert backend.memory([backend.empty(), backend.empty()], 8) == 28
+    assert backend.pool.used == 28
 
 
 def predicted(rows: RowSet, *tokens: int) -> list[int]:

@@ -307,32 +307,32 @@ async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
         assert worker.clients == {("address", "connection")}
         assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
         assert worker.largest <= ALONE
-        one = side.pool.used
+        one = model.backend.pool.used
         assert one > 0
         forwards = len(worker.forwards)
         second = await side.prepare(question, verifies=False)
         assert max(map(max, worker.forwards[forwards:])) <= BESIDE_ANSWERS
-        assert (shelf.loads, side.pool.used) == (4, 2 * one)
+        assert (shelf.loads, model.backend.pool.used) == (4, 2 * one)
         end(first)
-        assert side.pool.used == one
+        assert model.backend.pool.used == one
         end(second)
         await settled(side.worker)
-        assert side.pool.used == 0
+        assert model.backend.pool.used == 0
 
 
 @pytest.mark.usefixtures("_by_references")
 async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushed_out(
-    model: LanguageModel,
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
     async with side_of(model) as side:
         first = await side.prepare(question, verifies=False)
-        taken = side.pool.used
-        side.pool.limit = taken + 10
+        taken = model.backend.pool.used
+        monkeypatch.setattr(model.backend.pool, "limit", taken + 10)
         for _ in range(3):
             with pytest.raises(BusyError):
                 await side.prepare(question, verifies=False)
-        assert side.pool.used == taken
+        assert model.backend.pool.used == taken
         await asked(first.context, [5, 6], 2)
         late = await side.prepare(question, verifies=False, late=True)
         found = await outcome(late.context, Work(nothing, Span([], [start_hash(1)], 0)))
@@ -372,7 +372,7 @@ async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
             for _ in range(100):  # what was cancelled ends where its thread is
                 await side.librarian.call(lambda: None)
                 await settled(side.worker)
-            assert (side.pool.used, side.worker.scheduler.requests) == (0, [])
+            assert (model.backend.pool.used, side.worker.scheduler.requests) == (0, [])
 
 
 async def test_chunks_are_kept_for_answers_that_resume_and_for_the_newest_alone(

@@ -1,0 +1,91 @@
+"""The contexts of a model, each of rows of one length: short answers do not pay for a long one.
+
+A context is made when rows need it, and freed when others are needed and it has none in use. None
+grows: its bytes are reserved in a KvPool before it is made, whatever rows are open in it.
+"""
+
+from contextlib import suppress
+from mmap import mmap
+
+from dragonrt.backends.kv_pool import RETRY_S, KvPool
+from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Context
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.errors import ModelError
+from dragonrt.wire.reasons import BusyError
+
+MOST_SEQUENCES = 256
+"""The most that llama.cpp manages in a context (LLAMA_MAX_SEQ)."""
+
+_FEWEST_SEQUENCES, _FEWEST_CELLS = 4, 512
+_FIXED_SEQUENCES = 16
+"""Sequences of a model with sliding windows: the states of its two caches fit no other number."""
+_PADDING = 256  # llama.cpp's unit of cells
+_LAYER_BYTES = 64
+"""Measured: what a forward takes beside its outputs, by tokens and hidden size."""
+_SPARE = 4  # times the bytes of a forward: what is reserved and not used
+
+
+class Contexts:
+    """Makes, shares and frees contexts. One thread uses it.
+
+    `kv_bytes` are those of a token of a row; `outputs` are the most of a forward.
+    """
+
+    def __init__(
+        self, model: LlamaModel, threads: int, adapter: int, kv_bytes: int, outputs: int
+    ) -> None:
+        self.pool = KvPool()
+        self._model, self._threads, self._adapter = model, threads, adapter
+        self._kv_bytes = kv_bytes
+        # llama.cpp computes outputs in one buffer, and copies them into another.
+        self._forward_bytes = 2 * 4 * outputs * model.vocabulary
+        self._forward_bytes += _LAYER_BYTES * LARGEST_FORWARD * model.hidden_size
+        self._contexts: list[Context] = []
+
+    def open(self, rows: int, cells: int) -> tuple[Context, range]:
+        """Return unused neighbouring sequences, empty, with room for `cells` tokens each.
+
+        Raises BusyError if there is no memory now, ModelError if there never will be.
+        """
+        most = _FIXED_SEQUENCES if self._model.has_windows else MOST_SEQUENCES
+        if rows > most:
+            raise ModelError(
+                f"llama.cpp runs this model with at most {most} documents at a time: lower "
+                "--documents-per-side"
+            )
+        length = max(_FEWEST_CELLS, 1 << (cells - 1).bit_length())
+        found = self._vacant(rows, length, length)
+        self._contexts = [each for each in self._contexts if each.used()]
+        if found is not None:
+            return found
+        beside = sum(each.sequences for each in self._contexts if each.cells == length)
+        with suppress(BusyError, ModelError):
+            return self._made(rows, max(_FEWEST_SEQUENCES, min(beside, _FIXED_SEQUENCES)), length)
+        with suppress(BusyError, ModelError):
+            return self._made(rows, rows, length)
+        found = self._vacant(rows, cells, self._model.context_length)
+        return found or self._made(rows, rows, -(-cells // _PADDING) * _PADDING)
+
+    def _vacant(self, rows: int, least: int, most: int) -> tuple[Context, range] | None:
+        """Return unused rows of a context with so many cells."""
+        for context in self._contexts:
+            if least <= context.cells <= most and (found := context.open(rows)) is not None:
+                return context, found
+        return None
+
+    def _made(self, rows: int, sequences: int, cells: int) -> tuple[Context, range]:
+        """Return the first rows of a new context."""
+        sequences = _FIXED_SEQUENCES if self._model.has_windows else max(rows, sequences)
+        # A row that is moved, or undone, is there twice for a moment.
+        size = (sequences + 1) * cells * self._kv_bytes + self._forward_bytes
+        room = self.pool.room(size)
+        try:  # llama.cpp aborts the process if it lacks a little
+            mmap(-1, size + _SPARE * self._forward_bytes).close()
+        except OSError:
+            text = f"this side has no {size / 1e6:,.1f} MB of memory left for the question"
+            raise BusyError(text, RETRY_S) from None
+        context = Context(self._model, self._threads, sequences, cells, self._adapter, room)
+        self._contexts.append(context)
+        found = context.open(rows)
+        assert found is not None  # it is new
+        return context, found
