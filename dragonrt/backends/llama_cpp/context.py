@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.kv_pool import RETRY_S, Room
 from dragonrt.backends.llama_cpp.library import Batch as LlamaBatch
+from dragonrt.backends.llama_cpp.library import Library
 from dragonrt.backends.llama_cpp.lone import lone_places
 from dragonrt.backends.llama_cpp.model import LlamaModel
 from dragonrt.backends.llama_cpp.states import State, native, portable
@@ -27,6 +28,8 @@ LARGEST_FORWARD = 128
 """The most tokens of one forward: those of a piece of a document."""
 _ABORTED = 2  # llama_decode's result
 _LIBC = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+_trim = getattr(_LIBC, "malloc_trim", lambda _: 0)
+"""Gives the system what is freed: glibc keeps it, though a context of another size needs more."""
 
 Floats = NDArray[np.float32]
 
@@ -96,7 +99,7 @@ class Context:
         if not self._context:
             text = f"there is no memory for {sequences} rows of {cells} tokens"
             raise BusyError(text, RETRY_S)
-        weakref.finalize(self, self._library.free, self._context).atexit = False
+        weakref.finalize(self, _free, self._library, self._context).atexit = False
         self._memory = self._library.get_memory(self._context)
         self._library.set_n_threads(self._context, threads, threads)
         # The abort callback is a C function that needs no interpreter: `strlen` of these two bytes.
@@ -281,3 +284,8 @@ class Context:
         else:  # older versions
             one = library.optional("llama_set_adapter_lora", found, pointer, pointer, number)
             one(self._context, adapter, 1.0)
+
+
+def _free(library: Library, context: int) -> None:
+    library.free(context)
+    _trim(0)

@@ -40,7 +40,8 @@ class Contexts:
         # llama.cpp computes outputs in one buffer, and copies them into another.
         self._forward_bytes = 2 * 4 * outputs * model.vocabulary
         self._forward_bytes += _LAYER_BYTES * LARGEST_FORWARD * model.hidden_size
-        self._contexts: list[Context] = []
+        self._contexts: dict[Context, int] = {}
+        """Each with the cells that it reserved for a row that is moved or undone."""
 
     def open(self, rows: int, cells: int) -> tuple[Context, range]:
         """Return unused neighbouring sequences, empty, with room for `cells` tokens each.
@@ -55,7 +56,7 @@ class Contexts:
             )
         length = max(_FEWEST_CELLS, 1 << (cells - 1).bit_length())
         found = self._vacant(rows, length, length)
-        self._contexts = [each for each in self._contexts if each.used()]
+        self._contexts = {each: more for each, more in self._contexts.items() if each.used()}
         if found is not None:
             return found
         beside = sum(each.sequences for each in self._contexts if each.cells == length)
@@ -76,8 +77,10 @@ class Contexts:
     def _made(self, rows: int, sequences: int, cells: int) -> tuple[Context, range]:
         """Return the first rows of a new context."""
         sequences = _FIXED_SEQUENCES if self._model.has_windows else max(rows, sequences)
-        # A row that is moved, or undone, is there twice for a moment.
-        size = (sequences + 1) * cells * self._kv_bytes + self._forward_bytes
+        # One row at a time is moved or undone, and then there twice.
+        longest = max([cells, *(each.cells for each in self._contexts)])
+        more = max(0, longest - sum(self._contexts.values()))
+        size = (sequences * cells + more) * self._kv_bytes + self._forward_bytes
         room = self.pool.room(size)
         try:  # llama.cpp aborts the process if it lacks a little
             mmap(-1, size + _SPARE * self._forward_bytes).close()
@@ -85,7 +88,7 @@ class Contexts:
             text = f"this side has no {size / 1e6:,.1f} MB of memory left for the question"
             raise BusyError(text, RETRY_S) from None
         context = Context(self._model, self._threads, sequences, cells, self._adapter, room)
-        self._contexts.append(context)
+        self._contexts[context] = more
         found = context.open(rows)
         assert found is not None  # it is new
         return context, found
