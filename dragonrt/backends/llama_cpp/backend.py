@@ -265,5 +265,4 @@ def load_model(
         prompt_piece=LARGEST_FORWARD,
         finetune=model.metadata("general.finetune") or model.metadata("general.name"),
     )
-    contexts = Contexts(model, threads, lora, found.bytes, found.tokens or LARGEST_FORWARD)
-    return LlamaBackend(contexts, info, tokenizer)
+    return LlamaBackend(Contexts(model, threads, lora, found), info, tokenizer)

@@ -5,11 +5,13 @@ grows: its bytes are reserved in a KvPool before it is made, whatever rows are o
 """
 
 from contextlib import suppress
+from functools import partial
 from mmap import mmap
 
 from dragonrt.backends.kv_pool import RETRY_S, KvPool
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Context
 from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.self_test import Exactness
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -26,19 +28,15 @@ _SPARE = 4  # times the bytes of a forward: what is reserved and not used
 
 
 class Contexts:
-    """Makes, shares and frees contexts. One thread uses it.
+    """Makes, shares and frees contexts. One thread uses it."""
 
-    `kv_bytes` are those of a token of a row; `outputs` are the most of a forward.
-    """
-
-    def __init__(
-        self, model: LlamaModel, threads: int, adapter: int, kv_bytes: int, outputs: int
-    ) -> None:
+    def __init__(self, model: LlamaModel, threads: int, adapter: int, found: Exactness) -> None:
+        """`found` is of this model, with a LoRA (0: none)."""
         self.pool = KvPool()
-        self._model, self._threads, self._adapter = model, threads, adapter
-        self._kv_bytes = kv_bytes
+        self._model, self._kv_bytes, lone_from = model, found.bytes, found.lone_from
+        self._make = partial(Context, model, threads, adapter=adapter, lone_from=lone_from)
         # llama.cpp computes outputs in one buffer, and copies them into another.
-        self._forward_bytes = 2 * 4 * outputs * model.vocabulary
+        self._forward_bytes = 2 * 4 * (found.tokens or LARGEST_FORWARD) * model.vocabulary
         self._forward_bytes += _LAYER_BYTES * LARGEST_FORWARD * model.hidden_size
         self._contexts: dict[Context, int] = {}
         """Each with the cells that it reserved for a row that is moved or undone."""
@@ -87,7 +85,7 @@ class Contexts:
         except OSError:
             text = f"this side has no {size / 1e6:,.1f} MB of memory left for the question"
             raise BusyError(text, RETRY_S) from None
-        context = Context(self._model, self._threads, sequences, cells, self._adapter, room)
+        context = self._make(sequences, cells, room=room)
         self._contexts[context] = more
         found = context.open(rows)
         assert found is not None  # it is new
