@@ -52,7 +52,8 @@ class Contexts:
                 f"llama.cpp runs this model with at most {most} documents at a time: lower "
                 "--documents-per-side"
             )
-        length = max(_FEWEST_CELLS, 1 << (cells - 1).bit_length())
+        longest = self._model.context_length
+        length = max(_FEWEST_CELLS, cells, min(1 << (cells - 1).bit_length(), longest))
         found = self._vacant(rows, length, length)
         self._contexts = {each: more for each, more in self._contexts.items() if each.used()}
         if found is not None:
@@ -62,7 +63,7 @@ class Contexts:
             return self._made(rows, max(_FEWEST_SEQUENCES, min(beside, _FIXED_SEQUENCES)), length)
         with suppress(BusyError, ModelError):
             return self._made(rows, rows, length)
-        found = self._vacant(rows, cells, self._model.context_length)
+        found = self._vacant(rows, cells, max(length, longest))
         return found or self._made(rows, rows, -(-cells // _PADDING) * _PADDING)
 
     def _vacant(self, rows: int, least: int, most: int) -> tuple[Context, range] | None:
