@@ -190,7 +190,7 @@ class Feed:
 class Backend(Protocol):
     """One loaded model, used by one thread except for its attributes and `load`.
 
-    `open` and `reserve` take the memory of rows from `pool`.
+    `open` takes the memory of rows from `pool`.
     """
 
     info: ModelInfo
