@@ -3,12 +3,16 @@
 import os
 from pathlib import Path
 
+from dragonrt.backends.cgroup import cgroup_values
+
+_ROOT = Path("/")
 _MOST_THREADS = 8  # products of few rows wait for memory: more threads than this hardly help
 
 
-def usual_threads(sides: int = 1) -> int:
+def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
     """Return OMP_NUM_THREADS, else the physical cores that each of `sides` has, at most 8.
 
+    A container's CPU quota counts as that many cores. Below `root` are `proc` and `sys`.
     Threads of two sides that wait for each other's cores are many times slower.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
@@ -17,7 +21,17 @@ def usual_threads(sides: int = 1) -> int:
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # a core may count as several processors
         cores = len({_siblings(number) for number in os.sched_getaffinity(0)})
-    return max(1, min(_MOST_THREADS, cores // sides))
+    cores = min(cores, *_quotas(root), _MOST_THREADS * sides)
+    return max(1, cores // sides)
+
+
+def _quotas(root: Path) -> list[int]:
+    """Return the whole processors that each control group above this process allows."""
+    pairs = [value.split() for value in cgroup_values("cpu", "cpu.max", root)]
+    microseconds = cgroup_values("cpu", "cpu.cfs_quota_us", root)
+    periods = cgroup_values("cpu", "cpu.cfs_period_us", root)
+    pairs += [[quota, period] for quota, period in zip(microseconds, periods, strict=False)]
+    return [int(quota) // int(period) for quota, period in pairs if quota.isdecimal()]
 
 
 def _siblings(processor: int) -> str:

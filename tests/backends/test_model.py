@@ -154,7 +154,7 @@ def test_what_this_machine_or_a_file_cannot_do_is_refused(
 
 
 def test_torch_uses_the_threads_asked_for(
-    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = torch.get_num_threads()
     try:
@@ -168,8 +168,8 @@ def test_torch_uses_the_threads_asked_for(
         processors = set(range(2 * cores))
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p, raising=False)
         monkeypatch.setattr(threads, "_siblings", lambda number: f"{number // 2}")
-        assert threads.usual_threads() == alone
-        assert threads.usual_threads(sides=2) == shared
+        assert threads.usual_threads(root=tmp_path) == alone
+        assert threads.usual_threads(sides=2, root=tmp_path) == shared
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads.usual_threads() == 3
 
