@@ -4,10 +4,9 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from dragonrt.backends.cgroup import cgroup_values
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -26,24 +25,10 @@ def usual_limit(device_memory: int | None, root: Path = Path("/")) -> int:
     found = _UNKNOWN
     if hasattr(os, "sysconf"):
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file in _control_files(root):
-        with suppress(OSError, ValueError):  # no such group here, or no limit: "max"
-            found = min(found, int(file.read_text(encoding="ascii")))
+    for name in ("memory.max", "memory.limit_in_bytes"):  # of version 2, of version 1
+        limits = cgroup_values("memory", name, root)
+        found = min([found, *(int(limit) for limit in limits if limit.isdecimal())])
     return found // _SHARE
-
-
-def _control_files(root: Path) -> Iterator[Path]:
-    """Yield the files that may limit the memory of this process: its groups' and those above."""
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, kinds, group = line.split(":", 2)
-            if kinds in ("", "memory"):
-                top = root / "sys/fs/cgroup" / kinds
-                name = "memory.limit_in_bytes" if kinds else "memory.max"
-                path = top / group.lstrip("/")
-                yield from (
-                    each / name for each in (path, *path.parents) if each.is_relative_to(top)
-                )
 
 
 class Room:

@@ -10,19 +10,25 @@ _MOST_THREADS = 8  # products of few rows wait for memory: more threads than thi
 
 
 def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
-    """Return OMP_NUM_THREADS, else the physical cores that each of `sides` has, at most 8.
+    """Return OMP_NUM_THREADS, else the `usable_cores` that each of `sides` has, at most 8.
 
-    A container's CPU quota counts as that many cores. Below `root` are `proc` and `sys`.
     Threads of two sides that wait for each other's cores are many times slower.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
+    return max(1, min(usable_cores(root) // sides, _MOST_THREADS))
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """Return the physical cores that this process may use, or its CPU quota if that is less.
+
+    Below `root` are `proc` and `sys`.
+    """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # a core may count as several processors
         cores = len({_siblings(number) for number in os.sched_getaffinity(0)})
-    cores = min(cores, *_quotas(root), _MOST_THREADS * sides)
-    return max(1, cores // sides)
+    return max(1, min([cores, *_quotas(root)]))
 
 
 def _quotas(root: Path) -> list[int]:

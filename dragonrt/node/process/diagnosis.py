@@ -14,7 +14,7 @@ from typing import Literal
 from dragonrt import __version__
 from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.threads import usable_cores, usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, cloud
 from dragonrt.node.connections.link_probe import probe
@@ -105,12 +105,12 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
     yield Finding("ok", "model", seen)
     yield _engine(model.backend.info)
     threads = usual_threads() if side.threads is None else side.threads
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     where, wrong, remedy = f"{model.device} in {model.dtype}, {threads} of {cores} cores", False, ""
     if model.device == "cpu" and Path("/proc/driver/nvidia/version").exists():
         where, wrong = f"{where}; there is a GPU, which is not used", True
         remedy = "install a build for CUDA of the engine above, or ignore this"
-    elif cores is not None and threads > cores:
+    elif threads > cores:
         wrong, remedy = True, "give --threads no more than there are cores"
     yield Finding(_warns(wrong), "device", where, remedy)
     if load_profile(model.name) is None:
