@@ -22,6 +22,7 @@ NETWORK = "Network"
 LINK = "Emulated link"
 
 REMOVED: Final[dict[str, str]] = {
+    "--replay": "a question asked again with the same --seed gives the same text",
     "--stopping": "give the length of blocks by --block-tokens",
 }
 """Options of the release before this one that are gone: what to do instead, by `--name`."""

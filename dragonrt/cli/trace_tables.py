@@ -8,12 +8,9 @@ from cyclopts import Parameter
 
 from dragonrt.cli.console import output
 from dragonrt.cli.options import option
-from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from dragonrt.traces.events import Record
 
 MISSING = "-"
 
@@ -29,17 +26,12 @@ def trace(
     chrome: Annotated[
         Path | None, option("Write everything for Perfetto or chrome://tracing.", kind="JSON")
     ] = None,
-    replay: Annotated[
-        bool, option("Decide the recorded answers again, from what their modes were given.")
-    ] = False,
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
     from dragonrt.traces.file import read_trace
 
     traces = [read_trace(path) for path in (file, second) if path is not None]
-    if replay:
-        _replay(traces)
-    elif chrome is not None:
+    if chrome is not None:
         from dragonrt.traces.chrome import write_chrome_trace
         from dragonrt.traces.timeline import aligned
 
@@ -57,19 +49,6 @@ def trace(
         for report in reports:
             if len(report["answers"]) > 1:
                 output.print(_answers(report))
-
-
-def _replay(traces: "list[list[Record]]") -> None:
-    """Print a line per answer. Raises DragonError if one differs or cannot be replayed."""
-    from dragonrt.modes.replay import replayed
-
-    for each in (each for records in traces for each in replayed(records)):
-        line = f"{each.side}, mode {each.mode}: {each.inputs} inputs, {len(each.tokens)} tokens"
-        if each.problem:
-            raise DragonError(f"{line}; it cannot be replayed further: {each.problem}")
-        if each.differs is not None:
-            raise DragonError(f"{line}; input {each.differs} led to something else than recorded")
-        output.print(f"{line}: as recorded", markup=False, soft_wrap=True)
 
 
 def _totals(reports: list[dict[str, Any]]) -> "Table":

@@ -93,10 +93,6 @@ class Resources:
         """Return those of a side, and the mode's own."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
-    def recorded(self) -> Self:
-        """Return them for a trace, without what was trained."""
-        return self
-
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -8,7 +8,7 @@ the target without that file. Each document has its own row, so nothing is recom
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,6 @@ class RowShares:
     float64 [rows], `shares` float64 [rows, K].
     """
 
-    packed_whole: ClassVar = True
     files: Sequence[int]
     tokens: NDArray[np.int64]
     weights: NDArray[np.float64]

@@ -5,7 +5,6 @@ scripted models, by the code that two processes run.
 """
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,6 @@ from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, ModeEntry, register
-from dragonrt.modes.replay import replayed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer, foreseen
 from dragonrt.sampling.samplers import Sampler
@@ -38,8 +36,7 @@ from dragonrt.testing.scripted import (
     scripted_resources,
 )
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import Disclosed, MessageSent, ModeInput, Record
-from dragonrt.traces.schema import from_object, to_object
+from dragonrt.traces.events import Disclosed, MessageSent, Record
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_32
 
@@ -117,7 +114,7 @@ def answered(
 
     def side(name: Side, prepare_s: float, decode_s: float, seed: int = 0) -> SimulatedSide:
         of_side = name, lambda _: script, seed, prepare_s, decode_s
-        return SimulatedSide(*of_side, sinks=sinks, keeps_inputs=True)
+        return SimulatedSide(*of_side, sinks=sinks)
 
     async def ask() -> tuple[Answer, float]:
         time, links = asyncio.get_running_loop().time, {}
@@ -161,28 +158,6 @@ def check_texts(case: Case) -> None:
             tokens = answered(case, seed, schedule)[0].tokens
             if tokens != right:
                 raise ContractError(f"seed {seed}, {name}: the text is {tokens}, and not {right}")
-
-
-def check_replays(case: Case) -> None:
-    """A recorded answer comes about again from the inputs of both sides, read from JSON."""
-    for schedule in (LINKS["a slow link with jitter"], LINKS["two cuts"]):
-        kept: list[str] = []
-
-        def keep(record: Record, kept: list[str] = kept) -> None:
-            if isinstance(record.event, ModeInput):
-                kept.append(json.dumps(to_object(record)))
-
-        given, _ = answered(case, 4, schedule, keep)
-        with registered(case.entry):
-            found = list(replayed(from_object(json.loads(line)) for line in kept))
-        for each in found:
-            if each.problem or each.differs is not None:
-                raise ContractError(
-                    f"the {each.side}'s answer does not replay from input {each.differs} on: "
-                    f"{each.problem or 'it led to something else'}"
-                )
-        if [list(each.tokens) for each in found if each.side == "device"] != [given.tokens]:
-            raise ContractError("the device's answer replays with other tokens")
 
 
 def check_waits(case: Case) -> None:
@@ -266,4 +241,4 @@ def _rejects(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
         raise ContractError(f"{message} was believed")
 
 
-CHECKS = (check_texts, check_replays, check_waits, check_ledger, check_messages)
+CHECKS = (check_texts, check_waits, check_ledger, check_messages)

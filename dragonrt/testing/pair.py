@@ -70,7 +70,6 @@ class SimulatedSide(ScriptedParts):
     make_model: Callable[[Side, Script], SimulatedModel] = ScriptedModel
     make_context: Callable[[SimulatedModel, Callable[[], float]], BackendSession] = SimulatedContext
     sinks: tuple[Sink, ...] = ()
-    keeps_inputs: bool = False
     share_sources: bool = True
     profile: DecodeProfile | None = None
     timeouts: Timeouts = USUAL
@@ -86,8 +85,7 @@ class SimulatedSide(ScriptedParts):
     @property
     def recorder(self) -> Recorder:
         """Return a new recorder on the running loop's clock."""
-        clock = asyncio.get_running_loop().time
-        return Recorder(clock, self.side, self.sinks, keeps_inputs=self.keeps_inputs)
+        return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         """Take `prepare_s` on average; return the script's model, which has read the question."""

@@ -306,21 +306,6 @@ class AnswerClosed(Event, kind="close"):
     held: float | None = None
 
 
-class ModeInput(Event, kind="input"):
-    """An input of an answer's mode at `now`, after `asked` requests for work.
-
-    The inputs of one `answer` of this process are all that `dragonrt trace --replay` needs; the
-    first creates its machine. They are packed, without texts of documents or questions. `effects`
-    is a digest.
-    """
-
-    answer: int
-    now: float
-    input: Any
-    effects: str
-    asked: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """An event with its time on the writer's loop clock, its side, and the session it belongs to.

@@ -27,16 +27,12 @@ Sink = Callable[[Record], None]
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes records of events, on `clock` in microseconds, and passes them to all sinks.
-
-    If it `keeps_inputs`, answers can be replayed.
-    """
+    """Makes records of events, on `clock` in microseconds, and passes them to all sinks."""
 
     clock: Callable[[], float]
     side: Side
     sinks: tuple[Sink, ...] = ()
     peer: str = ""
-    keeps_inputs: bool = False
 
     def event(self, session: int, event: Event) -> None:
         """Record an event of a session, 0 for none."""

@@ -13,7 +13,7 @@ from msgspec import ValidationError, convert
 from dragonrt.errors import DragonError
 from dragonrt.traces.events import EVENTS, Event, Record
 
-SCHEMA = 6
+SCHEMA = 7
 """Raised with every change of a field; files of another number are refused."""
 KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}
 

@@ -8,23 +8,18 @@ import pytest
 from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.dragon.messages import SENT
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.oracle import Asked, Decide
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.testing.mode_contract import (
     CHECKS,
-    VOCABULARY,
     Case,
     ContractError,
     asked,
     check_ledger,
-    check_replays,
     check_texts,
 )
-from dragonrt.traces import packed
 from dragonrt.wire.messages import SessionMessage
 
 
@@ -32,24 +27,6 @@ from dragonrt.wire.messages import SessionMessage
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_mode_keeps_the_contract(check: Callable[[Case], None], waiting: Settings) -> None:
     check(Case(entry_of(waiting), waiting))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        DragonSettings(codec="dense:fp32", on_loss="wait"),
-        SpeculativeSettings(on_loss="wait"),
-        FederatedSettings(codec="dense:fp16", require_all=True),
-        SprinterSettings(codec="dense:fp32", on_loss="wait"),
-    ],
-    ids=["dragon", "speculative", "federated", "sprinter"],
-)
-def test_a_trace_without_long_arrays_replays(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole_vocabulary = 8 * VOCABULARY
-    monkeypatch.setattr(packed, "LONGEST_ARRAY", whole_vocabulary - 1)
-    check_replays(Case(entry_of(settings), settings))
 
 
 def test_another_text_breaks_it() -> None:

@@ -28,7 +28,7 @@ def instances(kind: type[Event]) -> st.SearchStrategy[Event]:
 
 
 @given(
-    st.one_of(*(instances(kind) for kind in events.EVENTS if kind is not events.ModeInput)),
+    st.one_of(*(instances(kind) for kind in events.EVENTS)),
     st.floats(allow_nan=False),
     st.sampled_from(["device", "cloud"]),
     st.integers(0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
-from dragonrt.traces.packed import UnpackError
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
@@ -48,7 +47,6 @@ class DraftedToken:
     `threshold` is C-SQS's β at this token.
     """
 
-    packed_whole: ClassVar = True
     token: int
     quantized: Quantized
     q: NDArray[np.float64] | None = None
@@ -214,14 +212,3 @@ class Uploads:
 
 
 Judged = VerifyResult | Uploads
-
-
-@dataclass(frozen=True, slots=True)
-class Untrained:
-    """Implements TokenVerifier in a replay, which computes nothing."""
-
-    threshold: float = 0.0
-
-    def probability(self, hidden: Any, q: Any, token: int) -> float:
-        """Raise UnpackError: a replay reads verdicts, and never asks for one."""
-        raise UnpackError("a replay computes nothing")

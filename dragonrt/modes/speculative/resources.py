@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from typing_extensions import override
-
 from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.distributions import ConformalThreshold
@@ -25,10 +23,6 @@ class SpeculativeResources(Resources):
     controller: Controller | None = None
     threshold: ConformalThreshold | None = None
     rate: Callable[[float], float] | None = None
-
-    @override
-    def recorded(self) -> "SpeculativeResources":
-        return replace(self, controller=None, rate=None)
 
 
 def prepare(

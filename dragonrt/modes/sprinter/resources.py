@@ -1,13 +1,10 @@
 """A side's resources in mode sprinter."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import override
-
 from dragonrt.control.verifier import TokenVerifier, Verifier
-from dragonrt.modes.blocks.values import Untrained
 from dragonrt.modes.registry import Counterpart, Host, Resources
 from dragonrt.modes.sprinter.settings import SprinterSettings
 
@@ -17,10 +14,6 @@ class SprinterResources(Resources):
     """`verifier` is the device's, trained for the two models."""
 
     verifier: TokenVerifier | None = None
-
-    @override
-    def recorded(self) -> "SprinterResources":
-        return replace(self, verifier=self.verifier and Untrained())
 
 
 def prepare(

@@ -8,7 +8,6 @@ from operator import sub
 from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, Traits, entry_of, traits_of
-from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.citing import Passage, disagreements
@@ -113,7 +112,7 @@ class ClientSession:
         self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
-        mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
+        mode = self._entry.device(question, settings, resources)
         recorder = prefiller.recorder.also(self._record)
         door = door_of(question, traits, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)

@@ -9,7 +9,6 @@ from msgspec import structs
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import mode_entry
-from dragonrt.modes.replay import machine
 from dragonrt.node.answers.backend_session import Prefiller, PrefillResult
 from dragonrt.node.answers.citing import attribution, storable
 from dragonrt.node.answers.driver import AnswerSession, Driver, opening
@@ -30,7 +29,7 @@ def server_session(
     question.check_vocabulary(prefiller.vocabulary)
     traits = entry.traits(settings)
     resources = entry.prepare(prefiller, {}, settings)
-    mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
+    mode = entry.cloud(question, settings, resources)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
     peer.pacing.shape(traits)

@@ -177,11 +177,11 @@ async def local_side(
         postprocessing = await stack.enter_async_context(JobThread("postprocessing"))
         worker = await stack.enter_async_context(Worker(model.backend, postprocessing))
         librarian = await stack.enter_async_context(JobThread("librarian"))
-        if traced := settings.trace is not None:
+        if settings.trace is not None:
             trace = TraceFile(settings.trace)
             stack.callback(trace.close)
             listeners += (trace.write,)
-        recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)
+        recorder = Recorder(loop.time, settings.side, listeners)
         recorder.event(0, start(model.name))
         info, memory = model.backend.info, settings.kv_memory
         limit: float = info.kv_memory or usual_limit(info.device_memory)
