@@ -22,6 +22,7 @@ NETWORK = "Network"
 LINK = "Emulated link"
 
 REMOVED: Final[dict[str, str]] = {
+    "--chrome": "use dragonrt trace FILE --json, or draw from the lines of the trace",
     "--replay": "a question asked again with the same --seed gives the same text",
     "--stopping": "give the length of blocks by --block-tokens",
 }

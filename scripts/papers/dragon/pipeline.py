@@ -2,7 +2,7 @@
 
 The link is that figure's. In virtual time the device decodes in 100 ms, the cloud in 80 ms; in real
 time the latency is emulated on the device's end. With a cloud that already runs nothing is
-emulated, and only the device is seen: `dragonrt trace` draws both, given the cloud's --trace.
+emulated, and only the device is seen.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
-from dragonrt.traces.timeline import aligned
 from scripts.lab.arena import emulated
 from scripts.lab.intervals import Row, grouped
 from scripts.lab.virtual_arena import Pace, played, scripted
+from scripts.papers.dragon.flights import by_side
 from scripts.papers.dragon.pipeline_picture import draw_pipeline
 from scripts.papers.dragon.timeline import Timeline, timeline
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
@@ -153,5 +153,5 @@ def timelines(rows: list[Row]) -> dict[str, Timeline]:
             event = {key: each for key, each in row.items() if each is not None and key != "way"}
             record = from_object(event)
             traces[record.side].append(record)
-        lines[way] = timeline(aligned([trace for trace in traces.values() if trace]))
+        lines[way] = timeline(by_side([trace for trace in traces.values() if trace]))
     return lines

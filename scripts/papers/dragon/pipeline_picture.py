@@ -1,7 +1,7 @@
 """The pipelines of both sides as a picture (DRAGON Fig. 9), from a timeline.
 
 `python -m scripts.papers.dragon.pipeline_picture OUT.png SESSION TRACE [TRACE]` draws one answer
-of the traces of one side, or of both.
+of the traces of one side, or of both, recorded on one machine.
 """
 
 import sys
@@ -12,8 +12,8 @@ from typing import Any
 
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.file import read_trace
-from dragonrt.traces.timeline import Flight, aligned
 from scripts.lab import picture
+from scripts.papers.dragon.flights import Flight, by_side
 from scripts.papers.dragon.timeline import Forward, Timeline, timeline
 
 SHOWN_TOKENS = 16
@@ -214,5 +214,5 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
 
 if __name__ == "__main__":
     path, session, *files = sys.argv[1:]
-    traces = aligned([read_trace(Path(each)) for each in files])
+    traces = by_side([read_trace(Path(each)) for each in files])
     draw_pipeline(timeline(traces, int(session)), Path(path))

@@ -1,7 +1,7 @@
 """One answer of a trace as a timeline: the work of both sides, messages, decisions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.errors import DragonError
@@ -10,7 +10,7 @@ from dragonrt.traces import events
 from dragonrt.traces.answers import At, of_type, split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
-from dragonrt.traces.timeline import Flight, flights, moved
+from scripts.papers.dragon.flights import Flight, flights
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Timeline:
 
 
 def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = None) -> Timeline:
-    """Return one answer of `aligned` traces: the session's, else the one with most tokens.
+    """Return one answer of traces by side: the session's, else the one with most tokens.
 
     Of several as long it is the last. Raises DragonError if there is no such answer.
     """
@@ -78,9 +78,9 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
             raise DragonError(f"{which} is in one of the two traces only: are they of one run?")
         chosen[other(side)] = twin_answer
     opened = next(of_type(chosen[side], events.AnswerOpened))
-    records = {each: moved(one, -opened.time_s) for each, one in chosen.items()}
+    records = {each: _moved(one, -opened.time_s) for each, one in chosen.items()}
     both = sorted((record for each in records.values() for record in each), key=lambda one: one.t)
-    probes = of_type(moved(by_side[side], -opened.time_s), events.LinkProbed)
+    probes = of_type(_moved(by_side[side], -opened.time_s), events.LinkProbed)
     rtts = [(at.time_s, at.event.rtt) for at in probes if 0 <= at.time_s <= both[-1].t]
     settings = opened.event.settings
     return Timeline(
@@ -91,6 +91,10 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
         estimates=tuple(of_type(both, events.LatencyEstimated)),
         rtts=tuple((t, rtt) for t, rtt in rtts if rtt is not None),
     )
+
+
+def _moved(records: Sequence[Record], seconds: float) -> list[Record]:
+    return [replace(record, t=record.t + seconds) for record in records]
 
 
 def _track(side: Side, records: Sequence[Record]) -> Track:

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.errors import DragonError
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
-from dragonrt.traces.timeline import aligned
+from scripts.papers.dragon.flights import by_side
 from scripts.papers.dragon.timeline import timeline
 from tests.traces.conftest import make_trace
 
@@ -22,7 +22,7 @@ def trace() -> MakeTrace:
 
 def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: MakeTrace) -> None:
     late = Record(10.55, "device", 1, events.ForwardDone(1, 1, 0.01))
-    line = timeline(aligned([[*trace("device"), late], trace("cloud")]))
+    line = timeline(by_side([[*trace("device"), late], trace("cloud")]))
     found = [(one.step, one.accepted) for one in line.tracks["device"].forwards]
     assert found == [(0, True), (1, False), (2, None), (2, True), (1, None)]
     first = line.tracks["device"].forwards[0]
@@ -34,7 +34,7 @@ def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: 
 
 
 def test_one_trace_alone_shows_its_own_side(trace: MakeTrace) -> None:
-    line = timeline(aligned([trace("device")]))
+    line = timeline(by_side([trace("device")]))
     assert list(line.tracks) == ["device"]
     assert [flight.arrived for flight in line.flights] == [None] * 3
     (rtt,) = line.rtts
@@ -47,17 +47,17 @@ def test_one_trace_alone_shows_its_own_side(trace: MakeTrace) -> None:
 
 def test_the_answer_of_a_session_is_found_on_both_sides(trace: MakeTrace) -> None:
     before = [replace(each, t=each.t - 20) for each in trace("cloud", seed=3)]
-    line = timeline(aligned([trace("device"), [*before, *trace("cloud")[1:]]]))
+    line = timeline(by_side([trace("device"), [*before, *trace("cloud")[1:]]]))
     assert line.tracks["cloud"].decisions[0].time_s == pytest.approx(0.4)
     with pytest.raises(DragonError):
-        timeline(aligned([trace("device")]), 2)
+        timeline(by_side([trace("device")]), 2)
 
 
 def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTrace) -> None:
     records = trace("device")
     short = [each for each in records if getattr(each.event, "step", 0) != 2]
     later = [replace(each, t=each.t + 20) for each in records]
-    line = timeline(aligned([[*records, *later[1:], *short[1:]]]))
+    line = timeline(by_side([[*records, *later[1:], *short[1:]]]))
     assert [one.event.step for one in line.decisions] == [0, 1, 2]
     (rtt,) = line.rtts
     assert rtt == pytest.approx((0.05, 0.1))
@@ -65,6 +65,6 @@ def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTra
 
 def test_traces_without_a_common_answer_are_one_line(trace: MakeTrace) -> None:
     with pytest.raises(DragonError):
-        timeline(aligned([trace("device"), trace("cloud", seed=8)]))
+        timeline(by_side([trace("device"), trace("cloud", seed=8)]))
     with pytest.raises(DragonError):
-        timeline(aligned([trace("device")[:3]]))
+        timeline(by_side([trace("device")[:3]]))
