@@ -134,7 +134,9 @@ def run(commands: App) -> NoReturn:
         _fail(error, f"unexpected argument: {' '.join(error.unused_tokens or ())}", 2)
     except UnknownOptionError as error:
         name = error.token.keyword or error.token.value
-        _fail(error, removed(name.partition("=")[0]) or str(error), 2)
+        name = name.partition("=")[0]
+        there = " ".join((*(error.command_chain or ()), name))
+        _fail(error, removed(name) or removed(there) or str(error), 2)
     except CycloptsError as error:
         _fail(error, str(error), 2)
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""`dragonrt keys`: make the shared key or certificates, and copy the key to the other machine."""
+"""`dragonrt keys`: make the shared key, and copy it to the other machine."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -24,42 +24,15 @@ KEY = Path("dragonrt.key")
 def new(
     file: File = KEY,
     *,
-    tls: Annotated[
-        Path | None,
-        option("Make an authority and two certificates instead, in this directory.", kind="DIR"),
-    ] = None,
-    host: Annotated[
-        tuple[str, ...],
-        option(
-            "With --tls: name or address by which devices find the cloud; may be repeated.",
-            default="this machine's",
-        ),
-    ] = (),
     days: Annotated[int, option("How long it is good.", default=f"{DAYS}", low=1)] = DAYS,
 ) -> None:
-    """Make a key, or certificates with --tls, that only their owner can read."""
-    import socket
-
-    from dragonrt.link.authority import make_certificates
+    """Make a key that only its owner can read."""
     from dragonrt.link.shared_key import new_key, write_secret
 
-    now = datetime.now(UTC)
     if days > MOST_DAYS:
         raise DragonError(f"--days is at most {MOST_DAYS}")
-    if tls is not None:
-        names = host or (socket.gethostname(), "localhost", "127.0.0.1", "::1")
-        paths = make_certificates(tls, names, now, days)
-        authority, *pairs = paths
-        lines = [f"good until {(now + timedelta(days=days)).date()} for {', '.join(names)}"]
-        for side, certificate, key in (("cloud", *pairs[:2]), ("device", *pairs[2:])):
-            options = f"--tls-cert {certificate} --tls-key {key} --tls-ca {authority}"
-            lines.append(f"dragonrt {side} {options}")
-        for line in lines:
-            output.print(line, markup=False, soft_wrap=True)
-        return
-    if host:
-        raise DragonError("--host is for certificates: give --tls DIR, too")
-    write_secret(file, new_key((now + timedelta(days=days)).date()).encode() + b"\n")
+    last = (datetime.now(UTC) + timedelta(days=days)).date()
+    write_secret(file, new_key(last).encode() + b"\n")
     say(f"made {file}; bring it to the other machine with `dragonrt keys show {file}`")
 
 

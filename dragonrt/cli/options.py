@@ -22,11 +22,15 @@ NETWORK = "Network"
 LINK = "Emulated link"
 
 REMOVED: Final[dict[str, str]] = {
+    "keys new --tls": "make certificates with openssl, as docs/operation.md shows",
     "--chrome": "use dragonrt trace FILE --json, or draw from the lines of the trace",
     "--replay": "a question asked again with the same --seed gives the same text",
     "--stopping": "give the length of blocks by --block-tokens",
 }
-"""Options of the release before this one that are gone: what to do instead, by `--name`."""
+"""Options of the release before this one that are gone: what to do instead, by `--name`.
+
+An option that another command still has is under the command and its name.
+"""
 
 
 def removed(name: str) -> str | None:

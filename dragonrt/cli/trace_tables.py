@@ -112,8 +112,8 @@ def trace(
             title = f"answers, as the {report['side']} saw them"
             table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
             for name in ANSWER:
-                side = "left" if name in ("session", "end") else "right"
-                table.add_column(name, justify=side, no_wrap=True)
+                text = name in ("session", "end")
+                table.add_column(name, justify="left" if text else "right", no_wrap=True)
             for answer in _named(report):
                 table.add_row(*(cells.vformat(form, (), answer) for form in ANSWER.values()))
             output.print(table)

@@ -1,9 +1,11 @@
-"""TLS 1.3: contexts from certificate files, and TLS over another stream."""
+"""TLS 1.3: contexts from certificate files, the end of a certificate, TLS over another stream."""
 
 import ssl
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 
+from cryptography import x509
 from typing_extensions import override
 
 from dragonrt.errors import LinkError
@@ -67,6 +69,17 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
         raise LinkError(
             f"cannot use the authority {authority}: {reason_of(error)}; it must be a PEM file"
         ) from None
+
+
+def last_day(certificate: Path) -> date:
+    """Return the last day on which all certificates of a PEM file are valid. Raises LinkError."""
+    try:
+        found = x509.load_pem_x509_certificates(read_bytes(certificate))
+    except OSError as error:
+        raise LinkError(f"cannot read the certificate {certificate}: {error.strerror}") from None
+    except ValueError:
+        raise LinkError(f"{certificate} is not a certificate: it must be a PEM file") from None
+    return min(each.not_valid_after_utc for each in found).date()
 
 
 class TlsStream(Layer):

@@ -4,16 +4,16 @@ import io
 import re
 import sys
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragonrt.link.authority import last_day, make_certificates
 from dragonrt.link.shared_key import new_key, read_key, renewal
-from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.tls import last_day
 from dragonrt.node.connections.addresses import NetworkSettings
+from tests.certificates import make_certificates
 
 Run = Callable[..., Any]
 
@@ -45,41 +45,26 @@ def test_mistakes_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     Path("dragonrt.key").write_text("f" * 64)
     assert "exists and is left as it is" in run("keys", "new").line
     assert "copy the file instead" in run("keys", "show").line
-    assert "give --tls DIR" in run("keys", "new", "k", "--host", "me").line
     assert "--days is at most" in run("keys", "new", "k", "--days", "1000000").line
-    assert "neither the name" in run("keys", "new", "--tls", "t", "--host", "é").line
+    assert "openssl" in run("keys", "new", "--tls", "t").line
     monkeypatch.setattr(sys, "stdin", io.StringIO("zzzz\n"))
     assert "mistyped" in run("keys", "enter", "k").line
     assert not Path("k").exists()
 
 
-def test_certificates_are_made_once_and_fit(run: Run) -> None:
-    made = run("keys", "new", "--tls", "pki", "--host", "127.0.0.1", "--host", "cloud.example")
-    assert made.code == 0
-    assert "--tls-cert pki/cloud.pem --tls-key pki/cloud.key" in made.output
-    pki = Path("pki")
-    server_context(pki / "cloud.pem", pki / "cloud.key", pki / "authority.pem")
-    client_context(pki / "authority.pem", pki / "device.pem", pki / "device.key")
-    assert all(path.stat().st_mode & 0o077 == 0 for path in pki.iterdir())
-    assert "exists and is left as it is" in run("keys", "new", "--tls", "pki").line
-
-
 def test_what_ends_soon_is_warned_of(tmp_path: Path) -> None:
-    today = date(2027, 1, 2)  # 30 days before the key's end
-    (tmp_path / "key").write_text(new_key(date(2027, 2, 20)))
-    now = datetime(2026, 12, 1, tzinfo=UTC)
-    make_certificates(tmp_path / "tls", ["a"], now, 60)
-    certificate = tmp_path / "tls" / "cloud.pem"
-    assert last_day(certificate) == date(2027, 1, 30)
+    make_certificates(tmp_path)
+    end = last_day(tmp_path / "cloud.pem")
+    (tmp_path / "key").write_text(new_key(end))
     network = NetworkSettings(
         key_file=tmp_path / "key",
-        tls_cert=certificate,
-        tls_key=tmp_path / "tls" / "cloud.key",
-        tls_ca=tmp_path / "tls" / "authority.pem",
+        tls_cert=tmp_path / "cloud.pem",
+        tls_key=tmp_path / "cloud.key",
+        tls_ca=tmp_path / "authority.pem",
     )
-    key, *certificates = network.expiring(today)
-    assert "renew this key before 2027-02-01" in key
-    assert [line.split(": ")[1] for line in certificates] == [
-        "this certificate ends on 2027-01-30"
-    ] * 2
-    assert network.expiring(today - timedelta(days=45)) == []
+    renew = end.replace(day=1)
+    key, *certificates = network.expiring(renew)
+    assert f"renew this key before {renew}" in key
+    assert [line.split(": ")[1] for line in certificates] == [f"this certificate ends on {end}"] * 2
+    assert network.expiring(renew - timedelta(days=30)), "the last day without a warning is over"
+    assert network.expiring(renew - timedelta(days=45)) == []

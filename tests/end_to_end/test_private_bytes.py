@@ -101,10 +101,9 @@ def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> 
     from dragonrt.backends.model import LanguageModel
     from dragonrt.backends.prompt import PromptTemplate
     from dragonrt.cli.sources import SettingsFile
-    from dragonrt.link.authority import last_day
     from dragonrt.link.profile import LinkProfile
     from dragonrt.link.shared_key import read_key
-    from dragonrt.link.tls import server_context
+    from dragonrt.link.tls import last_day, server_context
     from dragonrt.service.http.http_settings import ApiKeys
     from dragonrt.traces.file import read_trace
 

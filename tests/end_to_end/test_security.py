@@ -2,15 +2,14 @@
 
 import asyncio
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
+from tests.certificates import make_certificates
 
 from .conftest import DeviceAt, counts, recording_proxy
 
@@ -34,9 +33,10 @@ async def test_nothing_that_is_said_can_be_read_on_the_way(
         (tmp_path / "key").write_bytes(KEY + b"\n")
         options, key = [*options, "--key-file", str(tmp_path / "key")], KEY
     if "tls" in protection:
-        authority, *own = make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 90)
-        options += ["--tls-cert", str(own[0]), "--tls-key", str(own[1])]
-        tls = client_context(authority)
+        make_certificates(tmp_path)
+        own = ("--tls-cert", str(tmp_path / "cloud.pem"), "--tls-key", str(tmp_path / "cloud.key"))
+        options += own
+        tls = client_context(tmp_path / "authority.pem")
     with cloud_process(*options) as process:
         port = await asyncio.to_thread(process.wait_ready)
         async with (

@@ -6,7 +6,6 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -14,7 +13,6 @@ from typing import TypeAlias
 import pytest
 
 from dragonrt.errors import LinkError
-from dragonrt.link.authority import make_certificates
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
@@ -30,6 +28,7 @@ from dragonrt.link.stream import (
 )
 from dragonrt.link.tls import TlsStream, client_context, server_context
 from dragonrt.timeouts import Timeouts
+from tests.certificates import make_certificates
 
 SIDES = ("cloud", "device")
 
@@ -83,7 +82,7 @@ async def tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
     accepted: asyncio.Queue[TlsStream] = asyncio.Queue()
     with TemporaryDirectory() as name:
         place = Path(name)
-        make_certificates(place, ["127.0.0.1"], datetime.now(UTC), 1)
+        make_certificates(place)
         tls = server_context(place / "cloud.pem", place / "cloud.key")
         trusting = client_context(place / "authority.pem")
 
@@ -386,7 +385,7 @@ async def test_a_connection_that_breaks_is_a_link_error() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """The cloud's certificate for 127.0.0.1, and its key."""
-    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 1)
+    make_certificates(tmp_path)
     return tmp_path / "cloud.pem", tmp_path / "cloud.key"
 
 
@@ -443,7 +442,7 @@ def test_tls_files_are_named_when_they_are_wrong(
 
 
 async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 1)
+    make_certificates(tmp_path)
     authority, cloud, device = (tmp_path / f"{name}.pem" for name in ("authority", *SIDES))
     keys = {side: tmp_path / f"{side}.key" for side in SIDES}
     tls = server_context(cloud, keys["cloud"], authority)

@@ -8,13 +8,12 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from dragonrt.errors import DragonError
-from dragonrt.link.authority import last_day
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
-from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.tls import client_context, last_day, server_context
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
@@ -103,7 +102,7 @@ class NetworkSettings:
             lines.append(f"{self.key_file}: renew this key before {renew}: `dragonrt keys new`")
         for path in (self.tls_cert, self.tls_ca):
             if path is not None and (last := last_day(path)) - today <= SOON:
-                lines.append(f"{path}: this certificate ends on {last}: `dragonrt keys new --tls`")
+                lines.append(f"{path}: this certificate ends on {last}: make another one")
         return lines
 
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:

@@ -1,16 +1,15 @@
 """Who may ask: keys, this machine alone, no page of another site."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.link.authority import AUTHORITY, make_certificates
 from dragonrt.link.tls import client_context
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.settings import assemble
+from tests.certificates import make_certificates
 
 from .served import served
 
@@ -65,11 +64,11 @@ async def test_every_response_tells_browsers_to_be_strict() -> None:
 
 
 async def test_over_tls_the_certificate_is_the_services_own(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 2)
+    make_certificates(tmp_path)
     settings = HttpSettings(
         http_tls_cert=tmp_path / "cloud.pem", http_tls_key=tmp_path / "cloud.key"
     )
-    trusted = client_context(tmp_path / AUTHORITY)
+    trusted = client_context(tmp_path / "authority.pem")
     async with served({"a?": "yes\n"}, tls=settings.context(), trusted=trusted) as service:
         assert service.url.startswith("https://")
         assert (await service.chat("a?", stream=True)).status_code == 200

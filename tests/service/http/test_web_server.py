@@ -7,17 +7,16 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from dragonrt.link.authority import AUTHORITY, make_certificates
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
+from tests.certificates import make_certificates
 
 from .served import BOUND_S, Served, chat_body, served
 
@@ -236,9 +235,9 @@ async def test_one_address_takes_its_places_and_no_other_ones() -> None:
 
 
 async def test_places_are_taken_before_the_handshake_of_tls(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 2)
+    make_certificates(tmp_path)
     context = server_context(tmp_path / "cloud.pem", tmp_path / "cloud.key")
-    trusted = client_context(tmp_path / AUTHORITY)
+    trusted = client_context(tmp_path / "authority.pem")
     bounds = bounded(of_address=2)
     async with served({}, tls=context, trusted=trusted, bounds=bounds) as service:
         async with client(service), client(service, tls=trusted) as known:
@@ -251,7 +250,7 @@ async def test_places_are_taken_before_the_handshake_of_tls(tmp_path: Path) -> N
 
 
 async def test_a_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) -> None:
-    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 2)
+    make_certificates(tmp_path)
     context = server_context(tmp_path / "cloud.pem", tmp_path / "cloud.key")
     async with served({}, tls=context, bounds=bounded(headers_s=SOON_S)) as service:
         async with client(service) as silent:
