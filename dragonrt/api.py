@@ -53,7 +53,8 @@ class Device(Chat):
 
 @asynccontextmanager
 async def connect(
-    *hosts: str,
+    host: str | None = None,
+    *,
     documents: Places = (),
     key: str | Path | None = None,
     mode: str = DEFAULT_MODE,
@@ -66,7 +67,7 @@ async def connect(
     """Load a model and index `documents`, then yield a device connected to a cloud.
 
     Args:
-        hosts: HOST or HOST:PORT of the cloud; of several any one answers. Default: this machine.
+        host: HOST or HOST:PORT of the cloud. Default: this machine.
         documents: files and directories; changes are indexed first.
         key: the file with the shared key, as `dragonrt keys new` makes it.
         workers: HOST:PORT[=WEIGHT] of each, in mode federated.
@@ -80,9 +81,11 @@ async def connect(
     """
     answered = (Question, entry_named(mode).settings)
     own = _given(OWN, settings) | _own(documents, key)
+    if host is not None:
+        own["host"] = host
     values = _given(answered, settings)
     _check_known(settings, *OWN, *answered)
-    setup = DeviceSetup.of(mode, own, values, tuple(workers), hosts)
+    setup = DeviceSetup.of(mode, own, values, tuple(workers))
     given = *await _loaded(setup, on_notice, on_progress), setup.others, setup.how
     async with programs.device(*given, lambda notice: on_notice(notice.text)) as connected:
         device = Device(connected, setup, stop)

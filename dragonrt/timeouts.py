@@ -15,8 +15,7 @@ class Timeouts:
 
     Of a connection: `connect_s`, `handshake_s`, and `close_s` for the last bytes to leave.
     `silence_s`: a connection without traffic is lost; both sides probe it, with a session every
-    `probe_s`, else every `keep_alive_s`. After `doubt_s` of silence its answers go on at another
-    host, if one is heard. It is dialled again at once, then after `back_off_s`,
+    `probe_s`, else every `keep_alive_s`. It is dialled again at once, then after `back_off_s`,
     doubling up to `longest_back_off_s`, and at once again when one has lasted that long; sessions
     of one answer are opened again in the same way.
     """
@@ -31,7 +30,6 @@ class Timeouts:
     handshake_s: float = 10.0
     close_s: float = 2.0
     silence_s: float = 8.0
-    doubt_s: float = 3.5
     probe_s: float = 1.0
     keep_alive_s: float = 2.5
     back_off_s: float = 0.2

@@ -18,9 +18,6 @@ class SilentSession:
     def measured(self) -> None:
         """It does not care."""
 
-    def doubted(self) -> None:
-        """It stays."""
-
     def receive(self, message: SessionMessage) -> None:
         """It does not listen."""
 

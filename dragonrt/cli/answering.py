@@ -15,7 +15,6 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, MODES
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
-from dragonrt.node.connections.addresses import cloud as cloud_at
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.side_settings import SideSettings
@@ -57,7 +56,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """Options of a device: its side, and how it reaches the given hosts."""
+    """Options of a device: its side, and how it reaches its cloud."""
 
 
 @derived(
@@ -69,7 +68,7 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """Options of a side that is checked, and how it would reach the hosts."""
+    """Options of a side that is checked, and how it would reach a cloud."""
 
 
 @derived({HttpSettings: "HTTP"})
@@ -133,9 +132,9 @@ Mode = Annotated[
         default=DEFAULT_MODE,
     ),
 ]
-Hosts = Annotated[
+Host = Annotated[
     tuple[str, ...],
-    option("Address of the cloud; may be repeated.", "--host", kind="HOST[:PORT]"),
+    option("Address of the cloud.", "--host", kind="HOST[:PORT]", default="this machine"),
 ]
 Workers = Annotated[
     tuple[str, ...],
@@ -150,15 +149,22 @@ Stops = Annotated[
 ]
 
 
+def _named(host: Sequence[str]) -> dict[str, str]:
+    """Return the setting of an address that is given once. Raises DragonError for several."""
+    if len(host) > 1:
+        raise DragonError("--host names one cloud: put a load balancer in front of several hosts")
+    return {"host": host[0]} if host else {}
+
+
 def _setup(
     mode: str,
     own: DeviceOptions | None,
     answers: AnswerOptions | None,
     worker: Sequence[str],
-    hosts: Sequence[str],
+    host: Sequence[str],
 ) -> DeviceSetup:
     """Return the setup of the options, and print its warnings, before anything is loaded."""
-    setup = DeviceSetup.of(mode, given(own), given(answers), worker, hosts)
+    setup = DeviceSetup.of(mode, given(own) | _named(host), given(answers), worker)
     _warn(setup.warnings)
     return setup
 
@@ -193,7 +199,7 @@ def device(
     *,
     mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
-    host: Hosts = (),
+    host: Host = (),
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
@@ -228,7 +234,7 @@ def serve(
     *,
     mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
-    host: Hosts = (),
+    host: Host = (),
     http: HttpOptions | None = None,
     answers: AnswerOptions | None = None,
     worker: Workers = (),
@@ -258,7 +264,7 @@ def serve(
 def doctor(
     *,
     own: InspectedOptions | None = None,
-    host: Hosts = (),
+    host: Host = (),
     link: Annotated[
         str | None,
         option("Report the pair of this side and that cloud instead.", kind="HOST[:PORT]"),
@@ -266,20 +272,21 @@ def doctor(
     as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
 ) -> None:
     """Check everything an answer needs; exit code 1 if something has to be fixed."""
-    reached = settings(NetworkSettings, own)
-    side = settings(SideSettings, own, side="device").beside(host or [link or reached.host])
+    reached = settings(NetworkSettings, own, **_named((link,) if link is not None else host))
+    side = settings(SideSettings, own, side="device").beside([reached.host])
     if link is not None:
-        _report_link(side, cloud_at(reached, LinkSettings(), [link]).address, as_json)
+        _report_link(side, reached.device_address(LinkSettings()), as_json)
         return
     if as_json:
         raise DragonError("--json is for a report: give --link HOST, too")
 
     from dragonrt.node.process.diagnosis import diagnose
 
-    hosts = host if host or "port" in given(own) else None
+    dials = bool(host) or "port" in given(own)
 
     async def look() -> list[str]:
-        return [_print(finding) async for finding in diagnose(side, reached, hosts, date.today())]
+        found = diagnose(side, reached, date.today(), dials=dials)
+        return [_print(finding) async for finding in found]
 
     if "fail" in asyncio.run(look()):
         raise DragonError("not all is well: see the lines that begin with fail")

@@ -14,7 +14,7 @@ from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of, traits_of
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.marking import DecidedText
-from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
 from dragonrt.privacy.preview import Preview, of_parts

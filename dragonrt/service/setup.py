@@ -38,7 +38,6 @@ class DeviceSetup:
         own: Values,
         answers: Values,
         workers: Sequence[str] = (),
-        hosts: Sequence[str] = (),
     ) -> "DeviceSetup":
         """Return the setup of these values by the names of fields.
 
@@ -48,7 +47,7 @@ class DeviceSetup:
         entry = entry_named(mode)
         question, how = composed(mode, answers)
         reached = picked(NetworkSettings, own)
-        others = members(how, reached, picked(LinkSettings, own), workers, hosts)
+        others = members(how, reached, picked(LinkSettings, own), workers)
         side = picked(SideSettings, {"model": entry.model, **own, "side": "device"})
         side = side.beside(other.address.host for other in others)
         unread = entry.unread if side.has_documents else None
@@ -83,7 +82,6 @@ def entry_named(mode: str) -> ModeEntry:
 
 
 def _expiring(network: NetworkSettings, others: Sequence[Member] = ()) -> list[str]:
-    found = [host for each in others for host in each.hosts or (each,)]
-    exposed = [each.address.host for each in found if each.address.exposed]
+    exposed = [each.address.host for each in others if each.address.exposed]
     warning = "--insecure: anyone on the way to {} reads and changes what is sent"
     return [*network.expiring(date.today()), *map(warning.format, exposed)]

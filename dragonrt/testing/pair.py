@@ -26,7 +26,7 @@ from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
-from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import ConnectionLostError, Peer
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import (
@@ -162,10 +162,10 @@ class SimulatedDevice:
     """A device that is connected to its other sides."""
 
     side: SimulatedSide
-    connectors: Mapping[str, Hosts]
+    connectors: Mapping[str, Connector]
 
     @property
-    def connector(self) -> Hosts:
+    def connector(self) -> Connector:
         """The connection to the cloud."""
         return self.connectors["cloud"]
 
@@ -202,16 +202,16 @@ async def faulty_device(
     cloud's process, is made again, as a user would.
     """
 
-    async def connected(name: str, link: Link) -> Hosts:
+    async def connected(name: str, link: Link) -> Connector:
         numbers = count()
         recorder = side.recorder.of(name) if len(links) > 1 else side.recorder
-        hosts = _hosts(name, side, lambda: _stream(link, next(numbers)), recorder)
+        connector = _connector(side, lambda: _stream(link, next(numbers)), recorder)
         for _ in range(len(link.schedule.faults) + 1):
             with suppress(DragonError):
-                await hosts.connect()
-                return hosts
-        await hosts.connect()
-        return hosts
+                await connector.connect()
+                return connector
+        await connector.connect()
+        return connector
 
     made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
     async with kept(*made):
@@ -229,25 +229,21 @@ async def linked_device(
         cloud.accept(theirs)
         return emulate(ours)
 
-    hosts = _hosts("cloud", side, stream, side.recorder)
-    await hosts.connect()
-    async with kept(hosts):
-        yield SimulatedDevice(side, {"cloud": hosts})
+    connector = _connector(side, stream, side.recorder)
+    await connector.connect()
+    async with kept(connector):
+        yield SimulatedDevice(side, {"cloud": connector})
 
 
-def _hosts(
-    name: str, side: SimulatedSide, stream: Callable[[], Stream], recorder: Recorder
-) -> Hosts:
-    """The one place to dial of a cloud."""
-
+def _connector(side: SimulatedSide, stream: Callable[[], Stream], recorder: Recorder) -> Connector:
     async def dial() -> Peer:
         return Peer(stream(), side.connection(), recorder, timeouts=side.timeouts)
 
-    return Hosts({name: Connector(dial, side.timeouts)})
+    return Connector(dial, side.timeouts)
 
 
 @asynccontextmanager
-async def kept(*links: Hosts) -> AsyncIterator[None]:
+async def kept(*links: Connector) -> AsyncIterator[None]:
     """Make the connections again whenever they are lost, until the context ends."""
     keepers = [asyncio.create_task(each.run(), name="connector") for each in links]
     try:

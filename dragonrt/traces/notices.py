@@ -18,6 +18,5 @@ class NoticeKind(StrEnum):
     CONNECTED = "connected"  # a connection is there, or there again
     REFUSED = "refused"  # another side refuses this side
     UNREACHED = "unreached"  # another side cannot be reached yet
-    UNLIKE = "unlike"  # a host has another model or other documents than the others
     CUT = "cut"  # a document has pieces that are longer than the model reads
     STORE = "store"  # computed KV is not stored

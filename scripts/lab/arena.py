@@ -17,7 +17,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.resources import SpeculativeResources
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.client_session import ClientSession
-from dragonrt.node.connections.hosts import Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Device, Reached
 from dragonrt.service.chat import Chat
@@ -29,7 +29,7 @@ class Arena:
     """A connected device; `rate(time)` is the uplink's true bit/s, which controllers see."""
 
     side: Prefiller
-    connectors: Mapping[str, Hosts]
+    connectors: Mapping[str, Connector]
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:

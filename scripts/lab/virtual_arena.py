@@ -15,7 +15,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import Settings
-from dragonrt.node.connections.hosts import Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
@@ -129,7 +129,7 @@ async def linked(
     """
     serving = [SimulatedCloud(cloud) for cloud in clouds]
     names = ["cloud"] if len(clouds) == 1 else [f"worker {each}" for each in range(len(clouds))]
-    connectors: dict[str, Hosts] = {}
+    connectors: dict[str, Connector] = {}
     link = link or LinkProfile()
     uplink, made_s = link.models("device", link_seed)[0], asyncio.get_running_loop().time()
     async with AsyncExitStack() as stack:

@@ -22,8 +22,8 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.endpoints import Address
-from dragonrt.node.connections.hosts import Hosts
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import complete_library
 from dragonrt.node.process.library import Library
@@ -46,7 +46,7 @@ class Device:
     connected: programs.Device
 
     @property
-    def connector(self) -> Hosts:
+    def connector(self) -> Connector:
         return self.connected.connectors["cloud"]
 
     def conversation(self, question: Question, how: Settings | None = None) -> Chat:

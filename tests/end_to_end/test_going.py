@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragonrt.bundled import documents
-from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.ending import LONGEST_END_S, TERMINATED
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.timeouts import USUAL

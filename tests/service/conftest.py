@@ -17,7 +17,7 @@ from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.citing import Passage
-from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.programs import Device
 from dragonrt.node.process.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide
@@ -141,7 +141,7 @@ def reciting_device(
     side = RecitingSide(
         "device", lambda _: script, timeouts=timeouts, answers=answers, halt_at=halt_at
     )
-    connectors = {"cloud": Hosts({"cloud": Connector(no_cloud, timeouts)})}
+    connectors = {"cloud": Connector(no_cloud, timeouts)}
     resources = DragonResources(vocabulary=VOCABULARY, timeouts=timeouts)
     stands_in: Any = side  # for the side of a real model
     return Device(stands_in, connectors, DragonSettings(), resources), side

@@ -12,7 +12,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.citing import Passage, disagreements
 from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
-from dragonrt.node.connections.hosts import Hosts, NotConnectedError
+from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
@@ -99,7 +99,7 @@ class ClientSession:
     def __init__(
         self,
         prefiller: Prefiller,
-        connectors: Mapping[str, Hosts],
+        connectors: Mapping[str, Connector],
         question: Question,
         settings: Settings,
         resources: Resources,
@@ -116,8 +116,8 @@ class ClientSession:
         recorder = prefiller.recorder.also(self._record)
         door = door_of(question, traits, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
-        for name, hosts in connectors.items():
-            driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
+        for name, connector in connectors.items():
+            driver.sessions[name] = AnswerSession(driver, name, connector)
         self._several = len(connectors) > 1  # the events then belong to no session
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
@@ -184,11 +184,11 @@ class ClientSession:
         self._driver.record(opening(self._entry, answer.question, answer.settings, accepted))
 
     def _traffic(self) -> Traffic:
-        return Traffic.total(hosts.traffic() for hosts in self._connectors)
+        return Traffic.total(each.traffic() for each in self._connectors)
 
     def _held_s(self) -> float | None:
         """Return how long messages waited for their ticks, on average over a connection."""
-        peers = [hosts.peer for hosts in self._connectors]
+        peers = [each.peer for each in self._connectors]
         paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.held]
         held = sum(each.held for each in paced)
         return sum(each.held_s for each in paced) / held if held else None
@@ -198,17 +198,17 @@ class ClientSession:
     async def _reach(self) -> None:
         """Dial if nothing is connected. Raises NotConnectedError if a needed side never was."""
         links, settings = self._connectors, self.answer.settings
-        if not any(hosts.peer for hosts in links):
-            await asyncio.gather(*(hosts.reach() for hosts in links))
+        if not any(each.peer for each in links):
+            await asyncio.gather(*(each.reach() for each in links))
         enough = all if self._traits.needs_all else any
-        if not settings.goes_alone and not enough(each.met for each in links):
-            away = (each.absence for each in links if not each.met and each.absence)
+        if not settings.goes_alone and not enough(each.connections for each in links):
+            away = (each.absence for each in links if not each.connections and each.absence)
             why = next(away, "not dialled yet")
             raise NotConnectedError(f"a needed side is not connected: {why}")
 
     def _join(self, session: AnswerSession) -> None:
         """Open a session that resumes from the decided tokens, if there is a connection now."""
-        peer = session.route.peer if session.route is not None else None
+        peer = session.connector.peer if session.connector is not None else None
         if peer is None:
             who = "it" if self._several else f"the {session.name}"
             end = End(Reason.LOST, f"{who} is not connected")
@@ -241,15 +241,15 @@ class ClientSession:
 
     async def _keep_joined(self, session: AnswerSession) -> None:
         """Resume the session from the decided tokens whenever its other side is back."""
-        route, timeouts = session.route, self._driver.timeouts
+        connector, timeouts = session.connector, self._driver.timeouts
         clock, back_off = asyncio.get_running_loop().time, BackOff(timeouts)
-        while route is not None and not session.over:
+        while connector is not None and not session.over:
             since_s = clock()
             await session.gone.wait()
             back_off.lasted(clock() - since_s)
-            await asyncio.sleep(max(back_off.take(), route.put_off(session.retry_s)))
-            route.hosts.hurry()
-            while await route.wait_connected(timeouts.answer_s) is None:
+            await asyncio.sleep(max(back_off.take(), session.retry_s))
+            connector.hurry()
+            while await connector.wait_connected(timeouts.answer_s) is None:
                 pass
             if not session.over:
                 self._join(session)

@@ -17,7 +17,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
-from dragonrt.node.connections.hosts import Route
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Peer, Session
 from dragonrt.privacy.disclosure import Door
 from dragonrt.settings import traced
@@ -44,14 +44,14 @@ def opening(
 class AnswerSession(Session):
     """One other side of an answer: its session on the current connection.
 
-    `route` replaces a lost connection; a cloud has none. `gone` is set when a new session is
+    `connector` replaces a lost connection; a cloud has none. `gone` is set when a new session is
     needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
     model's fingerprint, `attribution` its sources. `concluded` waits for this side's.
     """
 
-    def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
+    def __init__(self, driver: "Driver", name: str, connector: Connector | None) -> None:
         self.name = name
-        self.route = route
+        self.connector = connector
         self.number = 0
         self.attribution: wire.Attribution | None = None
         self.concluded: Peer | None = None
@@ -81,17 +81,8 @@ class AnswerSession(Session):
             self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     @override
-    def doubted(self) -> None:
-        other = self.route.peer if self.route is not None else None
-        if other is None or other is self._peer or other.doubtful:
-            return
-        self.close(end := End(Reason.IDLE, "nothing is heard from this host"))
-        self.gone.set()
-        self._driver.feed(modes.Left(self.name, end, True))
-
-    @override
     def receive(self, message: wire.SessionMessage) -> None:
-        if self._driver.over.is_set() and self.route is not None:
+        if self._driver.over.is_set() and self.connector is not None:
             return  # the device's answer is complete
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
@@ -116,7 +107,7 @@ class AnswerSession(Session):
 
     def _left(self, end: End, *, returns: bool) -> None:
         if self._detach() is not None:
-            returns = returns and self.route is not None
+            returns = returns and self.connector is not None
             if returns:
                 self.gone.set()
             self._driver.feed(modes.Left(self.name, end, returns))
@@ -351,7 +342,7 @@ class Driver:
     def _leave(self, leave: modes.Leave) -> None:
         session = self.sessions[leave.peer]
         session.close(leave.end)
-        if session.route is None:
+        if session.connector is None:
             self.feed(modes.Left(leave.peer, leave.end, False))
         elif leave.again:
             session.gone.set()

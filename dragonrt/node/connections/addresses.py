@@ -64,7 +64,7 @@ class LinkSettings:
 class NetworkSettings:
     """The address of the cloud, and the protection of the connection."""
 
-    host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
+    host: str = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
     port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
     key_file: Path | None = setting(
         None, "File with the shared key. Encrypts the connection.", daily=True
@@ -107,43 +107,39 @@ class NetworkSettings:
 
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
         _no_url(self.host)
+        # An IPv6 address without brackets is all host.
+        host, port = host_and_port(self.host) or (self.host.strip("[]"), self.port)
+        if not host:
+            raise DragonError(f"{self.host!r} is no host: write HOST or HOST:PORT")
         key = read_key(self.key_file) if self.key_file is not None else None
-        return Address(self.host, self.port, key, context, link.emulate(side), self.insecure)
+        return Address(host, port, key, context, link.emulate(side), self.insecure)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Another side: its address, and its weight among several, above 0.
-
-    Weights need not sum to 1. Any of `hosts` may answer; `address` is the first host's.
-    """
+    """Another side: its address, and its weight among several, above 0; the sum may be any."""
 
     name: str
     address: Address
     weight: float = 1.0
-    hosts: tuple["Member", ...] = ()
 
 
 def members(
-    how: Settings,
-    network: NetworkSettings,
-    link: LinkSettings,
-    workers: Sequence[str],
-    hosts: Sequence[str] = (),
+    how: Settings, network: NetworkSettings, link: LinkSettings, workers: Sequence[str]
 ) -> tuple[Member, ...]:
     """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
 
-    Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
-    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit, or
-    has to be protected.
+    Each worker is HOST:PORT or HOST:PORT=WEIGHT. All are protected and emulated alike. Raises
+    DragonError for what does not fit, or has to be protected.
     """
     entry, address = entry_of(how), network.device_address(link)
     if not entry.several:
         if workers:
             raise DragonError(f"--worker is not for --mode {entry.name}: leave it out")
-        return (cloud(network, link, hosts),)
+        address.check()
+        return (Member("cloud", address),)
     usual = NetworkSettings()
-    if hosts or (network.host, network.port) != (usual.host, usual.port):
+    if (network.host, network.port) != (usual.host, usual.port):
         raise DragonError("--host and --port name one cloud: name each worker with --worker")
     if not workers:
         raise DragonError(f"--mode {entry.name} needs workers: name each one with --worker")
@@ -153,24 +149,11 @@ def members(
         raise DragonError(f"{weighs} finds the weights: give the workers none")
     if any(weighted) and not all(weighted):
         raise DragonError("give every worker a weight, or none of them")
-    return _distinct(named, "worker")
-
-
-def cloud(network: NetworkSettings, link: LinkSettings, hosts: Sequence[str] = ()) -> Member:
-    """Return the cloud of a device, which may be at several `hosts`; errors as for `members`."""
-    address = network.device_address(link)
-    found = _distinct([_host(address, text) for text in hosts], "host")
-    first = found[0].address if found else address
-    first.check()
-    return Member("cloud", first, hosts=found if len(found) > 1 else ())
-
-
-def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
-    if len({each.name for each in found}) < len(found):
-        raise DragonError(f"each {what} may be named once: give them different ports")
-    for each in found:
+    if len({each.name for each in named}) < len(named):
+        raise DragonError("each worker may be named once: give them different ports")
+    for each in named:
         each.address.check()
-    return tuple(found)
+    return tuple(named)
 
 
 def _no_url(text: str) -> None:
@@ -179,16 +162,6 @@ def _no_url(text: str) -> None:
     if is_url:
         place = rest.partition("/")[0].rpartition("@")[2] or "host"
         raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT, such as {place}")
-
-
-def _host(address: Address, text: str) -> Member:
-    """Parse HOST or HOST:PORT; an IPv6 address without brackets is all host."""
-    _no_url(text)
-    host, port = host_and_port(text) or (text.strip("[]"), address.port)
-    if not host:
-        raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
-    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Member(name, replace(address, host=host, port=port))
 
 
 def _worker(address: Address, text: str) -> Member:

@@ -46,9 +46,6 @@ class Session(Protocol):
     def measured(self) -> None:
         """Read the link's new estimates."""
 
-    def doubted(self) -> None:
-        """Go on at another host, if there is one: this one has not been heard for a while."""
-
     def receive(self, message: wire.SessionMessage) -> None:
         """Handle a message of this session. A DragonError closes the session with its text."""
 
@@ -73,7 +70,6 @@ class Peer:
         recorder: Recorder,
         answerer: Answerer | None = None,
         timeouts: Timeouts = USUAL,
-        first_session: int = 1,
     ) -> None:
         self.name = stream.peer_name
         self.connection = connection
@@ -89,7 +85,7 @@ class Peer:
         self._timeouts = timeouts
         self._answerer = answerer
         self._sessions: dict[int, Session] = {}
-        self._next_session = first_session
+        self._next_session = 1
         self._early: list[tuple[Event, int]] = []  # came together with the end of the handshake
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
@@ -102,11 +98,6 @@ class Peer:
     def round_trip_s(self) -> float:
         """The smoothed round trip in seconds (SPEC 1.4); 0 before the first echo."""
         return self.rtt.average or 0.0
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether nothing has been heard for a while."""
-        return self._loop.time() - self._heard_s > self._timeouts.doubt_s
 
     # Sending.
 
@@ -354,9 +345,6 @@ class Peer:
                 self.end = End(Reason.IDLE, text)
                 # Not `leave` here: if its body ended first, a TaskGroup leaves its task cancelling.
                 raise ConnectionLostError(text)
-            if self.doubtful:
-                for session in list(self._sessions.values()):
-                    session.doubted()
             self._sequence += 1
             self._padded[self._sequence] = burst
             self._padded.pop(self._sequence - PROBES_KEPT, None)

@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -16,7 +16,8 @@ from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usable_cores, usual_threads
 from dragonrt.errors import DragonError
-from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, cloud
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process.composition import index_directory, kv_limit, load_model
 from dragonrt.node.process.host_profile import load_profile
@@ -43,12 +44,9 @@ class Finding:
 
 
 async def diagnose(
-    side: SideSettings, network: NetworkSettings, hosts: Sequence[str] | None, today: date
+    side: SideSettings, network: NetworkSettings, today: date, *, dials: bool
 ) -> AsyncIterator[Finding]:
-    """Yield all findings about this side, and about each host of the cloud and the link to it.
-
-    `hosts` are as in `cloud`: empty means the network's cloud; None dials no host.
-    """
+    """Yield all findings about this side and, if it `dials`, about the cloud and the link to it."""
     yield _programs()
     for finding in _keys(network, today):
         yield finding
@@ -59,21 +57,15 @@ async def diagnose(
         return
     for finding in (*_model(side, model), *_index(side)):
         yield finding
-    if hosts is None:
+    if not dials:
         yield Finding("ok", "link", "not looked at: name the cloud with --host")
         return
     try:
-        place = cloud(network, LinkSettings(), hosts)
+        found = await _link(network.device_address(LinkSettings()), model)
     except DragonError as error:
-        yield Finding("fail", "link", str(error), MEND)
-        return
-    for host in place.hosts or (place,):
-        try:
-            found = await _link(host, model)
-        except DragonError as error:
-            found = [Finding("fail", "link", str(error), MEND)]
-        for finding in found:
-            yield finding
+        found = [Finding("fail", "link", str(error), MEND)]
+    for finding in found:
+        yield finding
 
 
 def _programs() -> Finding:
@@ -156,9 +148,8 @@ def _index(side: SideSettings) -> Iterator[Finding]:
     yield Finding(level, "disk", seen, "make room, or lower --kv-cache")
 
 
-async def _link(host: Member, model: LanguageModel) -> list[Finding]:
-    """Return what probing a host finds. Raises DragonError if that fails."""
-    address = host.address
+async def _link(address: Address, model: LanguageModel) -> list[Finding]:
+    """Return what probing the cloud finds. Raises DragonError if that fails."""
     link = await probe(address, model)
     peer = link.peer
     ways = {"encrypted with the shared key": address.key, "TLS": address.tls}
@@ -175,7 +166,7 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
     slow = _warns(link.median_s > LONGEST_ROUND_TRIP_S)
     up = f"{link.up / 1e6:.3g} Mbit/s up" if link.up else "too fast to tell"
     found = [
-        Finding(_warns(address.exposed), host.name, seen, "give both sides the same --key-file"),
+        Finding(_warns(address.exposed), "cloud", seen, "give both sides the same --key-file"),
         Finding(slow, "round trip", trips, "answers come late over such a link"),
         Finding("ok", "bandwidth", up),
     ]

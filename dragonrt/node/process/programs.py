@@ -26,8 +26,8 @@ from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.told import ToldAnswers, told_path
 from dragonrt.node.connections.addresses import Member
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
+from dragonrt.node.connections.connector import Connector, NotConnectedError, mistaken
 from dragonrt.node.connections.endpoints import Address, Identity, serve
-from dragonrt.node.connections.hosts import Connector, Hosts, NotConnectedError, mistaken
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process.composition import local_side
 from dragonrt.node.process.ending import on_signals, terminable
@@ -43,8 +43,6 @@ from dragonrt.traces.notices import NoticeKind
 
 T = TypeVar("T")
 
-SESSIONS_APART = 2**20
-"""Session numbers of each host of several, so that a trace can tell them apart."""
 M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
 SWITCH_S = 0.0005
 """Seconds for which a thread may hold the interpreter while another waits; usually 0.005."""
@@ -157,16 +155,16 @@ class Reached:
     """Implements Counterpart."""
 
     weight: float
-    hosts: Hosts
+    connector: Connector
 
     @property
     def fingerprint(self) -> str:
         """Return that of the peer's model. Raises NotConnectedError if the peer is away."""
-        peer = self.hosts.peer
+        peer = self.connector.peer
         hello = peer.connection.peer if peer is not None else None
         if hello is None:
             why = "what was trained is chosen by the cloud's model, and the cloud is not there"
-            raise NotConnectedError(f"{why}: {self.hosts.absence}")
+            raise NotConnectedError(f"{why}: {self.connector.absence}")
         return hello.weights
 
 
@@ -179,7 +177,7 @@ class Device:
     """
 
     side: LocalSide
-    connectors: Mapping[str, Hosts]
+    connectors: Mapping[str, Connector]
     settings: Settings
     resources: Resources | None = None
     members: Sequence[Member] = ()
@@ -227,8 +225,8 @@ class Device:
     def complete(self) -> Resources:
         """Return the resources, prepared once. Raises DragonError if they cannot be yet."""
         if self.resources is None:
-            for hosts in self.connectors.values():
-                hosts.hurry()  # for the next question
+            for connector in self.connectors.values():
+                connector.hurry()  # for the next question
             found = {
                 each.name: Reached(each.weight, self.connectors[each.name]) for each in self.members
             }
@@ -279,26 +277,21 @@ async def _dialling(
     recorder: Recorder,
     on_notice: OnNotice,
     timeouts: Timeouts = USUAL,
-) -> AsyncIterator[Mapping[str, Hosts]]:
+) -> AsyncIterator[Mapping[str, Connector]]:
     """Dial each member once, and keep it connected until the context ends; see `device`."""
     several, identity = len(members) > 1, Identity("device", model)
 
-    async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
-        stream, connection = await address.dial(identity)
-        return Peer(stream, connection, to, None, timeouts, first_session)
-
-    def hosts_of(member: Member, who: str) -> Hosts:
+    async def dial(member: Member) -> Peer:
         # The events of a connection name its worker: sessions are numbered alike on each.
         to = recorder.of(member.name) if several else recorder
-        connectors = {}
-        for number, host in enumerate(member.hosts or (member,)):
-            whom = f"the host {host.name}" if member.hosts else who
-            dialled = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
-            connectors[host.name] = Connector(dialled, timeouts, on_notice, whom)
-        return Hosts(connectors, on_notice)
+        stream, connection = await member.address.dial(identity)
+        return Peer(stream, connection, to, None, timeouts)
 
     names = [f"the worker {member.name}" if several else "the cloud" for member in members]
-    links = list(map(hosts_of, members, names))
+    links = [
+        Connector(partial(dial, member), timeouts, on_notice, who)
+        for member, who in zip(members, names, strict=True)
+    ]
     keepers: list[asyncio.Task[None]] = []
     try:
         errors = await asyncio.gather(*(link.connect() for link in links), return_exceptions=True)

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
-from dragonrt.node.connections.hosts import NotConnectedError
+from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device, LevelError
 from dragonrt.service.answer import Piece

@@ -19,7 +19,7 @@ from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer, ClientSession
-from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process.composition import complete_library, local_side
 from dragonrt.node.process.side_settings import SideSettings
@@ -112,7 +112,7 @@ class Attack:
 @asynccontextmanager
 async def reached(
     cloud: SimulatedCloud, device: SimulatedSide, reachable: asyncio.Event
-) -> AsyncIterator[Hosts]:
+) -> AsyncIterator[Connector]:
     """A device's connection to that cloud, dialled again while it is `reachable`."""
 
     async def dial() -> Peer:
@@ -121,7 +121,7 @@ async def reached(
         return peer_of(device, cloud)
 
     reachable.set()
-    connector = Hosts({"cloud": Connector(dial)})
+    connector = Connector(dial)
     await connector.connect()
     async with kept(connector):
         yield connector

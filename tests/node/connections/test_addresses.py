@@ -51,14 +51,14 @@ async def test_no_device_dials_another_machine_unprotected() -> None:
     with pytest.raises(TlsError):
         members(DragonSettings(), NetworkSettings(host="192.0.2.1"), link, [])
     with pytest.raises(TlsError):
-        members(DragonSettings(), network, link, [], workers)
+        members(DragonSettings(), NetworkSettings(host=far), link, [])
     with pytest.raises(TlsError):
         members(FederatedSettings(), network, link, workers)
     nobody: Any = None
     with pytest.raises(TlsError):
         await Address("192.0.2.1", 7070).dial(nobody)
-    members(DragonSettings(), NetworkSettings(insecure=True), link, [], workers)
-    members(DragonSettings(), NetworkSettings(tls=True), link, [], workers)
+    members(DragonSettings(), NetworkSettings(host=far, insecure=True), link, [])
+    members(DragonSettings(), NetworkSettings(host=far, tls=True), link, [])
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,21 @@ def test_a_place_is_a_host_and_a_port(text: str, found: tuple[str, int] | None) 
 
 
 @pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a.example", ("a.example", 9)),
+        ("a.example:7071", ("a.example", 7071)),
+        ("::1", ("::1", 9)),
+        ("[::1]", ("::1", 9)),
+        ("[::1]:7071", ("::1", 7071)),
+    ],
+)
+def test_the_address_of_a_cloud_may_have_its_port(text: str, place: tuple[str, int]) -> None:
+    found = NetworkSettings(host=text, port=9).device_address(LinkSettings())
+    assert (found.host, found.port) == place
+
+
+@pytest.mark.parametrize(
     ("url", "host"),
     [
         ("https://server.example/", "server.example"),
@@ -84,7 +99,7 @@ def test_a_place_is_a_host_and_a_port(text: str, found: tuple[str, int] | None) 
 def test_the_address_of_a_page_is_no_host(url: str, host: str) -> None:
     network, link = NetworkSettings(), LinkSettings()
     for refused in (
-        lambda: members(DragonSettings(), network, link, [], [url]),
+        lambda: members(DragonSettings(), NetworkSettings(host=url), link, []),
         lambda: members(FederatedSettings(), network, link, [url]),
         lambda: NetworkSettings(host=url).cloud_address(link),
     ):

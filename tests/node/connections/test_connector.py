@@ -9,7 +9,7 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.connections.hosts import Connector, Hosts, mistaken
+from dragonrt.node.connections.connector import Connector, mistaken
 from dragonrt.node.connections.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
@@ -47,8 +47,8 @@ class Network:
         device = side("device")
         return Peer(ours, device.connection(), device.recorder)
 
-    def hosts(self) -> Hosts:
-        return Hosts({"cloud": Connector(self.dial, on_notice=self.told.append)})
+    def connector(self) -> Connector:
+        return Connector(self.dial, on_notice=self.told.append)
 
     async def vanish(self) -> None:
         self.reachable = False
@@ -56,14 +56,14 @@ class Network:
         await self.cloud.kill()
 
 
-def connected(network: Network, act: Callable[[Hosts], Awaitable[T]]) -> T:
+def connected(network: Network, act: Callable[[Connector], Awaitable[T]]) -> T:
     """What `act` returns, while the connection is kept."""
 
     async def keep() -> T:
-        hosts = network.hosts()
-        await hosts.connect()
-        async with kept(hosts):
-            result = await act(hosts)
+        link = network.connector()
+        await link.connect()
+        async with kept(link):
+            result = await act(link)
         await network.cloud.wait_idle()
         return result
 
@@ -79,45 +79,26 @@ async def test_the_first_connection_says_why_there_is_none() -> None:
     network = Network()
     network.reachable = False
     for there, error in ((network, LinkError), (Network(vocabulary=33), HandshakeError)):
-        hosts = there.hosts()
+        link = there.connector()
         with pytest.raises(error):
-            await hosts.connect()
-        assert not hosts.connected
-        assert hosts.peer is None
-
-
-@virtual
-async def test_of_several_hosts_the_error_that_may_pass_is_raised() -> None:
-    def failing(error: DragonError) -> Connector:
-        async def dial() -> Peer:
-            raise error
-
-        return Connector(dial)
-
-    lasting, passing = HandshakeError(Reason.KEY, "another key"), LinkError("cannot reach it")
-    for errors in ((lasting, passing), (passing, lasting)):
-        hosts = Hosts({str(number): failing(each) for number, each in enumerate(errors)})
-        with pytest.raises(DragonError) as caught:
-            await hosts.connect()
-        assert not mistaken(caught.value)
-    with pytest.raises(DragonError) as caught:
-        await Hosts({name: failing(lasting) for name in "ab"}).connect()
-    assert mistaken(caught.value)
+            await link.connect()
+        assert not link.connected
+        assert link.peer is None
 
 
 def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
-    async def lose(hosts: Hosts) -> None:
-        first, before = hosts.peer, hosts.traffic()
+    async def lose(link: Connector) -> None:
+        first, before = link.peer, link.traffic()
         assert first is not None
         await network.vanish()
         network.reachable = True
         await asyncio.sleep(0.01)
         assert first.end is not None
         assert first.end.reason is Reason.SHUTDOWN
-        second = await hosts.wait_connected(1.0)
+        second = await link.wait_connected(1.0)
         assert second is not None
         assert second is not first
-        after = hosts.traffic()
+        after = link.traffic()
         assert after.sent >= 2 * second.connection.traffic().sent - 100 > 0
         assert after.received > before.received
 
@@ -126,13 +107,13 @@ def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
 
 
 def test_back_off_doubles_up_to_its_bound() -> None:
-    async def wait(hosts: Hosts) -> None:
+    async def wait(link: Connector) -> None:
         await network.vanish()
         await asyncio.sleep(100.0)
-        assert hosts.peer is None
+        assert link.peer is None
         network.reachable = True
         await asyncio.sleep(USUAL.longest_back_off_s)
-        assert hosts.peer is not None
+        assert link.peer is not None
 
     network = Network()
     connected(network, wait)
@@ -143,9 +124,9 @@ def test_back_off_doubles_up_to_its_bound() -> None:
 
 
 def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
-    async def wait(hosts: Hosts) -> float:
+    async def wait(link: Connector) -> float:
         await network.vanish()
-        waiting = asyncio.create_task(hosts.wait_connected(USUAL.answer_s))
+        waiting = asyncio.create_task(link.wait_connected(USUAL.answer_s))
         await asyncio.sleep(0.8 * USUAL.answer_s)
         network.reachable = True
         back_s = now()
@@ -157,15 +138,15 @@ def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
 
 
 def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
-    async def wait(hosts: Hosts) -> None:
+    async def wait(link: Connector) -> None:
         await network.cloud.kill()
         network.cloud = SimulatedCloud(side("cloud", vocabulary=33))
-        assert await hosts.wait_connected(100.0) is None
-        assert network.told[-1].text.endswith(hosts.absence)
+        assert await link.wait_connected(100.0) is None
+        assert network.told[-1].text.endswith(link.absence)
         await network.cloud.kill()
         network.cloud = SimulatedCloud(side("cloud"))
-        assert await hosts.wait_connected(2 * USUAL.longest_back_off_s) is not None
-        assert hosts.reconnections == 1
+        assert await link.wait_connected(2 * USUAL.longest_back_off_s) is not None
+        assert link.reconnections == 1
 
     network = Network()
     connected(network, wait)
@@ -177,16 +158,16 @@ def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> Non
 async def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
     network = Network()
     network.reachable = False
-    hosts = network.hosts()
+    link = network.connector()
     with pytest.raises(LinkError):
-        await hosts.connect()
-    async with kept(hosts):
-        assert await hosts.wait_connected(100.0) is None
-        assert not hosts.met
+        await link.connect()
+    async with kept(link):
+        assert await link.wait_connected(100.0) is None
+        assert link.connections == 0
         assert network.told == []  # whoever called `connect` has the error
         network.reachable = True
-        assert await hosts.wait_connected(USUAL.longest_back_off_s) is not None
-        assert (hosts.met, hosts.reconnections, len(network.told)) == (True, 0, 1)
+        assert await link.wait_connected(USUAL.longest_back_off_s) is not None
+        assert (link.connections, link.reconnections, len(network.told)) == (1, 0, 1)
     await network.cloud.wait_idle()
 
 
@@ -204,24 +185,21 @@ async def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
 )
 def test_a_mistake_is_what_somebody_has_to_mend(error: DragonError | None, whose: bool) -> None:
     assert mistaken(error) is whose
-    wrapped = DragonError("host a")
-    wrapped.__cause__ = error
-    assert mistaken(wrapped) is whose
 
 
 def test_a_question_dials_at_once_and_goes_on_without_a_cloud_that_stays_away() -> None:
     """Also while the back-off is long."""
 
-    async def ask(hosts: Hosts) -> tuple[float, float]:
+    async def ask(link: Connector) -> tuple[float, float]:
         await network.vanish()
         lost_s = now()
-        assert await hosts.reach() is None
+        assert await link.reach() is None
         without_s = now() - lost_s
         await asyncio.sleep(12 * USUAL.longest_back_off_s)
         network.reachable = True
-        assert not hosts.connected
+        assert not link.connected
         asked_s = now()
-        assert await hosts.reach() is not None
+        assert await link.reach() is not None
         return without_s, now() - asked_s
 
     network = Network()

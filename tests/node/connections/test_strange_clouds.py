@@ -16,7 +16,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.answers.client_session import Answer, ClientSession
-from dragonrt.node.connections.hosts import Connector, Hosts
+from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Answerer, Peer, Session
 from dragonrt.side import SIDES
 from dragonrt.testing.loop import run
@@ -83,7 +83,7 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
 
         device, cloud = (SimulatedSide(side, lambda _: SCRIPT) for side in SIDES)
         clock = asyncio.get_running_loop().time
-        links = {"cloud": Hosts({"cloud": Connector(dial)})}
+        links = {"cloud": Connector(dial)}
         await links["cloud"].connect()
         async with kept(*links.values()):
             resources = scripted_resources(settings, SCRIPT.vocabulary)
