@@ -25,7 +25,8 @@ from dragonrt.node.answers.backend_session import BackendSession, PrefillResult
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
-from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
+from dragonrt.node.answers.server_session import admission
+from dragonrt.node.connections.admission import USUAL_LIMITS, CloudLimits
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import ConnectionLostError, Peer
 from dragonrt.side import SIDES, Side
@@ -118,7 +119,7 @@ class SimulatedCloud:
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
-        self.admission = CloudAdmission(side, limits)
+        self.admission = admission(side, limits)
         self._connections: dict[asyncio.Task[None], Peer] = {}
 
     @property

@@ -19,7 +19,8 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult
-from dragonrt.node.connections.admission import CloudAdmission, CloudLimits
+from dragonrt.node.answers.server_session import admission
+from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.connections.endpoints import Address, Identity, serve
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedSide
@@ -141,9 +142,11 @@ async def lying_cloud(model: LanguageModel, says: Says, port: int = 0) -> AsyncI
     """Listen as a cloud that has that model, until the context ends."""
     cloud = LyingCloud(port)
     many = CloudLimits(device_rate=1e6)
-    admission = CloudAdmission(speaking("cloud", says, model.vocabulary, 0.0), many)
+    side = speaking("cloud", says, model.vocabulary, 0.0)
     address = Address("127.0.0.1", port, emulate=lambda stream: _Hearing(stream, cloud))
     identity = Identity("cloud", model, lambda: "a lie")
-    async with await serve(address, identity, admission, lambda line: None) as server:
+    async with await serve(
+        address, identity, admission(side, many), side.recorder, lambda line: None
+    ) as server:
         cloud.port = server.port
         yield cloud

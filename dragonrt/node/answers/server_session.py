@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -12,11 +13,16 @@ from dragonrt.modes.registry import mode_entry
 from dragonrt.node.answers.backend_session import Prefiller, PrefillResult
 from dragonrt.node.answers.citing import attribution, storable
 from dragonrt.node.answers.driver import AnswerSession, Driver, opening
-from dragonrt.node.connections.handshakes import source_of
+from dragonrt.node.connections.admission import CloudAdmission, CloudLimits, source_of
 from dragonrt.node.connections.peer import Peer
 from dragonrt.traces.events import AnswerClosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
+
+
+def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:
+    """Return the admission of a cloud whose questions `prefiller` reads."""
+    return CloudAdmission(partial(server_session, prefiller), prefiller.timeouts, limits)
 
 
 def server_session(

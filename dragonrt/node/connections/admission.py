@@ -1,24 +1,32 @@
 """Admission of devices and questions to a cloud: limits per device (a connection) and for all.
 
 A refusal includes a retry time. Few questions of one device are read at a time, so that other
-devices do not wait for them.
+devices do not wait for them. The number and time of unauthenticated connections are limited, per
+source address and in total. A new one is always accepted: if there is no place, the oldest silent
+one loses its own, or else the oldest.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dragonrt.node.answers.backend_session import Prefiller
-from dragonrt.node.answers.driver import AnswerSession
-from dragonrt.node.answers.server_session import server_session
-from dragonrt.node.connections.handshakes import Handshakes
-from dragonrt.node.connections.peer import Peer
+from dragonrt.node.connections.peer import Peer, Session
 from dragonrt.settings import setting
+from dragonrt.timeouts import Timeouts
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import BusyError
 
+Work = Coroutine[Any, Any, None]
+Opening = Callable[[Peer, wire.Open, asyncio.Semaphore], tuple[Session, Work]]
+"""Makes the session that a device opens, and its work, which reads the question in its turn."""
+
+MOST_HANDSHAKES = 64
+MOST_OF_A_SOURCE = 16
+FIRST_BYTE_S = 2.0  # how long a connection may be silent
+NETWORK_BITS = 64  # prefix of the IPv6 addresses that one machine may have
 READ_AT_ONCE = 2  # questions of one device that are read at the same time
 LONGEST_RETRY_S = 30.0
 USUAL_ANSWER_S = 2.0  # the assumed seconds of an answer before there was one
@@ -60,15 +68,16 @@ class Bucket:
 
 
 class CloudAdmission:
-    """See the module. `handshakes` holds the unauthenticated connections.
+    """See the module. `handshakes` holds the unauthenticated connections, `opening` answers.
 
     Counts the devices that were `admitted`, and the devices and sessions that were `refused`.
     """
 
-    def __init__(self, prefiller: Prefiller, limits: CloudLimits) -> None:
-        self.prefiller = prefiller
-        self.handshakes = Handshakes(prefiller.timeouts.handshake_s)
+    def __init__(self, opening: Opening, timeouts: Timeouts, limits: CloudLimits) -> None:
+        self.timeouts = timeouts
+        self.handshakes = Handshakes(timeouts.handshake_s)
         self.admitted = self.refused = 0
+        self._opening = opening
         self._limits = limits
         # How fast each device may ask, and its turns to have questions read.
         self._devices: dict[Peer, tuple[Bucket, asyncio.Semaphore]] = {}
@@ -107,9 +116,7 @@ class CloudAdmission:
         if self.devices >= self._limits.most_devices:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
-    def answering(
-        self, peer: Peer, message: wire.Open
-    ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
+    def answering(self, peer: Peer, message: wire.Open) -> tuple[Session, Work]:
         """Return the session that a device opens; see `peer.Answerer`. Raises BusyError."""
         pace, turns = self._devices[peer]
         try:
@@ -117,7 +124,7 @@ class CloudAdmission:
         except BusyError:
             self.refused += 1
             raise
-        session, work = server_session(self.prefiller, peer, message, turns)
+        session, work = self._opening(peer, message, turns)
         return session, self._timed(peer, work)
 
     def _check_open(self) -> None:
@@ -168,7 +175,7 @@ class CloudAdmission:
         self._next_free_s = min(self._next_free_s, now + LONGEST_RETRY_S)
         return self._next_free_s - now
 
-    async def _timed(self, peer: Peer, work: Coroutine[Any, Any, None]) -> None:
+    async def _timed(self, peer: Peer, work: Work) -> None:
         began_s = _now()
         try:
             await work
@@ -205,3 +212,93 @@ class BoundedLines:
         self._hosts[host] = pace, left_out
         if len(self._hosts) > REMEMBERED_HOSTS:
             del self._hosts[next(iter(self._hosts))]
+
+
+class PlaceLostError(Exception):
+    """The connection lost its place, for the reason in the text."""
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    source: str
+    heard: Callable[[], bool]
+    dismiss: Callable[[], None]
+    limit: asyncio.Timeout
+    lost: str
+
+
+class Handshakes:
+    """The places; `failed` counts the connections that did not authenticate."""
+
+    def __init__(
+        self,
+        handshake_s: float,
+        most: int = MOST_HANDSHAKES,
+        most_of_a_source: int = MOST_OF_A_SOURCE,
+    ) -> None:
+        self.failed = 0
+        self._handshake_s = handshake_s
+        self._most = most
+        self._most_of_a_source = most_of_a_source
+        self._places: dict[_Place, None] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @asynccontextmanager
+    async def place(
+        self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Hold a place until the context ends; `heard` returns whether a byte has arrived.
+
+        If another connection needs the place, calls `dismiss` and cancels the context. Raises
+        PlaceLostError then, or after too long a silence or handshake.
+        """
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
+        late = f"it did not complete the handshake in {self._handshake_s:g} s"
+        place = _Place(source_of(host), heard, dismiss, limit, late)
+        self._make_room(place.source)
+        try:
+            async with limit:
+                self._places[place] = None
+                silent = loop.call_later(FIRST_BYTE_S, self._check_heard, place)
+                try:
+                    yield
+                except BaseException:  # a cancelled handshake is counted, too
+                    self.failed += 1
+                    raise
+                finally:
+                    silent.cancel()
+                    self._places.pop(place, None)
+        except TimeoutError:
+            raise PlaceLostError(place.lost) from None
+
+    def _check_heard(self, place: _Place) -> None:
+        if place in self._places and not place.heard():
+            self._end(place, f"it sent nothing for {FIRST_BYTE_S:g} s")
+
+    def _make_room(self, source: str) -> None:
+        own = [place for place in self._places if place.source == source]
+        full = len(own) >= self._most_of_a_source
+        if full or len(self._places) >= self._most:
+            waiting = own if full else list(self._places)
+            leaving = next((place for place in waiting if not place.heard()), waiting[0])
+            leaving.dismiss()
+            self._end(leaving, "others need its place")
+
+    def _end(self, place: _Place, why: str) -> None:
+        del self._places[place]
+        if not place.limit.expired():
+            place.lost = why
+            place.limit.reschedule(asyncio.get_running_loop().time())
+
+
+def source_of(host: str) -> str:
+    """Return the part of an address that identifies one machine: IPv4 whole, IPv6 its /64."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return str(address)
+    return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))

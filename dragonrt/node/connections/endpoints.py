@@ -21,10 +21,10 @@ from dragonrt.link.stream import (
     listen,
 )
 from dragonrt.link.tls import TlsStream
-from dragonrt.node.connections.admission import BoundedLines, CloudAdmission
-from dragonrt.node.connections.handshakes import PlaceLostError
+from dragonrt.node.connections.admission import BoundedLines, CloudAdmission, PlaceLostError
 from dragonrt.node.connections.peer import ConnectionLostError, Peer, log
 from dragonrt.side import Side
+from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
@@ -121,6 +121,7 @@ async def serve(
     address: Address,
     identity: Identity,
     admission: CloudAdmission,
+    recorder: Recorder,
     on_change: Callable[[str], None] = log.info,
 ) -> Server:
     """Listen as the cloud; log a line with `on_change` when a device joins, leaves or is refused.
@@ -129,7 +130,6 @@ async def serve(
     DragonError for an address beyond loopback without a key or certificates.
     """
     address.check_listening()
-    prefiller = admission.prefiller
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 
     async def handle(stream: TcpStream) -> None:
@@ -151,9 +151,9 @@ async def serve(
         peer = Peer(
             address.around(carrier, identity.side),
             Connection(identity.side, identity.hello(), address.key),
-            prefiller.recorder.of(name),  # devices number their sessions alike
+            recorder.of(name),  # devices number their sessions alike
             admission.answering,
-            prefiller.timeouts,
+            admission.timeouts,
         )
         try:
             async with admission.handshakes.place(host, heard, dismiss):

@@ -21,6 +21,7 @@ from dragonrt.link.stream import Server
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of, traits_of
 from dragonrt.modes.settings import Settings
+from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession, foreseen
 from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.told import ToldAnswers, told_path
@@ -125,9 +126,9 @@ async def cloud(
     watched index, `listeners` every event.
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
-        admission = CloudAdmission(side, limits)
+        admission = server_session.admission(side, limits)
         identity = Identity("cloud", model, lambda: side.corpus)
-        listening = await serve(address, identity, admission, on_change)
+        listening = await serve(address, identity, admission, side.recorder, on_change)
         async with listening as server:
             yield (running := Cloud(side, admission, server))
             await running.drain()

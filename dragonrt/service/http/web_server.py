@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import reason_of
-from dragonrt.node.connections.handshakes import source_of
+from dragonrt.node.connections.admission import source_of
 from dragonrt.service.http.admission import ENDING_S
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.node.answers.server_session import admission
 from dragonrt.node.connections.addresses import (
     LinkSettings,
     Member,
@@ -17,7 +18,7 @@ from dragonrt.node.connections.addresses import (
     host_and_port,
     members,
 )
-from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission
+from dragonrt.node.connections.admission import USUAL_LIMITS
 from dragonrt.node.connections.endpoints import Address, serve
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -121,7 +122,8 @@ async def test_a_cloud_that_cannot_know_its_devices_listens_to_this_machine_alon
 ) -> None:
     """TLS alone proves the cloud: without an authority it lets every device in."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
-    admission = CloudAdmission(SimulatedSide("cloud", lambda _: Script(0)), USUAL_LIMITS)
+    side = SimulatedSide("cloud", lambda _: Script(0))
     identity: Any = None  # nothing is said
+    where = Address("0.0.0.0", 0, tls=context)
     with pytest.raises(DragonError):
-        await serve(Address("0.0.0.0", 0, tls=context), identity, admission)
+        await serve(where, identity, admission(side, USUAL_LIMITS), side.recorder)

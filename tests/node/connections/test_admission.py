@@ -16,6 +16,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.client_session import Answer, ClientSession
+from dragonrt.node.answers.server_session import admission as admission_of
 from dragonrt.node.connections.admission import (
     LINES_A_SECOND,
     LONGEST_RETRY_S,
@@ -24,7 +25,6 @@ from dragonrt.node.connections.admission import (
     USUAL_LIMITS,
     BoundedLines,
     Bucket,
-    CloudAdmission,
     CloudLimits,
 )
 from dragonrt.testing.loop import run
@@ -179,7 +179,7 @@ class Crowded:
 def test_who_is_refused_later_is_to_come_back_later() -> None:
     async def refused() -> list[float]:
         limits = CloudLimits(device_answers=4, device_rate=1e6)
-        admission = CloudAdmission(SimulatedSide("cloud", lambda _: SCRIPT), limits)
+        admission = admission_of(SimulatedSide("cloud", lambda _: SCRIPT), limits)
         crowded: Any = Crowded()
         waits = []
         with admission.admit(crowded):

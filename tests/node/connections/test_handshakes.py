@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dragonrt.node.connections.handshakes import FIRST_BYTE_S, Handshakes, PlaceLostError, source_of
+from dragonrt.node.connections.admission import FIRST_BYTE_S, Handshakes, PlaceLostError, source_of
 from tests.node.virtual import virtual
 
 HANDSHAKE_S = 10.0
