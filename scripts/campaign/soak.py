@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,11 +65,9 @@ def liar(model: LanguageModel) -> Leading:
     return Leading(model.encode(CANARY), 1.0, heaviest, heaviest)
 
 
-def told(model: LanguageModel, clouds: Sequence[LyingCloud]) -> list[str]:
-    """Return the canaries that clouds were told, in words or as tokens."""
-    texts = [text for cloud in clouds for text in cloud.heard.texts]
-    tokens = [token for cloud in clouds for token in cloud.heard.tokens]
-    heard = "\n".join([*texts, model.decode(tokens)])
+def told(model: LanguageModel, cloud: LyingCloud) -> list[str]:
+    """Return the canaries that a cloud was told, in words or as tokens."""
+    heard = "\n".join([*cloud.heard.texts, model.decode(cloud.heard.tokens)])
     return [words for words in THINGS.values() if words in heard]
 
 
@@ -90,18 +88,17 @@ class Service:
 @asynccontextmanager
 async def serving(
     folder: Path,
-    clouds: Sequence[LyingCloud],
+    cloud: LyingCloud,
     level: Disclosure,
     *options: str,
     program: str = "dragonrt",
 ) -> AsyncIterator[Service]:
-    """Run `program serve` over the folder's notes, on these clouds, until the context ends."""
+    """Run `program serve` over the folder's notes, with this cloud, until the context ends."""
     command = [program, "--config", os.devnull, "serve", "--model", MODEL]
     command += ["--documents", str(folder / "notes"), "--index", str(folder / "index")]
     command += ["--http-port", "0", "--disclose", level, "--documents-per-side", "1"]
     command += ["--seed", "3", "--max-tokens", str(TOKENS), *options]
-    for cloud in clouds:
-        command += ["--host", f"127.0.0.1:{cloud.port}"]
+    command += ["--host", f"127.0.0.1:{cloud.port}"]
     with listening_process(*command) as process:
         url = f"http://127.0.0.1:{await asyncio.to_thread(process.wait_ready)}"
         async with httpx2.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
@@ -124,7 +121,7 @@ class Soak:
     ) -> None:
         """Ask a process of the service until it is to end. Raises RuntimeError for a failure."""
         self.lives += 1
-        async with serving(folder, [cloud], level, "--codec", "topk:64:residual") as service:
+        async with serving(folder, cloud, level, "--codec", "topk:64:residual") as service:
             first = 0
             for number, thing in zip(range(A_LIFE), itertools.cycle(THINGS), strict=False):
                 if time.monotonic() > until_s:
@@ -168,7 +165,7 @@ async def soak(seconds: float) -> int:
                     break
                 await done.life(folder, cloud, level, until_s, len(says.begins))
                 cloud.present.clear()
-            found = told(model, [cloud])
+            found = told(model, cloud)
     print(
         f"{done.answers} answers, {done.carried} with a canary of which {len(found)} were told; "
         f"{done.lives} lives of the service, the cloud left {done.left} times in an answer; "

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +115,11 @@ if __name__ == "__main__":
 
 
 PROGRAMS = {
-    "as it is": ("dragonrt", ("--codec", "topk:64:residual"), 1),
-    "two hosts": ("dragonrt", ("--codec", "topk:64:residual"), 2),
-    "a mode from outside": ("careless", ("--mode", "careless", "--codec", "dense:fp16"), 1),
-    "a codec from outside": ("powers", ("--codec", "pow2:65536"), 1),
+    "as it is": ("dragonrt", ("--codec", "topk:64:residual")),
+    "a mode from outside": ("careless", ("--mode", "careless", "--codec", "dense:fp16")),
+    "a codec from outside": ("powers", ("--codec", "pow2:65536")),
 }
-"""What is run in place of `dragonrt`, with its options, and the number of clouds."""
+"""What is run in place of `dragonrt`, with its options."""
 
 
 @pytest.fixture
@@ -202,30 +200,27 @@ async def ask(client: httpx2.AsyncClient, how: Client, turns: Sequence[Turn], qu
 async def test_no_canary_is_told(
     folder: Path, model: LanguageModel, level: Disclosure, name: str
 ) -> None:
-    module, how, hosts = PROGRAMS[name]
+    module, how = PROGRAMS[name]
     if module != "dragonrt":
-        importlib.import_module(module)  # the clouds have it, too
+        importlib.import_module(module)  # the cloud has it, too
     says = liar(model)
     talks: list[list[Turn]] = []
-    async with AsyncExitStack() as stack:
-        clouds = [await stack.enter_async_context(lying_cloud(model, says)) for _ in range(hosts)]
-        async with serving(folder, clouds, level, *how, program=module) as service:
+    async with lying_cloud(model, says) as cloud:
+        async with serving(folder, cloud, level, *how, program=module) as service:
             for number, thing in enumerate(THINGS):
                 async with asyncio.timeout(LIMIT_S):
-                    for cloud in clouds:  # those that left are dialled again
-                        await cloud.present.wait()
-                clouds[0].leaves_after = len(says.begins) if number % 2 else None
+                    await cloud.present.wait()  # one that left is dialled again
+                cloud.leaves_after = len(says.begins) if number % 2 else None
                 question = asked_of(thing)
                 text = await ask(service.client, CLIENTS[number % 3], (), question)
                 talks.append([(question, text)])
         said = [words in talk[0][1] for words, talk in zip(THINGS.values(), talks, strict=True)]
-        async with serving(folder, clouds, level, *how, program=module) as service:  # started again
+        async with serving(folder, cloud, level, *how, program=module) as service:  # started again
             for number, talk in enumerate(talks):
                 await ask(
                     service.client, CLIENTS[(number + 1) % 3], talk, "Is anything else paid in May?"
                 )
-    found = told(model, clouds)
+    found = told(model, cloud)
     assert (len(found) >= 7) if level is Disclosure.DRAFTS else found == []
     assert sum(said) >= 7, "else nothing was to be had"
-    heard = {text for cloud in clouds for text in cloud.heard.texts}
-    assert {talk[0][0] for talk in talks} <= heard
+    assert {talk[0][0] for talk in talks} <= {*cloud.heard.texts}
