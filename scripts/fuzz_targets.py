@@ -96,7 +96,7 @@ def connection(data: bytes) -> None:
             length = int.from_bytes(data[:2], "little")
             events = cloud.receive_data(encode_frame(data[2 : 2 + length]))
             data = data[2 + length :]
-            for event in events:
+            for event, _ in events:
                 if isinstance(event, Open):
                     cloud.send(Opened(event.session, 1, 1, 1))
         cloud.eof()

@@ -117,16 +117,12 @@ class Connection:
         self.state = State.HELLO
         self.peer: Hello | None = None
         """The other side's Hello, authenticated once the state is OPEN."""
-        self.event_bytes: list[int] = []
-        """The bytes on the wire of each event that `receive_data` or `eof` returned last."""
         self._hello = hello
         self._key = key or b""
         self._frames = FrameDecoder(HANDSHAKE_LIMIT)
         self._sessions = Sessions(hello.vocabulary, max_sessions)
         self._outgoing = bytearray()
         self._sent = self._received = self._padding_sent = 0
-        self.message_bytes = 0
-        """The bytes of the last frame that was made, without padding."""
         self.replied_bytes = 0
         """The bytes of all Pongs and Closes that were made: the other side can cause any number."""
         self._padded = False
@@ -139,15 +135,14 @@ class Connection:
         self._outgoing.clear()
         return data
 
-    def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes in any split, and return the events that they complete, in order.
+    def receive_data(self, data: bytes) -> list[tuple[Event, int]]:
+        """Take bytes in any split; return the events that they complete, with their bytes.
 
         The other side's Hello is returned once the key is proven. Pings are answered, not returned.
         Raises RemoteProtocolError when the connection ends, HandshakeError if it was not open:
         write `data_to_send`, then close the stream.
         """
-        events: list[Event] = []
-        self.event_bytes = []
+        events: list[tuple[Event, int]] = []
         if self.closed:
             return events
         self._received += len(data)
@@ -156,8 +151,7 @@ class Connection:
             while self.state is not State.CLOSED and (body := self._frames.next_body()) is not None:
                 event = self._receive_body(body)
                 if event is not None:
-                    events.append(event)
-                    self.event_bytes.append(self._frames.frame_bytes)
+                    events.append((event, self._frames.frame_bytes))
         except RemoteProtocolError as error:
             in_handshake = self.state in (State.HELLO, State.AUTHENTICATE)
             if not self.closed:
@@ -168,10 +162,9 @@ class Connection:
             raise
         return events
 
-    def eof(self) -> list[Event]:
+    def eof(self) -> list[tuple[Event, int]]:
         """End the connection; return a Goodbye (LOST). Raises HandshakeError if never open."""
         before, partial = self.state, self._frames.has_partial_frame
-        self.event_bytes = []
         if before is State.CLOSED:
             return []
         self._end()
@@ -182,11 +175,16 @@ class Connection:
                 "there, and is TLS on at both ends or at neither?",
             )
         where = "in the middle of a message" if partial else "without a word"
-        self.event_bytes = [0]
-        return [Goodbye(Reason.LOST, f"the other side closed the connection {where}")]
+        lost = Goodbye(Reason.LOST, f"the other side closed the connection {where}")
+        return [(lost, 0)]
 
     def send(self, message: Message) -> bytes:
-        """Return the bytes to write for `message`, after those that wait.
+        """Return the bytes to write for `message`, after those that wait; raises as `queue`."""
+        self.queue(message)
+        return self.data_to_send()
+
+    def queue(self, message: Message) -> int:
+        """Add `message` to `data_to_send`; return the bytes of its frame, without padding.
 
         Raises LocalProtocolError if the state does not allow it: the handshake is automatic,
         sessions follow `sessions.SEND`, and nothing follows a Goodbye.
@@ -199,8 +197,7 @@ class Connection:
             self._sessions.send(message)
         elif isinstance(message, Goodbye):
             self._end()
-        self._queue(message)
-        return self.data_to_send()
+        return self._queue(message)
 
     @property
     def closed(self) -> bool:
@@ -334,10 +331,9 @@ class Connection:
 
     # Bytes out.
 
-    def _queue(self, message: Message) -> None:
+    def _queue(self, message: Message) -> int:
         # A padded Ping measures the link, so its padding is not compressed.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
-        self.message_bytes = len(frame)
         if isinstance(message, Pong | Close):
             self.replied_bytes += len(frame)
         if isinstance(message, Goodbye):
@@ -346,6 +342,7 @@ class Connection:
             self._waiting += frame
         else:
             self._write(frame, self._padded)
+        return len(frame)
 
     def _write(self, frames: bytes, padded: bool) -> None:
         data = in_padded_frames(frames) if padded else frames

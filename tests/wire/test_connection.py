@@ -58,6 +58,13 @@ def pair(**options: int) -> tuple[Connection, Connection]:
     return device, cloud
 
 
+def told(connection: Connection, data: bytes) -> list[Event]:
+    """The events that the bytes complete, each of some bytes on the wire."""
+    found = connection.receive_data(data)
+    assert all(size > 0 for _, size in found)
+    return [event for event, _ in found]
+
+
 def exchange(a: Connection, b: Connection) -> tuple[list[Event], list[Event]]:
     """Carry waiting bytes both ways until none wait; what each side was told."""
     told_a: list[Event] = []
@@ -66,15 +73,15 @@ def exchange(a: Connection, b: Connection) -> tuple[list[Event], list[Event]]:
         from_a, from_b = a.data_to_send(), b.data_to_send()
         if not from_a and not from_b:
             return told_a, told_b
-        told_b += b.receive_data(from_a)
-        told_a += a.receive_data(from_b)
+        told_b += told(b, from_a)
+        told_a += told(a, from_b)
 
 
 def opened(**options: int) -> tuple[Connection, Connection]:
     """Two connections with session 5 open."""
     device, cloud = pair(**options)
-    assert cloud.receive_data(device.send(OPEN)) == [OPEN]
-    assert device.receive_data(cloud.send(OPENED)) == [OPENED]
+    assert told(cloud, device.send(OPEN)) == [OPEN]
+    assert told(device, cloud.send(OPENED)) == [OPENED]
     return device, cloud
 
 
@@ -107,18 +114,18 @@ def only_close(events: Sequence[object]) -> Close:
 
 def test_handshake_byte_by_byte() -> None:
     device, cloud = Connection("device", DEVICE), Connection("cloud", CLOUD)
-    told: list[Event] = []
+    events: list[Event] = []
     for _ in range(2):
         for byte in device.data_to_send():
-            told += cloud.receive_data(bytes([byte]))
+            events += told(cloud, bytes([byte]))
         for byte in cloud.data_to_send():
-            told += device.receive_data(bytes([byte]))
-    assert told == [CLOUD, DEVICE]
+            events += told(device, bytes([byte]))
+    assert events == [CLOUD, DEVICE]
 
 
 def test_hello_is_not_delivered_before_the_key_is_proven() -> None:
     device, cloud = Connection("device", DEVICE, b"key"), Connection("cloud", CLOUD, b"key")
-    assert cloud.receive_data(device.data_to_send()) == []
+    assert told(cloud, device.data_to_send()) == []
     assert cloud.state is State.AUTHENTICATE
 
 
@@ -196,15 +203,17 @@ def test_long_frames_are_taken_right_behind_the_handshake() -> None:
     device.receive_data(cloud.data_to_send())
     long = replace(DRAFT, payload=bytes(range(256)) * 40)
     data = device.data_to_send() + device.send(OPEN) + device.send(long)
-    assert cloud.receive_data(data) == [DEVICE, OPEN, long]
+    assert told(cloud, data) == [DEVICE, OPEN, long]
 
 
 def test_eof() -> None:
     device, cloud = pair()
-    assert [event.reason for event in device.eof() if isinstance(event, Goodbye)] == [Reason.LOST]
+    assert [event.reason for event, _ in device.eof() if isinstance(event, Goodbye)] == [
+        Reason.LOST
+    ]
     assert device.eof() == []
     cloud.receive_data(b"\x00\x00")
-    (event,) = cloud.eof()
+    ((event, _),) = cloud.eof()
     assert isinstance(event, Goodbye)
     assert event.reason is Reason.LOST
     with pytest.raises(HandshakeError):
@@ -215,8 +224,8 @@ def test_goodbye_ends_everything() -> None:
     device, cloud = opened()
     goodbye = Goodbye(Reason.SHUTDOWN, "the cloud is stopping")
     data = cloud.send(goodbye)
-    assert device.receive_data(data + b"\xff" * 100) == [goodbye]
-    assert device.receive_data(b"\xff" * 100) == []
+    assert told(device, data + b"\xff" * 100) == [goodbye]
+    assert told(device, b"\xff" * 100) == []
     assert device.eof() == cloud.eof() == []
     assert device.sessions == cloud.sessions == ()
     for connection in (device, cloud):
@@ -228,43 +237,43 @@ def test_ping_is_answered_with_the_bytes_that_arrived() -> None:
     device, cloud = pair()
     data = device.send(Ping(3, 12345, bytes(1000)))
     assert len(data) > 1000, "padding must not be compressed"
-    assert cloud.receive_data(data) == []
-    assert device.receive_data(cloud.data_to_send()) == [Pong(3, 12345, len(data))]
+    assert told(cloud, data) == []
+    assert told(device, cloud.data_to_send()) == [Pong(3, 12345, len(data))]
 
 
 def test_a_session_from_open_to_close() -> None:
     device, cloud = pair()
-    assert cloud.receive_data(device.send(OPEN)) == [OPEN]
+    assert told(cloud, device.send(OPEN)) == [OPEN]
     assert device.session_state(5) is SessionState.ASKED
     assert cloud.session_state(5) is SessionState.INVITED
-    assert cloud.receive_data(device.send(DRAFT)) == [DRAFT], "the asking side drafts at once"
-    assert device.receive_data(cloud.send(OPENED)) == [OPENED]
+    assert told(cloud, device.send(DRAFT)) == [DRAFT], "the asking side drafts at once"
+    assert told(device, cloud.send(OPENED)) == [OPENED]
     for message in (DRAFT, TARGET):
-        assert device.receive_data(cloud.send(message)) == [message]
-        assert cloud.receive_data(device.send(message)) == [message]
+        assert told(device, cloud.send(message)) == [message]
+        assert told(cloud, device.send(message)) == [message]
     close = Close(5, Reason.FINISHED)
-    assert cloud.receive_data(device.send(close)) == [close]
+    assert told(cloud, device.send(close)) == [close]
     assert device.sessions == cloud.sessions == ()
 
 
 def test_unknown_session_is_answered_once_and_harms_nothing() -> None:
     device, cloud = opened()
     other = replace(DRAFT, session=6)
-    assert cloud.receive_data(frame(other, other) + device.send(DRAFT)) == [DRAFT]
+    assert told(cloud, frame(other, other) + device.send(DRAFT)) == [DRAFT]
     close = Close(6, Reason.UNKNOWN_SESSION, "there is no session 6 here")
     answer = cloud.data_to_send()
     assert messages_in(answer) == [close]
-    assert device.receive_data(answer) == []
-    assert cloud.receive_data(device.data_to_send()) == []
+    assert told(device, answer) == []
+    assert told(cloud, device.data_to_send()) == []
 
 
 @pytest.mark.parametrize("message", [OPEN, OPENED])
 def test_out_of_order_closes_that_session_only(message: Open | Opened) -> None:
     device, cloud = opened()
     cloud.receive_data(device.send(replace(OPEN, session=9)))
-    close = only_close(cloud.receive_data(frame(message)))
+    close = only_close(told(cloud, frame(message)))
     assert (close.session, close.reason) == (5, Reason.OUT_OF_ORDER)
-    assert device.receive_data(cloud.data_to_send()) == [close]
+    assert told(device, cloud.data_to_send()) == [close]
     assert cloud.sessions == device.sessions == (9,)
 
 
@@ -272,17 +281,17 @@ def test_out_of_order_closes_that_session_only(message: Open | Opened) -> None:
 def test_the_answering_side_may_not_draft_before_opened(message: Message) -> None:
     device, _ = pair()
     device.send(OPEN)
-    assert only_close(device.receive_data(frame(message))).reason is Reason.OUT_OF_ORDER
+    assert only_close(told(device, frame(message))).reason is Reason.OUT_OF_ORDER
 
 
 def test_late_messages_of_a_session_we_closed_are_ignored() -> None:
     device, cloud = opened()
     cloud.send(Close(5, Reason.CANCELLED))
-    assert cloud.receive_data(frame(DRAFT, TARGET, Close(5, Reason.CANCELLED))) == []
+    assert told(cloud, frame(DRAFT, TARGET, Close(5, Reason.CANCELLED))) == []
     assert cloud.data_to_send() == b""
-    assert cloud.receive_data(frame(OPEN)) == [OPEN], "the number is free again"
+    assert told(cloud, frame(OPEN)) == [OPEN], "the number is free again"
     ended = Close(5, Reason.FINISHED)
-    assert cloud.receive_data(frame(ended, DRAFT)) == [ended], "this one the other side closed"
+    assert told(cloud, frame(ended, DRAFT)) == [ended], "this one the other side closed"
     assert only_close(messages_in(cloud.data_to_send())).reason is Reason.UNKNOWN_SESSION
     assert device.closed is False
 
@@ -301,13 +310,13 @@ def test_closed_sessions_are_remembered_only_for_a_while() -> None:
 
 def test_too_many_sessions_are_refused_as_busy() -> None:
     device, cloud = opened(max_sessions=1)
-    assert cloud.receive_data(device.send(replace(OPEN, session=6))) == []
-    assert cloud.receive_data(device.send(replace(DRAFT, session=6))) == []
-    close = only_close(device.receive_data(cloud.data_to_send()))
+    assert told(cloud, device.send(replace(OPEN, session=6))) == []
+    assert told(cloud, device.send(replace(DRAFT, session=6))) == []
+    close = only_close(told(device, cloud.data_to_send()))
     assert (close.session, close.reason) == (6, Reason.BUSY)
     assert cloud.sessions == (5,)
     cloud.receive_data(device.send(Close(5, Reason.FINISHED)))
-    assert len(cloud.receive_data(device.send(replace(OPEN, session=7)))) == 1
+    assert len(told(cloud, device.send(replace(OPEN, session=7)))) == 1
 
 
 @pytest.mark.parametrize("change", [{3: -1}, {4: 1000}, {5: float("nan")}, {7: "text"}])
@@ -317,9 +326,9 @@ def test_malformed_session_message_closes_only_its_session(change: dict[int, obj
     values = list(msgpack.unpackb(encode(DRAFT)))
     for index, value in change.items():
         values[index] = value
-    close = only_close(cloud.receive_data(encode_frame(msgpack.packb(values))))
+    close = only_close(told(cloud, encode_frame(msgpack.packb(values))))
     assert (close.session, close.reason) == (5, Reason.MALFORMED)
-    assert device.receive_data(cloud.data_to_send()) == [close]
+    assert told(device, cloud.data_to_send()) == [close]
     assert cloud.sessions == device.sessions == (9,)
 
 
@@ -328,8 +337,8 @@ def test_malformed_open_is_answered() -> None:
     values = list(msgpack.unpackb(encode(OPEN)))
     values[3] = [["seed"]]
     device.send(OPEN)
-    assert cloud.receive_data(encode_frame(msgpack.packb(values))) == []
-    assert only_close(device.receive_data(cloud.data_to_send())).reason is Reason.MALFORMED
+    assert told(cloud, encode_frame(msgpack.packb(values))) == []
+    assert only_close(told(device, cloud.data_to_send())).reason is Reason.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -376,7 +385,7 @@ def test_local_misuse_is_another_error(attempt: Callable[[Connection], object]) 
     device, cloud = opened()
     with pytest.raises(LocalProtocolError):
         attempt(device)
-    assert cloud.receive_data(device.send(DRAFT)) == [DRAFT]
+    assert told(cloud, device.send(DRAFT)) == [DRAFT]
 
 
 def test_the_traffic_of_both_sides_agrees() -> None:
@@ -390,8 +399,8 @@ def test_padded_frames_count_whole_and_what_fills_them_is_padding() -> None:
     before = device.traffic()
     device.pace()
     assert device.send(DRAFT) == b""
-    assert cloud.receive_data(device.next_padded_frame()) == [DRAFT]
-    assert cloud.receive_data(device.next_padded_frame()) == []
+    assert told(cloud, device.next_padded_frame()) == [DRAFT]
+    assert told(cloud, device.next_padded_frame()) == []
     sent, received = device.traffic(), cloud.traffic()
     assert sent.sent - before.sent == 2 * PACED
     assert PACED < sent.padding_sent < 2 * PACED
@@ -403,9 +412,9 @@ def test_a_message_that_is_half_sent_when_the_constant_rate_ends_arrives() -> No
     long = replace(DRAFT, payload=random.Random(0).randbytes(2 * PACED))
     device.pace()
     assert device.send(long) == b""
-    assert cloud.receive_data(device.next_padded_frame()) == []
+    assert told(cloud, device.next_padded_frame()) == []
     device.unpace()
-    assert cloud.receive_data(device.send(DRAFT)) == [long, DRAFT]
+    assert told(cloud, device.send(DRAFT)) == [long, DRAFT]
 
 
 def feed(connection: Connection, chunks: Iterable[bytes]) -> list[Event]:
@@ -413,7 +422,7 @@ def feed(connection: Connection, chunks: Iterable[bytes]) -> list[Event]:
     events: list[Event] = []
     for chunk in chunks:
         try:
-            events += connection.receive_data(chunk)
+            events += told(connection, chunk)
         except RemoteProtocolError:
             assert isinstance(messages_in(connection.data_to_send())[-1], Goodbye)
             assert connection.closed

@@ -87,11 +87,11 @@ async def probe(address: Address, model: LanguageModel) -> ProbedLink:
 async def _receive(stream: Stream, connection: Connection) -> list[Event]:
     stream.write(connection.data_to_send())
     data = await stream.receive()
-    events = connection.receive_data(data) if data else connection.eof()
+    received = connection.receive_data(data) if data else connection.eof()
     stream.write(connection.data_to_send())
     if connection.closed:
         raise ConnectionLostError(f"{stream.peer_name} ended the connection")
-    return events
+    return [event for event, _ in received]
 
 
 async def _echo(stream: Stream, connection: Connection, padding: int) -> float:

@@ -107,13 +107,14 @@ class Peer:
             return 0
         if isinstance(message, wire.SessionMessage) and message.session not in self._sessions:
             return 0
-        self._send(message)
-        return self.connection.message_bytes
+        return self._send(message)
 
-    def _send(self, message: wire.Message) -> None:
-        self._write(self.connection.send(message))
+    def _send(self, message: wire.Message) -> int:
+        size = self.connection.queue(message)
+        self._flush()
         self.pacing.queued()
-        self._record(MessageSent, message, self.connection.message_bytes)
+        self._record(MessageSent, message, size)
+        return size
 
     def _write(self, data: bytes) -> None:
         if data:
@@ -240,9 +241,9 @@ class Peer:
                 raise
             self.end = End(Reason.LOST, str(error))
         self._heard_s = self._loop.time()
-        events = self.connection.receive_data(data) if data else self.connection.eof()
+        received = self.connection.receive_data(data) if data else self.connection.eof()
         self._flush()
-        return list(zip(events, self.connection.event_bytes, strict=True))
+        return received
 
     def _handle(self, event: Event, size: int) -> None:
         self._record(MessageReceived, event, size)
