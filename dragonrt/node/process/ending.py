@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -16,19 +15,16 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0  # longest time for a process to close
-INTERRUPTED_AGAIN_S = 0.01  # after which the main thread is interrupted once more
+RAISED_AGAIN_S = 0.01  # between attempts to raise what a destructor has lost
 
 
 def exit_on_sigterm() -> None:
     """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
 
-    A destructor loses what a signal's handler raises in it.
-    The main thread is then interrupted until it raises that again.
+    A destructor loses what a signal's handler raises in it. A timer then raises that again.
     """
-    lost: SimpleQueue[sys.UnraisableHookArgs] = SimpleQueue()
-    raised_again: SimpleQueue[None] = SimpleQueue()
     ending = False
-    pending: BaseException | None = None
+    lost: BaseException | None = None
 
     # In a container the kernel drops what process 1 does not handle.
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -39,34 +35,28 @@ def exit_on_sigterm() -> None:
         _end_soon()
         raise SystemExit(TERMINATED)
 
-    def raise_pending(number: int, frame: FrameType | None) -> None:
-        nonlocal pending
-        if pending is not None:
-            raised, pending = pending, None
-            raised_again.put(None)
-            raise raised
+    def note_lost(unraisable: "sys.UnraisableHookArgs") -> None:
+        nonlocal lost
+        if isinstance(unraisable.exc_value, SystemExit | KeyboardInterrupt):
+            lost = unraisable.exc_value
+            # More than once: a signal just before a system call does not interrupt that.
+            signal.setitimer(signal.ITIMER_REAL, RAISED_AGAIN_S, RAISED_AGAIN_S)
+        else:
+            sys.__unraisablehook__(unraisable)
 
-    def interrupt_main() -> NoReturn:
-        nonlocal pending
-        main = threading.main_thread().ident
-        assert main is not None
-        while True:
-            unraisable = lost.get()
-            if isinstance(unraisable.exc_value, SystemExit | KeyboardInterrupt):
-                pending = unraisable.exc_value
-                # A signal just before the main thread's system call does not interrupt that.
-                while pending is not None:
-                    signal.pthread_kill(main, signal.SIGURG)
-                    with suppress(Empty):
-                        raised_again.get(timeout=INTERRUPTED_AGAIN_S)
-            else:
-                sys.__unraisablehook__(unraisable)
+    def raise_again(number: int, frame: FrameType | None) -> None:
+        nonlocal lost
+        if frame is not None and frame.f_code is note_lost.__code__:
+            return  # it would be lost there, too
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raised, lost = lost, None
+        if raised is not None:
+            raise raised
 
     signal.signal(signal.SIGTERM, end)
     if sys.platform != "win32":
-        signal.signal(signal.SIGURG, raise_pending)
-        sys.unraisablehook = lost.put  # of C: no handler runs, and raises, within it
-        threading.Thread(target=interrupt_main, name="signals", daemon=True).start()
+        signal.signal(signal.SIGALRM, raise_again)
+        sys.unraisablehook = note_lost
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
