@@ -9,8 +9,10 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +20,13 @@ from threading import Thread
 from typing import Any, TypedDict
 
 from . import RetrievalError
-from .documents import SUFFIXES
 from .embedding import Embedder
 from .index import Index
+from .ingestion import FoundFiles
 
 _WAIT_S = 600.0  # for another process that updates the same index
-_SETTLED_MS = 500  # files are often written in several steps
+_LOOK_S, _SHARE = 0.5, 0.02
+"""Between looks at the documents; at most the share of the time that they may take."""
 
 
 class UpdateOptions(TypedDict):
@@ -47,51 +50,18 @@ class Order:
     options: UpdateOptions
 
 
-def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
-    """Yield batches of changed files that `Index.update` with the same arguments may read.
-
-    No change after the first batch is missed. A batch is empty after a while without changes. A
-    renamed file has both names. Raises RetrievalError for a missing path or watchfiles.
-    """
-    try:
-        import watchfiles
-    except ImportError as error:
-        raise RetrievalError(
-            "watching documents needs one more library: pip install 'dragonrt[watch]'"
-        ) from error
-    named = {path.absolute() for path in documents if not path.is_dir()}
-    folders = {path.absolute() for path in documents if path.is_dir()}
-    index = directory.absolute()
-
-    def wanted(_: watchfiles.Change, name: str) -> bool:
-        path = Path(name)
-        below = any(map(path.is_relative_to, folders)) and not path.is_relative_to(index)
-        read = path.suffix.lower() in SUFFIXES or not (path.suffix or path.name.startswith("."))
-        return path in named or (below and read)
-
-    # Only its directory notices a file that is replaced in one step.
-    watched = folders | {path.parent for path in named}
-    missed: set[Path] = set()
-    while True:
-        try:
-            for batch in watchfiles.watch(
-                *watched,
-                watch_filter=wanted,
-                debounce=_SETTLED_MS,
-                step=_SETTLED_MS,
-                rust_timeout=_SETTLED_MS,
-                yield_on_timeout=True,
-            ):
-                yield {Path(name) for _, name in batch} | missed
-                missed = set()
-            return
-        except (OSError, RuntimeError, UnicodeEncodeError) as error:
-            # watchfiles fails at a name that is not UTF-8; its directory is reported instead.
-            if "decode" not in str(error):
-                raise RetrievalError(f"the documents cannot be watched: {error}") from error
-            if missed:
-                yield missed
-            missed = watched
+def stamps(order: Order) -> dict[str, tuple[int, ...]]:
+    """Return what changes with each file that an update would read. Raises RetrievalError."""
+    paths, options = [Path(path) for path in order.documents], order.options
+    files = FoundFiles(
+        paths, Path(order.directory), options["exclude"], follow_links=options["follow_links"]
+    ).files
+    found: dict[str, tuple[int, ...]] = {}
+    for name, path in files.items():
+        with suppress(OSError):  # it is gone again
+            at = path.stat()
+            found[name] = at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino
+    return found
 
 
 def _say(**line: Any) -> bool:
@@ -102,11 +72,14 @@ def _say(**line: Any) -> bool:
 def _follow(order: Order, load: Callable[[str], Embedder]) -> None:
     documents, directory = [Path(path) for path in order.documents], Path(order.directory)
     update = partial(Index.update, directory, documents, load(order.embedder))
-    batches = changes(documents, directory) if order.watch else iter([set[Path]()])
-    for number, batch in enumerate(batches):
-        if number == 0 and order.watch:
-            _say()
-        if number == 0 or batch:
+    before = now = stamps(order)
+    indexed: dict[str, tuple[int, ...]] | None = None
+    if order.watch:
+        _say()
+    while True:
+        # Files are often written in several steps: a change is read once no other one follows.
+        if now == before and now != indexed:
+            indexed = now
             try:
                 report = update(
                     on_portion=lambda report: _say(**asdict(report)),
@@ -116,6 +89,14 @@ def _follow(order: Order, load: Callable[[str], Embedder]) -> None:
                 _say(**asdict(report))
             except RetrievalError as error:
                 _say(error=str(error))
+        if not order.watch:
+            return
+        begun_s, before = time.monotonic(), now
+        try:
+            now = stamps(order)
+        except RetrievalError:  # the next update says so
+            now = {}
+        time.sleep(max(_LOOK_S, (time.monotonic() - begun_s) / _SHARE))
 
 
 def main(load: Callable[[str], Embedder] = Embedder.load) -> None:

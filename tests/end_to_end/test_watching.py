@@ -64,7 +64,6 @@ async def test_questions_are_answered_while_the_rest_is_indexed(
 async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change(
     tmp_path: Path, device_at: DeviceAt
 ) -> None:
-    pytest.importorskip("watchfiles")
     documents = tmp_path / "documents"
     documents.mkdir()
     (documents / "ferry.txt").write_text(NINE)

@@ -138,7 +138,7 @@ def test_the_container_serves_watches_and_is_nobody() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"'\.\[(.*)\]'", text)
-    assert {"serve", "watch", "documents", "postgres"} <= {*extras.split(",")}
+    assert {"serve", "documents", "postgres"} <= {*extras.split(",")}
     assert {*extras.split(",")} <= {*project["optional-dependencies"]}
     users = [line.split()[1] for line in text.splitlines() if line.startswith("USER ")]
     assert users

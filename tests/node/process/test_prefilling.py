@@ -176,7 +176,6 @@ async def test_a_store_that_is_full_is_a_notice(
 async def test_idle_time_goes_to_new_documents_too(
     settings: SideSettings, draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("watchfiles")
     library, heard = library_of(settings, draft_model), Heard()
     prefill(library)
     wait = written(monkeypatch, 1)

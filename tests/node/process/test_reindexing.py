@@ -25,7 +25,6 @@ from retrieval import Report
 from retrieval.following import Order
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("watchfiles")
 BOUND_S = 300.0  # the process is nice, and this machine may be busy
 ON_LINUX = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="Linux tells the children"
