@@ -53,7 +53,7 @@ class Device(Chat):
 
 @asynccontextmanager
 async def connect(
-    host: str | None = None,
+    host: str = "127.0.0.1",
     *,
     documents: Places = (),
     key: str | Path | None = None,
@@ -67,7 +67,7 @@ async def connect(
     """Load a model and index `documents`, then yield a device connected to a cloud.
 
     Args:
-        host: HOST or HOST:PORT of the cloud. Default: this machine.
+        host: HOST or HOST:PORT of the cloud.
         documents: files and directories; changes are indexed first.
         key: the file with the shared key, as `dragonrt keys new` makes it.
         workers: HOST:PORT[=WEIGHT] of each, in mode federated.
@@ -80,9 +80,7 @@ async def connect(
         DragonError: for a wrong setting, or a cloud that refuses this device for ever.
     """
     answered = (Question, entry_named(mode).settings)
-    own = _given(OWN, settings) | _own(documents, key)
-    if host is not None:
-        own["host"] = host
+    own = _given(OWN, settings) | _own(documents, key) | {"host": host}
     values = _given(answered, settings)
     _check_known(settings, *OWN, *answered)
     setup = DeviceSetup.of(mode, own, values, tuple(workers))
