@@ -8,8 +8,8 @@ class Timeouts:
     """Bounds in seconds, or seconds between probes; every wait of the runtime has one of them.
 
     Of an answer: `mute_s` for a cloud's first useful message, counted anew from each sign that it
-    reads the question (one every `probe_s`). `rejoin_s` for a lost or busy cloud to return, where
-    the device may go on alone; `answer_s` where it may not, for any later message, and for a side
+    reads the question (one every `probe_s`), for `read_s` in all. `rejoin_s` for a lost or busy
+    cloud to return, where the device may go on alone; `answer_s` where it may not, for any later message, and for a side
     to take in what was sent. `join_s` for a federated worker's first upload. `reach_s`: a question
     waits so long for a lost connection. `idle_s`: a cloud closes a session without messages.
 
@@ -21,6 +21,7 @@ class Timeouts:
     """
 
     mute_s: float = 5.0
+    read_s: float = 600.0
     rejoin_s: float = 2.0
     answer_s: float = 30.0
     join_s: float = 10.0

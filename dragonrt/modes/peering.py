@@ -75,6 +75,7 @@ class Peering:
         self._loss = End(Reason.LOST, "")
         self._waits = ""
         self._owed_s = 0.0  # since when its message has been due
+        self._read_by_s = 0.0
         self._met = False  # whether any session was open
         self._waiting_since_s: float | None = None
         self._missed_since_s: float | None = None  # since when none was of use
@@ -87,6 +88,7 @@ class Peering:
         self.peer, self.session, self._name = peer, session, peer
         self.alone, self._waiting_since_s = False, None
         self.progress_s = self._owed_s = now
+        self._read_by_s = now + self._timeouts.read_s
         self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
@@ -159,8 +161,9 @@ class Peering:
         self._owed_s = now
 
     def works(self, now: float) -> None:
-        """Wait anew: the peer reports that it reads the question, or has read it."""
-        self.progress_s = self._owed_s = now
+        """Wait anew, within a bound: the peer reports that it reads, or has read, the question."""
+        if now < self._read_by_s:
+            self.progress_s = self._owed_s = now
 
     def due(self) -> float | None:
         """Return when waiting for the peer ends, or None."""

@@ -286,7 +286,8 @@ class Coordinator(Mode):
         worker = self._workers[peer]
         match message:
             case wire.Working():
-                self._give_up_s = now + self._timeouts.answer_s
+                if self._since_s is not None and now < self._since_s + self._timeouts.read_s:
+                    self._give_up_s = now + self._timeouts.answer_s
             case wire.Opened():
                 worker.opened = True
             case Upload():
