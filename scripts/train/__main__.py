@@ -8,7 +8,7 @@ COMMANDS = {
     "corpus": ("models.corpus", "Write what git clones give of a corpus: articles, questions."),
     "unpacked": ("models.unpacking", "Write SmolLM2 and an adapter as the recipes read them."),
     "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
-    "samples": ("models.adapter_samples", "Write them as texts for controllers and verifiers."),
+    "samples": ("models.adapter_samples", "Write them as texts for verifiers."),
     "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
     "average": ("models.checkpoints", "Average two adapters."),
     "adapter-inputs": ("models.adapter_inputs", "Write the statistics that a file is rounded by."),
@@ -17,11 +17,6 @@ COMMANDS = {
     "draft": ("models.draft", "Train a draft of some layers of a Llama model."),
     "adapter-file": ("models.files", "Write an adapter as the package merges it."),
     "layers-file": ("models.files", "Write a draft's layers as the package has them."),
-    "controller": (
-        "controllers.controller_plan",
-        "Train a controller by Double DQN, and compare it with every fixed action, on held-out "
-        "answers and courses of the uplink.",
-    ),
     "verifier": (
         "verifiers.training",
         "Train a verifier for a pair of models; scores are those on held-out text.",

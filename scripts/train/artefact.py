@@ -8,16 +8,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from dragonrt.control.artefact import FORMATS, Arrays, Record, files
-from dragonrt.control.learned import Encoding, Learned
 from dragonrt.control.verifier import KIND, Verifier
 from dragonrt.errors import ControlError
-
-
-def save_controller(learned: Learned, path: Path) -> tuple[Path, Path]:
-    """Write a controller's two files. Raises ControlError if that cannot be done."""
-    encoding = {name: getattr(learned.encoding, name) for name in Encoding.__slots__}
-    record = {**encoding, "trained_on": dict(learned.trained_on)}
-    return _save("controller", path, learned.weights, record)
 
 
 def save_verifier(verifier: Verifier, path: Path) -> tuple[Path, Path]:

@@ -123,7 +123,7 @@ def adapter_samples(
 
 
 def samples(samples: Path, out: Path) -> None:
-    """Write documents with their questions as `controller` and `verifier` read them.
+    """Write documents with their questions as `verifier` reads them.
 
     Args:
         samples: what `adapter-samples` wrote.
