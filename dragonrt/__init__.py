@@ -10,7 +10,6 @@ PUBLIC = {
     **dict.fromkeys(("Answer", "Piece", "Source"), "dragonrt.service.answer"),
     **dict.fromkeys(("Chat", "Stream"), "dragonrt.service.chat"),
     "DragonError": "dragonrt.errors",
-    **dict.fromkeys(("ModeEntry", "register"), "dragonrt.modes.registry"),
 }
 """The module of each public name: none is imported before it is used (docs/api.md)."""
 

@@ -2,8 +2,6 @@ from dragonrt.api import Device as Device
 from dragonrt.api import connect as connect
 from dragonrt.api import serve_cloud as serve_cloud
 from dragonrt.errors import DragonError as DragonError
-from dragonrt.modes.registry import ModeEntry as ModeEntry
-from dragonrt.modes.registry import register as register
 from dragonrt.service.answer import Answer as Answer
 from dragonrt.service.answer import Piece as Piece
 from dragonrt.service.answer import Source as Source

@@ -9,9 +9,10 @@ class Timeouts:
 
     Of an answer: `mute_s` for a cloud's first useful message, counted anew from each sign that it
     reads the question (one every `probe_s`), for `read_s` in all. `rejoin_s` for a lost or busy
-    cloud to return, where the device may go on alone; `answer_s` where it may not, for any later message, and for a side
-    to take in what was sent. `join_s` for a federated worker's first upload. `reach_s`: a question
-    waits so long for a lost connection. `idle_s`: a cloud closes a session without messages.
+    cloud to return, where the device may go on alone; `answer_s` where it may not, for any later
+    message, and for a side to take in what was sent. `join_s` for a federated worker's first
+    upload. `reach_s`: a question waits so long for a lost connection. `idle_s`: a cloud closes a
+    session without messages.
 
     Of a connection: `connect_s`, `handshake_s`, and `close_s` for the last bytes to leave.
     `silence_s`: a connection without traffic is lost; both sides probe it, with a session every

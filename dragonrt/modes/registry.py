@@ -1,7 +1,6 @@
 """The modes: what the rest of the program knows of each, and the table of those there are.
 
-A mode is one file that calls `register`: the four of `dragonrt.modes` do, and so does a fifth one
-outside the package (docs/adding.md).
+Each of the four packages of `dragonrt.modes` calls `register`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,6 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.verifier import TokenVerifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Mode
-from dragonrt.modes.oracle import Oracle
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.sampling.samplers import Sampler
@@ -94,22 +92,6 @@ class Resources:
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Bounds of an answer's time, for checks that it ends.
-
-    A device drafts at most `ahead` undecided steps. One decision takes so many `forwards` of both
-    sides and, one after another, `trips` of messages, behind at most `messages` others. One message
-    holds at most so many `distributions`.
-    """
-
-    ahead: int
-    forwards: int
-    messages: int
-    distributions: int
-    trips: int = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """Properties of a mode with such settings, which the program depends on.
@@ -156,15 +138,13 @@ class ModeEntry:
     given by name, of a cloud none; `check` reads the files that settings name, before a model of a
     name is loaded; `carry` gives the resources after an answer of those records. `sends` returns
     messages as the device may send, with all that those of their types disclose, or None for any.
-    `statistics` returns the figures that only this mode has. `pace` and `oracle` are for checks.
+    `statistics` returns the figures that only this mode has.
     """
 
     name: str
     settings: type[Settings]
     device: Callable[[Question, Any, Any], Mode]
     cloud: Callable[[Question, Any, Any], Mode]
-    pace: Callable[[Any], Pace]
-    oracle: Oracle
     exact: bool
     help: str
     several: bool = False
@@ -183,7 +163,7 @@ MODES: dict[str, ModeEntry] = {}
 
 
 def register(entry: ModeEntry) -> None:
-    """Add a mode. Call it before `dragonrt.cli.main`, on both sides."""
+    """Add a mode."""
     MODES[entry.name] = entry
 
 

@@ -8,7 +8,6 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
-from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
@@ -123,8 +122,6 @@ _DRAWN: Mapping[str, Callable[[random.Random, Schedule, OnLoss], Settings]] = {
 
 
 def drawn_settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
-    """Settings of the mode at random; the default ones of a mode from outside the package."""
+    """Settings of the mode at random."""
     on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
-    if mode in _DRAWN:
-        return _DRAWN[mode](chance, link, on_loss)
-    return MODES[mode].settings()
+    return _DRAWN[mode](chance, link, on_loss)

@@ -5,21 +5,22 @@ from dataclasses import dataclass, field
 from math import isclose
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.brute_force import softmax
-from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
-from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer
-from dragonrt.testing.oracle import oracle
 from dragonrt.traces import events
 from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
-from scripts.campaign.liveness import may_seem_mute, pace
+from scripts.campaign.liveness import may_seem_mute
 from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario
+from tests.oracles import oracle
+from tests.oracles.asked import Attendance
+from tests.oracles.brute_force import softmax
+from tests.oracles.dragon import read_by_cloud, redacted_oracle
+from tests.oracles.pace import pace
 
 BREACHES = frozenset(
     {

@@ -17,12 +17,13 @@ plus its jitter, behind whatever else is queued on the link.
 
 from math import ceil
 
-from dragonrt.modes.registry import Pace, entry_of, traits_of
+from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.admission import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Schedule, Stall
 from dragonrt.wire.frames import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
+from tests.oracles.pace import pace
 
 MESSAGE_BYTES = 256
 """No message of an answer over the smallest vocabulary is longer, nor, on average, are probes."""
@@ -87,17 +88,12 @@ def _recovery_s(scenario: Scenario, link: Schedule) -> float:
     return noticed_s + back_off_s + 4 * _trip_s(scenario, link, 1)
 
 
-def pace(settings: Settings) -> Pace:
-    """What bounds an answer with these settings."""
-    return entry_of(settings).pace(settings)
-
-
 def _turn_s(scenario: Scenario, settings: Settings, link: Schedule) -> float:
     """The longest that one decision takes: forwards of both sides, and messages to and fro."""
     one = pace(settings)
     forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
     messages = one.messages * len(scenario.requests)
-    return one.forwards * forward_s + one.trips * _trip_s(scenario, link, messages)
+    return one.forwards * forward_s + 2 * _trip_s(scenario, link, messages)
 
 
 def _held_s(scenario: Scenario, request: Request) -> float:
@@ -110,7 +106,7 @@ def _held_s(scenario: Scenario, request: Request) -> float:
     messages = sum(pace(each.settings).messages for each in beside)
     tick_s = max(traits_of(each.settings).cadence_s for each in beside)
     frames = 2 + messages * _message_bits(scenario) // (8 * PACED)
-    return pace(request.settings).trips * tick_s * frames
+    return 2 * tick_s * frames
 
 
 def _beside(scenario: Scenario, request: Request) -> list[Request]:

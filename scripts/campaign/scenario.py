@@ -4,8 +4,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dragonrt.modes.brute_force import mixed, raced, sampled
-from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, Resources, traits_of
@@ -17,6 +15,8 @@ from dragonrt.testing.faults import Cut, Fault, HalfOpen, Schedule, Stall
 from dragonrt.testing.scripted import Script, ScriptedModel, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
 from scripts.campaign.drawn_settings import drawn_settings
+from tests.oracles.asked import Models
+from tests.oracles.brute_force import mixed, raced, sampled
 
 STOP = 0
 """The token that ends an answer: a Script's own."""

@@ -24,10 +24,6 @@ What `import dragonrt` gives; how it is used is in [api.md](api.md).
 
 ::: dragonrt.api
 
-::: dragonrt.modes.registry.ModeEntry
-
-::: dragonrt.modes.registry.register
-
 ::: dragonrt.errors.DragonError
 """
 

@@ -1,18 +1,21 @@
-"""All modes of the package keep the contract that a mode from outside is held to."""
+"""All modes keep their contract."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from typing_extensions import override
 
 from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.dragon.messages import SENT
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.oracle import Asked, Decide
+from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.testing.mode_contract import (
+from dragonrt.testing.scripted import Script
+from dragonrt.wire.messages import SessionMessage
+from tests.oracles.mode_contract import (
     CHECKS,
     Case,
     ContractError,
@@ -20,7 +23,6 @@ from dragonrt.testing.mode_contract import (
     check_ledger,
     check_texts,
 )
-from dragonrt.wire.messages import SessionMessage
 
 
 @pytest.mark.slow
@@ -31,14 +33,14 @@ def test_the_mode_keeps_the_contract(check: Callable[[Case], None], waiting: Set
 
 def test_another_text_breaks_it() -> None:
     settings, other = SpeculativeSettings(on_loss="wait"), replace(asked(0)[0], seed=99)
-    entry = entry_of(settings)
 
-    def oracle(asked: Asked, how: SpeculativeSettings) -> Decide:
-        return entry.oracle(replace(asked, question=other), how)
+    class Wrong(Case):
+        @override
+        def right(self, question: Question, script: Script) -> list[int]:
+            return super().right(other, script)
 
-    case = Case(replace(entry, oracle=oracle), settings)
     with pytest.raises(ContractError):
-        check_texts(case)
+        check_texts(Wrong(entry_of(settings), settings))
 
 
 @pytest.mark.parametrize("sends", [(), (BLOCK,), SENT[1:2]], ids=["nothing", "blocks", "targets"])

@@ -1,11 +1,9 @@
 """The examples of docs/adding.md, run."""
 
 import importlib.util
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +11,7 @@ from typing import Any
 import pytest
 
 from dragonrt.distributions import Codec, codec
-from dragonrt.modes.registry import MODES
 from dragonrt.testing import backend_contract
-from dragonrt.testing.loop import run
-from dragonrt.testing.mode_contract import CHECKS, Case
-from scripts.campaign.exploration import observe
-from scripts.campaign.scenario import Scenario
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
 
 CHECKOUT = Path(__file__).parents[2]
@@ -86,42 +79,6 @@ class TestTheCodec(contract.TestContract):  # type: ignore[misc]  # a module loa
     def each(self, powers: Any) -> Codec:
         made: Codec = powers(POWERS, contract.VOCABULARY, 16)
         return made
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Case]:
-    """The page's mode, which is registered for one test."""
-    page: Any = example("mode", tmp_path)
-    yield Case(page.PLAIN, page.PlainSettings(on_loss="wait"))
-    del MODES["plain"]
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_the_mode_keeps_the_contract(check: Callable[[Case], None], plain: Case) -> None:
-    check(plain)
-
-
-def test_the_campaign_takes_the_mode_as_it_is(plain: Case) -> None:
-    for seed in range(12):
-        run(observe(Scenario.draw(seed, "plain")))
-
-
-KEEPS_IT = """
-from page_turns import TURNS, TurnsSettings
-from dragonrt.testing.mode_contract import CHECKS, Case
-for check in CHECKS:
-    check(Case(TURNS, TurnsSettings(on_loss="wait")))
-"""
-
-
-def test_a_mode_with_a_message_of_its_own_keeps_the_contract(tmp_path: Path) -> None:
-    """In a process of its own, which has that message for good."""
-    (code,) = re.findall(r"^```python turns\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "page_turns.py").write_text(code)
-    where = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (CHECKOUT, tmp_path)))}
-    told = [sys.executable, "-c", KEEPS_IT]
-    found = subprocess.run(told, env=where, capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize("check", backend_contract.CHECKS)

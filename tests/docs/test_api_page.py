@@ -2,7 +2,6 @@
 
 import ast
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 import dragonrt
 from dragonrt import bundled
-from dragonrt.modes.registry import MODES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "api.md").read_text("utf-8")
@@ -46,19 +44,6 @@ async def test_the_cell_answers() -> None:
     await eval(cell, names)
     shown = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
     assert [text != "" for text, _ in shown] == [True, True]
-
-
-@pytest.mark.slow
-async def test_a_mode_from_outside_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "plain_mode.py"
-    file.write_text(code((DOCS / "adding.md").read_text("utf-8"), "mode"))
-    monkeypatch.syspath_prepend(tmp_path)
-    entry = import_module(file.stem).PLAIN
-    try:
-        answer = await example("outside")["ask"](entry, "When is the boiler serviced?")
-        assert answer.to_json()[0]["mode"] == "plain"
-    finally:
-        MODES.pop("plain", None)
 
 
 def test_the_page_names_what_is_public() -> None:

@@ -2,9 +2,6 @@
 
 import importlib.util
 import json
-import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,6 @@ import pytest
 
 import dragonrt
 from dragonrt import bundled
-from dragonrt.modes.registry import MODES
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOTES = str(bundled.documents("device"))
@@ -28,18 +24,6 @@ def script(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture
-def plain(tmp_path: Path) -> Iterator[Path]:
-    """The mode of docs/adding.md in a file; it is known for one test."""
-    page = (DOCS / "adding.md").read_text("utf-8")
-    (code,) = re.findall(r"^```python mode\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    file = tmp_path / "plain.py"
-    file.write_text(code)
-    yield file
-    MODES.pop("plain", None)
-    sys.modules.pop("plain", None)
 
 
 async def test_a_chat_prints_answers_and_files(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,10 +43,3 @@ async def test_a_batch_keeps_the_order_of_its_questions() -> None:
 async def test_the_text_is_the_same_over_a_round_trip() -> None:
     found = await script("latency").measure((0, 40), tokens=8)
     assert found[0][1] == found[40][1] != ""
-
-
-async def test_a_mode_from_a_file_answers(plain: Path) -> None:
-    example = script("mode")
-    entry = example.load(plain)
-    answer = await example.ask(entry.name, QUESTIONS[0])
-    assert answer.to_json()[0]["mode"] == "plain"

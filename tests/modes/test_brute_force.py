@@ -14,7 +14,6 @@ from dragonrt.distributions import (
     encode_distribution,
     mix,
 )
-from dragonrt.modes.brute_force import aggregated, coded, mixed, raced, sampled, softmax, verified
 from dragonrt.sampling.aggregation import (
     Algorithm1,
     Candidate,
@@ -25,6 +24,7 @@ from dragonrt.sampling.aggregation import (
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import Rejection
+from tests.oracles.brute_force import aggregated, coded, mixed, raced, sampled, softmax, verified
 
 VOCABULARIES = (16, 40, 129, 300)
 SAMPLERS = [

@@ -13,13 +13,13 @@ from dragonrt.node.answers.client_session import Answer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.loop import run
-from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
 from dragonrt.wire.frames import PACED, SIZES
 from scripts.papers.dragon.crossing import Eavesdropper, Seen
+from tests.oracles import oracle
 
 QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12, reweight_every=1)
 PADDED = DragonSettings(codec="topp:0.95", disclose=Disclosure.ANSWER)

@@ -3,9 +3,9 @@
 import random
 from itertools import product
 
-from dragonrt.modes.dragon.oracle import read_by_cloud
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.privacy.redaction import Redacted, longest_redacted, redacted
+from tests.oracles.dragon import read_by_cloud
 
 MARKER = (3, 4)
 

@@ -17,13 +17,12 @@ from functools import partial
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import SENT
-from dragonrt.modes.dragon.oracle import oracle
 from dragonrt.modes.dragon.resources import DragonResources, prepare
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.dragon.statistics import figures
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Pace, Traits, register
+from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Traits, register
 from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.side import Side
 
@@ -35,11 +34,6 @@ def dragon(
 ) -> Dragon:
     """Return the machine of one side of an answer."""
     return Dragon(DragonSetup(side, question, settings, resources))
-
-
-def _pace(settings: DragonSettings) -> Pace:
-    # A forward on a dead prefix, and one on the decided text; then a Draft and a Target.
-    return Pace(settings.run_ahead, 2, 2 * settings.run_ahead, 1)
 
 
 def _traits(settings: DragonSettings) -> Traits:
@@ -60,7 +54,6 @@ register(
         settings=DragonSettings,
         device=partial(dragon, "device"),
         cloud=partial(dragon, "cloud"),
-        pace=_pace,
         model=DEFAULT_MODEL,
         exact=True,
         sends=lambda settings: SENT,
@@ -68,6 +61,5 @@ register(
         traits=_traits,
         help="both sides answer from their documents",
         statistics=figures,
-        oracle=oracle,
     )
 )

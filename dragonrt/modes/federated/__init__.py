@@ -3,18 +3,11 @@
 from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.federated.machine import Coordinator
-from dragonrt.modes.federated.oracle import oracle
 from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.statistics import figures
 from dragonrt.modes.federated.uploads import FederatedJudging
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
-
-
-def _pace(settings: FederatedSettings) -> Pace:
-    # A block, and its verification behind one that came too late.
-    block = settings.block_tokens
-    return Pace(max(1, block), 3 + block, 4, block + 1)
+from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
 
 
 def _traits(settings: FederatedSettings) -> Traits:
@@ -30,7 +23,6 @@ register(
         cloud=lambda question, settings, resources: BlockVerifier(
             FederatedJudging(question, settings, resources), question, resources
         ),
-        pace=_pace,
         exact=True,
         several=True,
         traits=_traits,
@@ -39,6 +31,5 @@ register(
         unread=UNREAD.format("the workers'"),
         sends=lambda settings: (BLOCK,),
         statistics=figures,
-        oracle=oracle,
     )
 )

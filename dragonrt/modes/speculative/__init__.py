@@ -4,28 +4,17 @@ from dragonrt.distributions import codec
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.messages import BLOCK, DENSE_BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
 from dragonrt.modes.speculative.machine import (
     LookupDrafting,
     SpeculativeDrafting,
     SpeculativeJudging,
 )
-from dragonrt.modes.speculative.oracle import oracle
 from dragonrt.modes.speculative.resources import carry, check, prepare
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.speculative.statistics import figures
-from dragonrt.wire.limits import MAX_BLOCK
 
 _DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting}
-
-
-def _pace(settings: SpeculativeSettings) -> Pace:
-    # What is under way is drafted anew behind a rejection, and verified.
-    length, blocks = settings.length, settings.outstanding
-    longest = length if settings.controller is None else MAX_BLOCK
-    ahead = max(1, blocks * (longest + 1) - 1)  # alone it decodes, without blocks too
-    return Pace(ahead, 2 + length, 2 * blocks, length)
-
 
 register(
     ModeEntry(
@@ -37,7 +26,6 @@ register(
         cloud=lambda question, settings, resources: BlockVerifier(
             SpeculativeJudging(question, settings, resources), question, resources
         ),
-        pace=_pace,
         exact=True,
         traits=lambda settings: Traits(verifies=True, late=settings.draft == "lookup"),
         prepare=prepare,
@@ -49,6 +37,5 @@ register(
             DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,
         ),
         statistics=figures,
-        oracle=oracle,
     )
 )

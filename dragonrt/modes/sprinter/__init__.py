@@ -3,9 +3,8 @@
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.messages import DENSE_BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.registry import UNREAD, ModeEntry, Pace, Traits, register
+from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
-from dragonrt.modes.sprinter.oracle import oracle
 from dragonrt.modes.sprinter.resources import check, prepare
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.modes.sprinter.statistics import figures
@@ -20,7 +19,6 @@ register(
         cloud=lambda question, settings, resources: BlockVerifier(
             SprinterJudging(question, settings, resources), question, resources
         ),
-        pace=lambda settings: Pace(1, 3, 2, 1),
         exact=False,
         traits=lambda settings: Traits(verifies=True),
         prepare=prepare,
@@ -29,6 +27,5 @@ register(
         unread=UNREAD.format("the cloud's, approximately"),
         sends=lambda settings: (DENSE_BLOCK,),
         statistics=figures,
-        oracle=oracle,
     )
 )

@@ -15,7 +15,6 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon import decision, dragon
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.messages import Coefficients, Draft
-from dragonrt.modes.dragon.oracle import read_by_cloud, redacted_oracle
 from dragonrt.modes.dragon.resources import DragonResources
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Target
@@ -37,12 +36,13 @@ from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.testing.oracle import oracle
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, said_of
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 from tests.modes.machines import of
+from tests.oracles import oracle
+from tests.oracles.dragon import read_by_cloud, redacted_oracle
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)

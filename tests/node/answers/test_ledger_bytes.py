@@ -29,7 +29,6 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.redaction import redacted
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
-from dragonrt.testing.mode_contract import registered
 from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedParts
 from dragonrt.traces.counts import AnswerCounts
@@ -37,6 +36,7 @@ from dragonrt.traces.events import TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
 from scripts.campaign.recorded import Read, RecordingStream, messages
+from tests.oracles.mode_contract import registered
 
 VOCABULARY = 16
 MARKER = ScriptedParts.marker

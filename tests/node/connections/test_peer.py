@@ -21,7 +21,6 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream, TlsError
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.oracle import Models
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.peer import ConnectionLostError, Peer
@@ -29,7 +28,6 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.side import other as other_side
 from dragonrt.testing.loop import run
-from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
@@ -40,6 +38,8 @@ from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, 
 from dragonrt.wire.reasons import End, Reason
 from dragonrt.wire.values import pack
 from tests.node.virtual import alone
+from tests.oracles import oracle
+from tests.oracles.asked import Models
 from tests.silent_session import SilentSession
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))

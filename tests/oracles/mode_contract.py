@@ -16,7 +16,6 @@ from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.messages import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
-from dragonrt.modes.oracle import Attendance
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, ModeEntry, register
@@ -26,7 +25,6 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
-from dragonrt.testing.oracle import oracle
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
 from dragonrt.testing.scripted import (
     Script,
@@ -39,6 +37,8 @@ from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent, Record
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_32
+from tests.oracles import oracle
+from tests.oracles.asked import Attendance
 
 VOCABULARY = 16
 STEADY = Schedule(1, latency_s=0.01)

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.modes.brute_force import (
+from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.prefix import TokenPrefix
+from tests.oracles.asked import Asked, Decide
+from tests.oracles.brute_force import (
     Coded,
     coded,
     mixed,
     sampled,
     verified,
 )
-from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.oracle import Asked, Decide
-from dragonrt.modes.prefix import TokenPrefix
 
 
 def oracle(asked: Asked, settings: FederatedSettings) -> Decide:

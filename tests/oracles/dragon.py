@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import inf, log2
 
-from dragonrt.modes.brute_force import (
+from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.side import Side
+from tests.oracles.asked import Asked, Attendance, Decide, Models
+from tests.oracles.brute_force import (
     DRAFT,
     Coded,
     aggregated,
@@ -17,11 +22,6 @@ from dragonrt.modes.brute_force import (
     softmax,
     uniform,
 )
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.oracle import Asked, Attendance, Decide, Models
-from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.question import Question
-from dragonrt.side import Side
 
 Decisions = Sequence[tuple[int, bool]]
 """Tokens, each with whether it is withheld from the cloud."""

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dragonrt.modes.brute_force import (
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from tests.oracles.asked import Asked, Decide
+from tests.oracles.brute_force import (
     Coded,
     coded,
     looked_up,
     raced,
     verified,
 )
-from dragonrt.modes.oracle import Asked, Decide
-from dragonrt.modes.prefix import TokenPrefix
-from dragonrt.modes.speculative.settings import SpeculativeSettings
 
 
 def oracle(asked: Asked, settings: SpeculativeSettings) -> Decide:

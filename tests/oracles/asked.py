@@ -1,9 +1,4 @@
-"""Oracles: the text that every run of a mode must give.
-
-Of the program an oracle has the hash of a text and the values that are asked for; all that it
-computes is `brute_force`'s: no queue, no block under way, no message. A run that differs has a
-defect (SPEC 0).
-"""
+"""What an oracle is asked: a question, the models, and which sides took part."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.modes.brute_force import DRAFT, Coded, drawn, sampled, uniform
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
+from tests.oracles.brute_force import DRAFT, Coded, drawn, sampled, uniform
 
 
 class Model(Protocol):
@@ -84,7 +79,3 @@ class Asked:
     def draws(self, step: int, q: Coded) -> int:
         """Return a device's draft from its own noise."""
         return drawn(q.p, uniform(self.seed, DRAFT, "device", step), q.listed)
-
-
-Oracle = Callable[[Asked, Any], Decide]
-"""Return, for an answer and its settings, what decides the next tokens."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from dragonrt.modes.brute_force import (
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.sprinter.settings import SprinterSettings
+from tests.oracles.asked import Asked, Decide
+from tests.oracles.brute_force import (
     coded,
     corrected,
 )
-from dragonrt.modes.oracle import Asked, Decide
-from dragonrt.modes.prefix import TokenPrefix
-from dragonrt.modes.sprinter.settings import SprinterSettings
 
 
 def oracle(asked: Asked, settings: SprinterSettings) -> Decide:
