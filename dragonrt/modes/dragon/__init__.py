@@ -1,15 +1,10 @@
 """Mode dragon (SPEC 1; DRAGON): both sides draft ahead and decide every token by their mixture.
 
-    machine     own drafts, their drafts, decide, roll back       Dragon
-    planner     which forward is next, and the drafts it gives    Planner
-    drafts      the drafts at hand, by step and prefix hash       DraftQueue
-    decision    two drafts of a step become its target            Decision
-
-What follows is held by the machine only if the settings ask for it:
-
-    placement   one side decides, and hands over                  Dragon.handlers, on_send, ...
-    disclosing  a device that keeps its drafts                    Guarding.on_send, on_ruling
-    features    what settings ask for; ranking of decided tokens  Ranking.on_decision
+machine     own drafts, their drafts, decide, roll back       Dragon
+planner     which forward is next, and the drafts it gives    Planner
+drafts      the drafts at hand, by step and prefix hash       DraftQueue
+decision    two drafts of a step become its target            Decision
+placement   one side decides, and hands over                  Placement
 """
 
 from functools import partial

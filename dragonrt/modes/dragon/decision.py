@@ -3,19 +3,28 @@
 A codec transmits the whole quantized distribution, so any two drafts of a step decide it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.control.profiler import SMOOTHING
-from dragonrt.distributions import Codec, Step, decode_distribution
+from dragonrt.distributions import Codec, Step, decode_distribution, mix
 from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.mode import Work
 from dragonrt.privacy.evidence import evidence_bits
-from dragonrt.privacy.guards import DISCLOSED, Ruling
+from dragonrt.privacy.guards import (
+    DISCLOSED,
+    Guard,
+    Guards,
+    Ruling,
+    SteadyRelevance,
+    Steering,
+    Withholding,
+)
 from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, side_weights
 from dragonrt.side import SIDES, Side
-from dragonrt.traces.events import Cause, TokenDecided
+from dragonrt.traces.events import Cause, TokenDecided, TokenRanked
 
 LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed at once."""
@@ -102,6 +111,18 @@ class Budget:
     """The mixtures that an input may still lead to."""
 
     left: int
+
+
+def guards_of(setup: DragonSetup) -> Guards | None:
+    """Return what rules on the tokens of a device that keeps its drafts (SPEC 1.10, 1.11)."""
+    question, settings = setup.question, setup.settings
+    if not setup.keeps_drafts:
+        return None
+    bound: Guard = Steering()
+    if settings.redacts:
+        bound = Withholding(settings.withhold, settings.reveal)
+    bounds = question.relevance_temperature, question.documents, question.doubt
+    return Guards(SteadyRelevance(*bounds, question.reweight_every), bound)
 
 
 class Decision:
@@ -192,3 +213,22 @@ class Decision:
         share = of_device / total if total > 0 else 0.5
         of_cloud = evidence_bits(total, p_token)
         return Mixed(token, share, total, q_token, expected, files, of_cloud)
+
+
+def ranked(
+    count: int, token: int, own: SideDraft, theirs: SideDraft | None
+) -> Sequence[TokenRanked]:
+    """Return the probability of the decided `token`, and the `count` likeliest tokens.
+
+    Without `theirs` the own distribution is the target. Empty where one is not decoded.
+    """
+    drafts = [own] if theirs is None else [own, theirs]
+    known = [each.distribution for each in drafts if each.distribution is not None]
+    if len(known) < len(drafts):
+        return ()
+    target = known[0]
+    if theirs is not None:
+        target = mix(known, side_weights(own.relevance + own.kept, theirs.relevance + theirs.kept))
+    order = (-target.probabilities).argsort(kind="stable")[:count]
+    likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
+    return (TokenRanked(own.step, token, target.probability(token), *likeliest),)

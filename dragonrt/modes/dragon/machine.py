@@ -10,24 +10,25 @@ forward is preempted.
                         carries the token and who aggregates next; alone, by the own draft
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.dragon.decision import Budget, Decided, Found
+from dragonrt.modes.dragon.decision import Budget, Decided, Decision, Found, guards_of, ranked
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.features import features
-from dragonrt.modes.dragon.messages import ADMITTED, Draft
-from dragonrt.modes.dragon.plugs import Handlers
+from dragonrt.modes.dragon.messages import ADMITTED, Coefficients, Draft
+from dragonrt.modes.dragon.placement import Placement
+from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peering import Peering
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.privacy.redaction import MARKER
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
@@ -38,7 +39,7 @@ FINISHED = End(Reason.FINISHED, "")
 
 
 class Dragon(Mode):
-    """Implements Mode for either side, and Machine for the plugs that it holds."""
+    """Implements Mode for either side."""
 
     def __init__(self, setup: DragonSetup) -> None:
         question, settings = setup.question, setup.settings
@@ -52,16 +53,23 @@ class Dragon(Mode):
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
         self._setup = setup
         self._vocabulary = setup.resources.vocabulary
+        self._ranks = question.top_logprobs
         place = start_hash(question.seed), question.accepted
         self._drafts = Drafts(*place, settings.window, setup.marker)
-        self._decision, self._planner, self._hooks = features(setup, self._drafts, self)
-        self._handlers: Handlers = {
+        self._decision = Decision(setup)
+        self._planner = Planner(setup, self._drafts, self._decision)
+        self._guards = guards_of(setup)
+        self._placement: Placement | None = None
+        if settings.placement is not Aggregator.BOTH:
+            self._placement = Placement(setup, self._drafts, self._decision)
+        self._handlers: Mapping[type[wire.SessionMessage], Callable[[Any, float], None]] = {
             Draft: self._receive_draft,
             Target: self._receive_target,
             wire.Working: lambda message, now: self._peering.works(now),
             wire.Opened: lambda message, now: self._peering.works(now),
-            **self._hooks.handlers,
         }
+        if self._placement is not None:
+            self._handlers = {**self._handlers, Coefficients: self._receive_coefficients}
         if settings.keeps_drafts:
             self._handlers = {kind: self._handlers[kind] for kind in ADMITTED[self.side]}
         self._other_decided: tuple[int, int] | None = None
@@ -80,15 +88,17 @@ class Dragon(Mode):
 
     @override
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        for hook in self._hooks.measured:
-            hook(rtt_s, bits_per_s)
+        if self._placement is not None:
+            self._placement.measured(rtt_s, bits_per_s)
 
     @override
     def disclosed(self, question: Question) -> Question:
-        question = super().disclosed(question) if not self._hooks.disclosed else question
-        for hook in self._hooks.disclosed:
-            question = hook(question)
-        return question
+        transcript, marker = self._drafts.transcript, self._setup.marker
+        if self._guards is None:
+            return super().disclosed(question)
+        if marker is None:
+            return question.resumed(tuple(self.decided), MARKER)
+        return question.redacted(MARKER, transcript.prefix.tokens[: transcript.length], marker)
 
     @override
     def deadline(self) -> float | None:
@@ -97,15 +107,6 @@ class Dragon(Mode):
     @override
     def _timed_out(self, now: float) -> None:
         self._peering.timed_out(now)
-
-    @property
-    def session(self) -> int:
-        """Return the number of the newest session with the other side."""
-        return self._peering.session
-
-    def send(self, message: wire.SessionMessage) -> None:
-        """Send a message to the other side, if it is there."""
-        self._peering.send(message)
 
     @property
     def idle(self) -> bool:
@@ -123,8 +124,9 @@ class Dragon(Mode):
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._planner.prepared(prepared)
         self._decision_s = now
-        for hook in self._hooks.prepared:
-            hook(prepared.context)
+        if self._placement is not None:
+            self._placement.prepared(prepared.context)
+            self._send_profile(self._placement)
         self._end(finish_of(self._setup.question, self.decided, self._drafts.decided))
         self._peering.begin(now)
 
@@ -137,8 +139,9 @@ class Dragon(Mode):
         self._other_decided = None
         drafts.own.keep(drafts.prefix.hashes)
         self.decides = self._setup.decides_first
-        for hook in self._hooks.session:
-            hook(now)
+        if self._placement is not None:
+            self._placement.joined(now)
+            self._send_profile(self._placement)
         for step in range(drafts.decided, len(drafts.prefix) + 1):
             draft = drafts.own_draft(step)
             if draft is not None:
@@ -186,9 +189,13 @@ class Dragon(Mode):
         self._drafts.theirs.put(self._decision.received(draft))
         self._other_decided = step - message.ahead, message.decided_hash
         self._compare_decided()
-        for hook in self._hooks.receive:
-            hook(message, now)
+        if self._placement is not None:
+            self._placement.received(message, now)
         self.advance("other", now)
+
+    def _receive_coefficients(self, message: Coefficients, now: float) -> None:
+        if self._placement is not None:
+            self._placement.profiled(message)
 
     def _receive_target(self, message: Target, now: float) -> None:
         step, token, drafts = message.step, message.token, self._drafts
@@ -200,8 +207,8 @@ class Dragon(Mode):
             raise ModeError(f"the target token of step {step} is for another text")
         own, theirs = drafts.own_draft(step), drafts.theirs.get(step, message.prefix_hash)
         mixed = self._decision.at_once(own, theirs, self._budget) if own and theirs else None
-        for hook in self._hooks.receive:
-            hook(message, now)
+        if self._placement is not None:
+            self._placement.received(message, now)
         self._commit(Decided(step, token, own, theirs, mixed), "target", now)
         self.decides = message.aggregator == self.side
         self.advance("target", now)
@@ -245,8 +252,11 @@ class Dragon(Mode):
 
     def _decide(self, decided: Decided, cause: events.Cause, now: float) -> bool:
         """Decide the next step; False if this side is to decide it alone, with another token."""
-        for hook in self._hooks.ruling:
-            ruling = hook(decided)
+        if self._guards is not None:
+            if decided.own is None:
+                raise ValueError("a device decides with its own draft")
+            token, mixed = decided.token, decided.mixed
+            ruling = self._guards.ruling(token, decided.own, decided.theirs, mixed)
             decided = replace(decided, ruling=ruling)
             if ruling.ends is not None:
                 told = ruling.ends if ruling.ends.reason is Reason.PROTOCOL else FINISHED
@@ -254,15 +264,20 @@ class Dragon(Mode):
                 if decided.mixed is not None:
                     return False
         new = self._commit(decided, cause, now)
-        for hook in self._hooks.decided:
-            hook(decided, new, now)
+        if self._placement is not None:
+            handed = self._placement.decided(self._peering.session, decided, new, now)
+            if handed is not None:
+                self.emit(*handed.events)
+                self.decides = handed.lead == self.side
+                for target in handed.targets:
+                    self._peering.send(target)
         return True
 
     def _commit(self, decided: Decided, cause: events.Cause, now: float) -> range:
         """Make the token the next decided one. Returns the steps that the transcript gains."""
         drafts, step, token, mixed = self._drafts, decided.step, decided.token, decided.mixed
-        for hook in self._hooks.decision:
-            hook(decided)
+        if self._ranks is not None and decided.own is not None:
+            self.emit(*ranked(self._ranks, token, decided.own, decided.theirs))
         waited, self._decision_s = now - self._decision_s, now
         self._peering.progress_s = now
         self._peering.useful |= mixed is not None or cause == "target"
@@ -318,7 +333,7 @@ class Dragon(Mode):
             own, theirs = drafts.own_draft(drafts.decided), drafts.their_draft(drafts.decided)
             if own is not None and theirs is not None:
                 self._mixing = self._decision.work(own, theirs, peer)
-                self._mixed_in = self.session
+                self._mixed_in = self._peering.session
                 return self._mixing
         if self._reading is not None:
             return None
@@ -339,7 +354,7 @@ class Dragon(Mode):
         own, theirs, drafts = found.own, found.theirs, self._drafts
         if self.finish is not None or self._peering.peer is None or not self.decides:
             return
-        if own.step != drafts.decided or self._mixed_in != self.session:
+        if own.step != drafts.decided or self._mixed_in != self._peering.session:
             return  # decided meanwhile, or with a draft that another session gave
         drafts.theirs.put(theirs)
         mixed = found.mixed
@@ -360,21 +375,23 @@ class Dragon(Mode):
         self._peering.progress_s = now
         self.emit(events.ForwardDone(made[0].step, len(made), seconds))
         for draft in self._planner.computed(span, made, seconds):
-            for hook in self._hooks.draft:
-                hook(draft)
+            if self._placement is not None:
+                self._placement.drafted(draft)
             self.emit(events.Drafted(draft.step))
             if draft.step >= self._drafts.decided:
                 self._send_draft(draft, now)
         self.advance("own", now)
 
     def _send_draft(self, draft: SideDraft, now: float) -> None:
-        if self._peering.peer is None:
+        if self._peering.peer is None or self._guards is not None:
             return
         decided = self._drafts.decided
-        message = draft.message(self.session, decided, self._drafts.prefix.hashes[decided])
-        for hook in self._hooks.send:
-            sent = hook(message, draft, now)
-            if sent is None:
-                return
-            message = sent
-        self.send(message)
+        message = draft.message(self._peering.session, decided, self._drafts.prefix.hashes[decided])
+        if self._placement is not None:
+            message = self._placement.timed(message, draft, now)
+        self._peering.send(message)
+
+    def _send_profile(self, placement: Placement) -> None:
+        coefficients = placement.coefficients(self._peering.session)
+        if coefficients is not None:
+            self._peering.send(coefficients)

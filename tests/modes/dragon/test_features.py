@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution
+from dragonrt.modes.dragon.decision import ranked
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.modes.dragon.features import ranked
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.registry import traits_of
