@@ -15,7 +15,6 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flag
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
@@ -92,38 +91,6 @@ class Resources:
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """Properties of a mode with such settings, which the program depends on.
-
-    Attributes:
-        verifies: blocks are read in one forward even where that gives other last bits.
-        late: the device reads the question when a prediction is first wanted.
-        needs_all: every other side must be there.
-        weighs: how the mode weighs the other sides by itself; "" if the user may.
-        keeps_drafts: the device sends target tokens only; if it `redacts`, not all of them.
-        pads: every frame has one of a few sizes.
-        cadence_s: seconds between the frames of a constant rate; 0: there is none.
-        cadence_ticks: frames of it after a question, or a multiple of it.
-        relevance_floor: that of a question which leaves it to the mode.
-        unranked: why the device does not know the target's probabilities under a sampler.
-    """
-
-    verifies: bool = False
-    late: bool = False
-    needs_all: bool = False
-    weighs: str = ""
-    keeps_drafts: bool = False
-    redacts: bool = False
-    pads: bool = False
-    cadence_s: float = 0.0
-    cadence_ticks: int = 0
-    relevance_floor: float | None = None
-    unranked: Callable[[Sampler], str | None] = lambda sampler: (
-        "in this mode the device does not know the target's distribution"
-    )
-
-
 Prepare = Callable[[Host, Mapping[str, Counterpart], Any], Resources]
 
 
@@ -133,7 +100,7 @@ class ModeEntry:
 
     `device` and `cloud` make its machines. `model` is the device's default model. If `exact`, the
     text is the target's, to the token. If `several`, the other sides are workers that the user
-    names. `traits` are those of settings. `unread` says what the device's documents are for if the
+    names. `unread` says what the device's documents are for if the
     text is not drawn from them. `prepare` makes the resources of a side whose other sides are
     given by name, of a cloud none; `check` reads the files that settings name, before a model of a
     name is loaded; `carry` gives the resources after an answer of those records. `sends` returns
@@ -148,7 +115,6 @@ class ModeEntry:
     exact: bool
     help: str
     several: bool = False
-    traits: Callable[[Any], Traits] = lambda settings: Traits()
     model: str = DEFAULT_DRAFT
     unread: str | None = None
     prepare: Prepare = lambda host, others, settings: Resources.of(host)
@@ -180,11 +146,6 @@ def mode_entry(name: str) -> ModeEntry:
 def entry_of(settings: Settings) -> ModeEntry:
     """Return the mode of these settings."""
     return next(entry for entry in MODES.values() if type(settings) is entry.settings)
-
-
-def traits_of(settings: Settings) -> Traits:
-    """Return the traits of a mode with these settings."""
-    return entry_of(settings).traits(settings)
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:

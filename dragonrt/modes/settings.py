@@ -5,6 +5,7 @@ Each mode has a frozen dataclass of them. Options, settings files, the wire's Op
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
@@ -23,11 +24,60 @@ class Settings:
 
     on_loss: OnLoss = "wait"
     """The reaction of the device to a lost other side."""
+    verifies: ClassVar[bool] = False
+    """Whether blocks are read in one forward even where that gives other last bits."""
+    cadence_ticks: int = 0
+    """Frames of a constant rate after a question, or a multiple of it."""
 
     @property
     def goes_alone(self) -> bool:
         """Whether the device answers without the other side while it is away."""
         return self.on_loss == "alone"
+
+    @property
+    def late(self) -> bool:
+        """Whether the device reads the question when a prediction is first wanted."""
+        return False
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether every other side must be there."""
+        return False
+
+    @property
+    def weighs(self) -> str:
+        """The option by which the mode weighs the other sides itself; "" if the user may."""
+        return ""
+
+    @property
+    def keeps_drafts(self) -> bool:
+        """Whether the device sends target tokens only."""
+        return False
+
+    @property
+    def redacts(self) -> bool:
+        """Whether some target tokens are withheld, too."""
+        return False
+
+    @property
+    def pads(self) -> bool:
+        """Whether every frame has one of a few sizes."""
+        return False
+
+    @property
+    def cadence_s(self) -> float:
+        """Seconds between the frames of a constant rate; 0: there is none."""
+        return 0.0
+
+    @property
+    def relevance_floor(self) -> float | None:
+        """The floor of a question that leaves it to the mode."""
+        return None
+
+    @property
+    def unranked(self) -> str | None:
+        """Why the device does not know the target's probabilities; None if it does."""
+        return "in this mode the device does not know the target's distribution"
 
     @property
     def level(self) -> Disclosure | None:

@@ -17,7 +17,7 @@ ENOUGH_BYTES = 16 * 1024
 
 
 class Shape(Protocol):
-    """The traffic shape of a connection: traits of an answer's mode."""
+    """The traffic shape of a connection: the settings of an answer's mode."""
 
     @property
     def pads(self) -> bool:

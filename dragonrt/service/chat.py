@@ -11,7 +11,7 @@ from typing import Any, Self
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.registry import entry_of, traits_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.marking import DecidedText
 from dragonrt.node.connections.connector import NotConnectedError
@@ -260,7 +260,7 @@ class Chat:
         joined.decoded.records.extend(told)
         if by_chunk:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
-        if traits_of(self.device.settings).keeps_drafts:  # a client may put all parts into one turn
+        if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
             each = [(part.decoded.question.prompt, part.text) for part in parts]
             disclosed = "; ".join(self.device.told.get(turn) or "" for turn in each)
             self.device.told.remember((prompt, joined.text), disclosed)
@@ -306,7 +306,7 @@ class Chat:
         answer = Answer(text().rstrip(), decoded, refusal, tuple(pieces))
         turn = question.prompt, answer.text
         self.history = [*self.history, turn][-HISTORY:]
-        if traits_of(self.device.settings).keeps_drafts:
+        if self.device.settings.keeps_drafts:
             self.device.told.remember(turn, self._shown_of(decoded, strings))
         return answer
 
@@ -329,7 +329,7 @@ class Chat:
         What was withheld stays withheld, at level `drafts`, too. A device that keeps its drafts
         withholds an answer of which it is not known what was disclosed.
         """
-        keeps = traits_of(self.device.settings).keeps_drafts
+        keeps = self.device.settings.keeps_drafts
         told = map(self.device.told.get, history)
         unknown = (MARKER.strip() if keeps else answer for _, answer in history)
         return tuple(a if a is not None else b for a, b in zip(told, unknown, strict=True))

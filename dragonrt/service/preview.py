@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.modes.registry import traits_of
 from dragonrt.node.answers.client_session import completed
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.preview import Preview
@@ -92,9 +91,8 @@ async def foresee(chat: Chat, prompt: str) -> list[Foreseen]:
     for how in device.levels:
         at_level = replace(device, settings=how)
         other = Chat(at_level, chat.question, chat.seed, chat.stops, chat.history)
-        traits = traits_of(how)
         preview, asked = await other.foreseen(prompt)
-        whole = [completed(each, traits) for each in asked]
+        whole = [completed(each, how) for each in asked]
         files = [name for each in whole for name in await device.side.files_for(each)]
         documents = tuple(dict.fromkeys(files))
         found.append(Foreseen(how.level, preview, len(asked), tuple(device.connectors), documents))

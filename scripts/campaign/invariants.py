@@ -8,7 +8,6 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.traces import events
@@ -132,7 +131,7 @@ def check(
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
         more = taking.heard - {"open", "target", "conclude", "close"}
-        if honest and traits_of(request.settings).keeps_drafts and more:  # SPEC 1.10
+        if honest and request.settings.keeps_drafts and more:  # SPEC 1.10
             raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
     _check_rounds(scenario, request, device)
     _check_end(request, answer, given_up=given_up)
@@ -156,7 +155,7 @@ def _right(
 
 def _marker(settings: Settings) -> tuple[int, ...]:
     """What a cloud reads for a run of withheld tokens; at level `answer` these are the last."""
-    return MARKER_TOKENS if traits_of(settings).redacts else ()
+    return MARKER_TOKENS if settings.redacts else ()
 
 
 def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
@@ -165,7 +164,7 @@ def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
     It withholds the tokens that it must, and no others.
     """
     course, settings = device.course(scenario.clouds), request.settings
-    if not traits_of(settings).keeps_drafts:
+    if not settings.keeps_drafts:
         _compare("device", device.decided, _right(scenario, request, (), course))
         return
     assert isinstance(settings, DragonSettings)
@@ -195,7 +194,7 @@ def _check_cloud(
     scenario: Scenario, request: Request, device: Taking, sessions: Sequence[Taking], cloud: Taking
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
-    if traits_of(request.settings).keeps_drafts:
+    if request.settings.keeps_drafts:
         decisions = list(zip(device.decided, device.withheld, strict=True))
         read = read_by_cloud(decisions, _marker(request.settings))
         text = [*read[: cloud.accepted], *cloud.decided]
@@ -225,10 +224,10 @@ def _check_rounds(scenario: Scenario, request: Request, device: Taking) -> None:
     for each in device.rounds:
         if each.weights.keys() | set(each.missing) != members.keys():
             raise ViolationError(f"round {each.round} forgot a worker")
-        if each.missing and traits_of(settings).needs_all:
+        if each.missing and settings.needs_all:
             raise ViolationError(f"round {each.round} was decided without {each.missing}")
         names = [name for name in members if name in each.weights]
-        if not traits_of(settings).weighs:
+        if not settings.weighs:
             total = sum(members[name] for name in names)
             right = [members[name] / total for name in names]
         else:

@@ -17,7 +17,6 @@ plus its jitter, behind whatever else is queued on the link.
 
 from math import ceil
 
-from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.admission import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Schedule, Stall
@@ -104,7 +103,7 @@ def _held_s(scenario: Scenario, request: Request) -> float:
     """
     beside = _beside(scenario, request)
     messages = sum(pace(each.settings).messages for each in beside)
-    tick_s = max(traits_of(each.settings).cadence_s for each in beside)
+    tick_s = max(each.settings.cadence_s for each in beside)
     frames = 2 + messages * _message_bits(scenario) // (8 * PACED)
     return 2 * tick_s * frames
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources, traits_of
+from dragonrt.modes.registry import MODES, Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
@@ -95,7 +95,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(traits_of(each.settings).cadence_s for each in plain.requests)
+        slow |= any(each.settings.cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8

@@ -17,8 +17,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.dragon.statistics import figures
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, Traits, register
-from dragonrt.privacy.disclosure import FLOOR
+from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, register
 from dragonrt.side import Side
 
 __all__ = ["dragon"]
@@ -31,18 +30,6 @@ def dragon(
     return Dragon(DragonSetup(side, question, settings, resources))
 
 
-def _traits(settings: DragonSettings) -> Traits:
-    return Traits(
-        keeps_drafts=settings.keeps_drafts,
-        redacts=settings.redacts,
-        pads=settings.pads,
-        cadence_s=settings.cadence_s,
-        cadence_ticks=settings.cadence_ticks,
-        relevance_floor=FLOOR if settings.keeps_drafts else None,
-        unranked=settings.unranked,
-    )
-
-
 register(
     ModeEntry(
         name=DEFAULT_MODE,
@@ -53,7 +40,6 @@ register(
         exact=True,
         sends=lambda settings: SENT,
         prepare=prepare,
-        traits=_traits,
         help="both sides answer from their documents",
         statistics=figures,
     )

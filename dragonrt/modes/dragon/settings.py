@@ -11,7 +11,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, Settings, check_codec
-from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -83,20 +83,26 @@ class DragonSettings(Settings):
                 "use --rule coupled, or --aggregator greedy with --rule algorithm1"
             )
 
-    def unranked(self, sampler: Sampler) -> str | None:
-        """Return why the device does not know the target's probabilities; None if it does."""
-        if self.placement not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
-            return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
-        return None
+    @property
+    @override
+    def unranked(self) -> str | None:
+        if self.placement in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
+            return None
+        return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
 
     @property
+    @override
+    def relevance_floor(self) -> float | None:
+        return FLOOR if self.keeps_drafts else None
+
+    @property
+    @override
     def keeps_drafts(self) -> bool:
-        """Whether the device sends target tokens only."""
         return self.disclose != Disclosure.DRAFTS
 
     @property
+    @override
     def redacts(self) -> bool:
-        """Whether some target tokens are withheld, too."""
         return self.disclose == Disclosure.REDACTED
 
     @property
@@ -116,13 +122,14 @@ class DragonSettings(Settings):
         return found
 
     @property
+    @override
     def pads(self) -> bool:
-        """Whether every frame has one of a few sizes."""
         return self.keeps_drafts if self.pad is None else self.pad
 
     @property
+    @override
     def cadence_s(self) -> float:
-        """Seconds between the frames of a constant rate; LinkError for what is no duration."""
+        # LinkError for what is no duration.
         return parse_duration(self.cadence or "0s")
 
     @property

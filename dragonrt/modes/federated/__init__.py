@@ -7,13 +7,7 @@ from dragonrt.modes.federated.resources import prepare
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.statistics import figures
 from dragonrt.modes.federated.uploads import FederatedJudging
-from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
-
-
-def _traits(settings: FederatedSettings) -> Traits:
-    weighs = "" if settings.weights == "fixed" else f"--weights {settings.weights}"
-    return Traits(verifies=True, needs_all=settings.require_all, weighs=weighs)
-
+from dragonrt.modes.registry import UNREAD, ModeEntry, register
 
 register(
     ModeEntry(
@@ -25,7 +19,6 @@ register(
         ),
         exact=True,
         several=True,
-        traits=_traits,
         prepare=prepare,
         help="this side drafts blocks, several workers verify them together",
         unread=UNREAD.format("the workers'"),

@@ -1,7 +1,9 @@
 """The settings of mode federated."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.settings import Settings, check_codec
@@ -22,6 +24,8 @@ class FederatedSettings(Settings):
     `codec` codes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
     workers decode token by token.
     """
+
+    verifies: ClassVar[bool] = True
 
     rule: str = setting("coupled", "Rule: coupled or rejection.")
     codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
@@ -45,3 +49,13 @@ class FederatedSettings(Settings):
             raise DragonError(
                 f"the rule {self.rule} is a baseline of another mode: use coupled or rejection"
             )
+
+    @property
+    @override
+    def needs_all(self) -> bool:
+        return self.require_all
+
+    @property
+    @override
+    def weighs(self) -> str:
+        return "" if self.weights == "fixed" else f"--weights {self.weights}"

@@ -4,7 +4,7 @@ from dragonrt.distributions import codec
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.messages import BLOCK, DENSE_BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
+from dragonrt.modes.registry import UNREAD, ModeEntry, register
 from dragonrt.modes.speculative.machine import (
     LookupDrafting,
     SpeculativeDrafting,
@@ -27,7 +27,6 @@ register(
             SpeculativeJudging(question, settings, resources), question, resources
         ),
         exact=True,
-        traits=lambda settings: Traits(verifies=True, late=settings.draft == "lookup"),
         prepare=prepare,
         check=check,
         carry=carry,

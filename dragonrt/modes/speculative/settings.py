@@ -1,7 +1,9 @@
 """The settings of mode speculative."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from typing_extensions import override
 
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
@@ -23,6 +25,8 @@ class SpeculativeSettings(Settings):
     block waits, where no token depends on a draft. `learning_rate`
     and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
     """
+
+    verifies: ClassVar[bool] = True
 
     rule: str = setting(
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
@@ -75,6 +79,11 @@ class SpeculativeSettings(Settings):
             raise DragonError("--block-tokens 0 needs a cloud that decodes: leave out --rule")
         if self.draft != "model" and self.controller is not None:
             raise DragonError("--controller reads what the model drafts: use --draft model")
+
+    @property
+    @override
+    def late(self) -> bool:
+        return self.draft == "lookup"
 
     @property
     def length(self) -> int:

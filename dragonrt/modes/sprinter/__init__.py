@@ -3,7 +3,7 @@
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.messages import DENSE_BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.registry import UNREAD, ModeEntry, Traits, register
+from dragonrt.modes.registry import UNREAD, ModeEntry, register
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
 from dragonrt.modes.sprinter.resources import check, prepare
 from dragonrt.modes.sprinter.settings import SprinterSettings
@@ -20,7 +20,6 @@ register(
             SprinterJudging(question, settings, resources), question, resources
         ),
         exact=False,
-        traits=lambda settings: Traits(verifies=True),
         prepare=prepare,
         check=check,
         help="a trained verifier accepts drafts: the text is approximate",

@@ -1,6 +1,7 @@
 """The settings of mode sprinter."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
@@ -17,6 +18,8 @@ class SprinterSettings(Settings):
     the cloud, and so does the last one of `run_length` tokens in a row of which the cloud has
     verified none.
     """
+
+    verifies: ClassVar[bool] = True
 
     rule: str = setting(Rejection.name, "Rule: rejection.")
     codec: str = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")

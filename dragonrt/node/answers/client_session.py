@@ -7,7 +7,7 @@ from operator import sub
 
 from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, Traits, entry_of, traits_of
+from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.citing import Passage, disagreements
@@ -66,16 +66,16 @@ class Answer:
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
-def door_of(question: Question, traits: Traits, resources: Resources) -> Door:
+def door_of(question: Question, settings: Settings, resources: Resources) -> Door:
     """Return the door of an answer."""
-    asked = question.resumed((), MARKER if traits.keeps_drafts else None)
-    return Door(traits.keeps_drafts, resources.marker if traits.redacts else (), pack(asked))
+    asked = question.resumed((), MARKER if settings.keeps_drafts else None)
+    return Door(settings.keeps_drafts, resources.marker if settings.redacts else (), pack(asked))
 
 
-def completed(question: Question, traits: Traits) -> Question:
+def completed(question: Question, settings: Settings) -> Question:
     """Return the question with what it leaves to the mode filled in."""
     if question.relevance_floor is None:
-        return replace(question, relevance_floor=traits.relevance_floor)
+        return replace(question, relevance_floor=settings.relevance_floor)
     return question
 
 
@@ -87,10 +87,9 @@ def opening_message(number: int, mode: Mode, question: Question, settings: Setti
 
 def foreseen(question: Question, settings: Settings, resources: Resources) -> Preview:
     """Return what may leave for a question: what its ClientSession would open, by its door."""
-    entry, traits = entry_of(settings), traits_of(settings)
-    asked = completed(question, traits)
+    entry, asked = entry_of(settings), completed(question, settings)
     opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
-    return preview(door_of(asked, traits, resources), opening, entry.sends(settings))
+    return preview(door_of(asked, settings, resources), opening, entry.sends(settings))
 
 
 class ClientSession:
@@ -106,15 +105,14 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        self._traits = traits = self._entry.traits(settings)
-        question = completed(question, traits)
+        question = completed(question, settings)
         self.answer = Answer(question=question, settings=settings)
         self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
         mode = self._entry.device(question, settings, resources)
         recorder = prefiller.recorder.also(self._record)
-        door = door_of(question, traits, resources)
+        door = door_of(question, settings, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, connector in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, connector)
@@ -140,9 +138,9 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            traits = self._traits
+            how = answer.settings
             preparing = self._prefiller.prepare(
-                answer.question, verifies=traits.verifies, late=traits.late
+                answer.question, verifies=how.verifies, late=how.late
             )
             read = await driver.prepare(preparing)
             if read is not None:
@@ -200,7 +198,7 @@ class ClientSession:
         links, settings = self._connectors, self.answer.settings
         if not any(each.peer for each in links):
             await asyncio.gather(*(each.reach() for each in links))
-        enough = all if self._traits.needs_all else any
+        enough = all if settings.needs_all else any
         if not settings.goes_alone and not enough(each.connections for each in links):
             away = (each.absence for each in links if not each.connections and each.absence)
             why = next(away, "not dialled yet")
@@ -228,7 +226,7 @@ class ClientSession:
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
-        peer.pacing.shape(self._traits)
+        peer.pacing.shape(self.answer.settings)
         message = opening_message(number, driver.mode, self.answer.question, settings)
         if session.open(peer, message):
             driver.feed(Joined(session.name, number))

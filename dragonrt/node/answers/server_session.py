@@ -33,12 +33,11 @@ def server_session(
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)
     question.check_vocabulary(prefiller.vocabulary)
-    traits = entry.traits(settings)
     resources = entry.prepare(prefiller, {}, settings)
     mode = entry.cloud(question, settings, resources)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
-    peer.pacing.shape(traits)
+    peer.pacing.shape(settings)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
     # All devices may have the same key and certificate, and behind a balancer the same address.
@@ -46,7 +45,7 @@ def server_session(
 
     async def prepare() -> PrefillResult:
         async with turns:
-            return await prefiller.prepare(question, verifies=traits.verifies, client=client)
+            return await prefiller.prepare(question, verifies=settings.verifies, client=client)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""

@@ -145,8 +145,8 @@ def members(
         raise DragonError(f"--mode {entry.name} needs workers: name each one with --worker")
     named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
-    if any(weighted) and (weighs := entry.traits(how).weighs):
-        raise DragonError(f"{weighs} finds the weights: give the workers none")
+    if any(weighted) and how.weighs:
+        raise DragonError(f"{how.weighs} finds the weights: give the workers none")
     if any(weighted) and not all(weighted):
         raise DragonError("give every worker a weight, or none of them")
     if len({each.name for each in named}) < len(named):

@@ -19,7 +19,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of, traits_of
+from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession, foreseen
@@ -205,7 +205,7 @@ class Device:
         """The settings, then those of the levels that disclose less and that the model can keep."""
         own = self.settings
         marker = (self.resources or self.side).marker
-        return [each for each in own.levels if each is own or marker or not traits_of(each).redacts]
+        return [each for each in own.levels if each is own or marker or not each.redacts]
 
     def at(self, level: str) -> "Device":
         """Return this device with answers of that level. Raises LevelError for one not allowed.

@@ -1,7 +1,7 @@
 """A request in any API, and the conversation that it asks with."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class ApiRequest:
 
     `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
     texts that end the answer, `longest` its most tokens. `level` is that of disclosure, if it is
-    not the device's. `unranked` is why a sampler has no probabilities to return, else None. If
+    not the device's. `unranked` is why there are no probabilities to return, else None. If
     `traced`, the stream has the events of decoding.
     """
 
@@ -50,7 +50,7 @@ class ApiRequest:
     stops: tuple[str, ...]
     sources_in_text: bool
     longest: int
-    unranked: Callable[[Sampler], str | None] = lambda sampler: None
+    unranked: str | None = None
     stream: bool = False
     include_usage: bool = False
     traced: bool = False
@@ -97,8 +97,8 @@ class ApiRequest:
             raise ApiError(400, text, code="invalid_value", param=name) from None
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
-        if ranked is not None and (because := self.unranked(question.sampler)):
-            raise unsupported(ranked.field, because)
+        if ranked is not None and self.unranked is not None:
+            raise unsupported(ranked.field, self.unranked)
         return replace(
             self,
             question=question,

@@ -21,7 +21,7 @@ from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of, traits_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import Member
 from dragonrt.node.process.ending import on_signals
@@ -88,9 +88,7 @@ async def serve_device(
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
     context = http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = ApiRequest(
-        question, seed, stops, http.sources_in_text, longest, traits_of(how).unranked
-    )
+    defaults = ApiRequest(question, seed, stops, http.sources_in_text, longest, how.unranked)
     admission = Admission(http.answers_at_once, http.waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))

@@ -8,7 +8,6 @@ from dragonrt.modes.dragon.decision import ranked
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.registry import traits_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
@@ -53,4 +52,4 @@ def test_they_are_those_of_the_mixture() -> None:
     ],
 )
 def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
-    assert (traits_of(settings).unranked(GREEDY) is None) == known
+    assert (settings.unranked is None) == known

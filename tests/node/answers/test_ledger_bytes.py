@@ -18,7 +18,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.dragon.setup import DragonSetup
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target
-from dragonrt.modes.mode import Effects, Input
+from dragonrt.modes.mode import Effects, Input, Joined
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
@@ -146,7 +146,7 @@ def code_of(settings: Any) -> Codec:
 def check(found: Recorded, settings: Settings) -> Read:
     """Compare the ledger with what the recorded bytes say; returns that."""
     seen, told = found.read(code_of(settings)), AnswerCounts.of(found.answer.records)
-    marker = MARKER if entry_of(settings).traits(settings).redacts else ()
+    marker = MARKER if settings.redacts else ()
     assert told.question_bytes == seen.question
     assert told.history_bytes == seen.history
     assert told.tokens_sent == seen.others(marker)
@@ -176,7 +176,9 @@ def test_a_session_that_is_opened_again_is_in_it(level: Disclosure) -> None:
 
 
 class Careless(Dragon):
-    """A mode from outside that sends each token as it is drafted, and all of them again."""
+    """A mode that sends each token as it is drafted, and all of them again."""
+
+    session = 0
 
     @override
     def disclosed(self, question: Question) -> Question:
@@ -184,6 +186,8 @@ class Careless(Dragon):
 
     @override
     def handle(self, happened: Input, now: float) -> Effects:
+        if isinstance(happened, Joined):
+            self.session = happened.session
         effects = super().handle(happened, now)
         for event in effects.events:
             if isinstance(event, TokenDecided):
@@ -194,7 +198,7 @@ class Careless(Dragon):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarelessSettings(DragonSettings):
-    """Those of a mode from outside."""
+    """Those of that mode."""
 
 
 def careless(question: Question, settings: DragonSettings, resources: Any) -> Dragon:
@@ -203,7 +207,7 @@ def careless(question: Question, settings: DragonSettings, resources: Any) -> Dr
 
 @pytest.mark.parametrize("cut", [None, Cut("device", after_s=0.4)])
 @pytest.mark.parametrize("level", [Disclosure.ANSWER, Disclosure.REDACTED])
-def test_a_mode_from_outside_sends_no_token_that_is_withheld(
+def test_a_careless_mode_sends_no_token_that_is_withheld(
     level: Disclosure, cut: Cut | None
 ) -> None:
     settings = CarelessSettings(disclose=level, withhold=1.0, codec="topk:16:residual")

@@ -199,7 +199,7 @@ def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) 
 
 
 def test_probabilities_are_rejected_where_the_device_does_not_know_them() -> None:
-    defaults = replace(DEFAULTS, unranked=lambda sampler: "the cloud decides")
+    defaults = replace(DEFAULTS, unranked="the cloud decides")
     for api, field, value in (
         ("chat", "logprobs", True),
         ("response", "top_logprobs", 1),
