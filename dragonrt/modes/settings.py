@@ -22,6 +22,8 @@ VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of the
 class Settings:
     """The settings that all modes have. A mode overrides what differs."""
 
+    mode: ClassVar[str]
+    """The name of the mode."""
     on_loss: OnLoss = "wait"
     """The reaction of the device to a lost other side."""
     verifies: ClassVar[bool] = False

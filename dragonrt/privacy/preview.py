@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dragonrt.privacy.disclosure import RULES, Door
+from dragonrt.privacy.disclosure import Door
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.messages import SessionMessage
@@ -47,17 +47,10 @@ class Preview:
         return entry.message in types and set(crossed) <= set(self.kinds)
 
 
-def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage] | None) -> Preview:
-    """Return what may leave by a door: the opening message, then what the mode `sends`.
-
-    A mode that does not say it (None) may send any message, with all that the level lets out.
-    """
-    messages = opening, *(sends or ()), wire.Conclude(0)
+def preview(door: Door, opening: wire.Open, sends: Iterable[SessionMessage]) -> Preview:
+    """Return what may leave by a door: the opening message, then what the mode `sends`."""
+    messages = opening, *sends, wire.Conclude(0)
     found = [entry for entry in map(door.foresee, messages) if entry is not None]
-    if sends is None:
-        passes = 0 if door.keeps_drafts else 1
-        names = [kind.__name__.lower() for kind in RULES if kind is not wire.Open]
-        found += [Disclosed(n, tokens=1, distributions=passes, documents=passes) for n in names]
     return Preview(bool(door.marker), tuple(found))
 
 

@@ -6,8 +6,9 @@ from datetime import date
 from typing import Any
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, ModeEntry, composed
+from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.connections.endpoints import Address
@@ -74,7 +75,7 @@ class CloudSetup:
         return cls(side, address, tuple(_expiring(reached)))
 
 
-def entry_named(mode: str) -> ModeEntry:
+def entry_named(mode: str) -> ModeEntry[Any, Any]:
     """Return the mode that a user names. Raises DragonError for an unknown one."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")

@@ -17,9 +17,10 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import BackendSession, PrefillResult
 from dragonrt.node.answers.citing import Passage

@@ -28,9 +28,7 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.planner import Planner
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash

@@ -12,7 +12,7 @@ from dragonrt.distributions import Codec, decode_block, decode_distribution
 from dragonrt.distributions.block import block_steps
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.blocks.messages import Block
-from dragonrt.modes.dragon.messages import Coefficients, Draft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.wire import messages as wire

@@ -11,10 +11,11 @@ from typing import Any
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.speculative.resources import SpeculativeResources
+from dragonrt.modes.speculative.settings import SpeculativeResources
 from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.connections.connector import Connector
@@ -45,7 +46,7 @@ class Arena:
     def resources(self, settings: Settings, **trained: Any) -> Resources:
         """Return what this side brings to an answer."""
         others = {name: Reached(1.0, hosts) for name, hosts in self.connectors.items()}
-        resources = entry_of(settings).prepare(self.side, others, settings)
+        resources: Resources = entry_of(settings).prepare(self.side, others, settings)
         if isinstance(resources, SpeculativeResources):
             resources = replace(resources, rate=self.rate)
         return replace(resources, **trained)

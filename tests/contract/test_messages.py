@@ -18,9 +18,8 @@ from msgspec import structs
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft, SideDraft
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.messages import Coefficients, Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.federated.uploads import FederatedJudging

@@ -1,13 +1,14 @@
 """All modes keep their contract."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from typing_extensions import override
 
 from dragonrt.modes.blocks.messages import BLOCK
-from dragonrt.modes.dragon.messages import SENT
+from dragonrt.modes.dragon import DragonMode
+from dragonrt.modes.dragon.drafts import SENT
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
@@ -43,9 +44,18 @@ def test_another_text_breaks_it() -> None:
         check_texts(Wrong(entry_of(settings), settings))
 
 
+@dataclass
+class Unforeseen(DragonMode):
+    """Names other messages than are sent."""
+
+    named: Sequence[SessionMessage]
+
+    @override
+    def sends(self, settings: DragonSettings) -> Sequence[SessionMessage]:
+        return self.named
+
+
 @pytest.mark.parametrize("sends", [(), (BLOCK,), SENT[1:2]], ids=["nothing", "blocks", "targets"])
 def test_what_the_preview_does_not_name_breaks_it(sends: Sequence[SessionMessage]) -> None:
-    settings = DragonSettings(on_loss="wait")
-    entry = replace(entry_of(settings), sends=lambda _: sends)
     with pytest.raises(ContractError):
-        check_ledger(Case(entry, settings))
+        check_ledger(Case(Unforeseen(sends), DragonSettings(on_loss="wait")))

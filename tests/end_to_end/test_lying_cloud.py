@@ -21,7 +21,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec
 from dragonrt.modes import settings as shared
-from dragonrt.modes.dragon import settings, setup
+from dragonrt.modes.dragon import settings
 from dragonrt.modes.registry import MODES
 from dragonrt.privacy.disclosure import Disclosure
 from scripts.campaign.liar import lying_cloud
@@ -43,20 +43,21 @@ CARELESS = '''
 """dragonrt with a mode that sends every token that it decides, and asks with all of them."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from dragonrt import cli
+from dragonrt.modes.dragon import DragonMode
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonSettings, DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Joined, Received
-from dragonrt.modes.registry import mode_entry, register
+from dragonrt.modes.registry import MODES
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Opened
 
 
 class Careless(Dragon):
-    opened = False
+    opened, session = False, 0
 
     def disclosed(self, question):
         return replace(question, accepted=tuple(self.decided), shown=())
@@ -65,8 +66,8 @@ class Careless(Dragon):
         match happened:
             case Received(message=Target(prefix_hash=0)):
                 return Effects()
-            case Joined():
-                self.opened = False
+            case Joined(session=session):
+                self.opened, self.session = False, session
             case Received(message=Opened()):
                 self.opened = self.side == "device"
         effects = super().handle(happened, now)
@@ -81,13 +82,20 @@ class Careless(Dragon):
 class CarelessSettings(DragonSettings):
     """Those of dragon."""
 
-
-def of(side):
-    return lambda *given: Careless(DragonSetup(side, *given))
+    mode: ClassVar[str] = "careless"
 
 
-how = {"settings": CarelessSettings, "device": of("device"), "cloud": of("cloud")}
-register(replace(mode_entry("dragon"), name="careless", **how))
+class CarelessMode(DragonMode):
+    settings = CarelessSettings
+
+    def device(self, *given):
+        return Careless(DragonSetup("device", *given))
+
+    def cloud(self, *given):
+        return Careless(DragonSetup("cloud", *given))
+
+
+MODES["careless"] = CarelessMode()
 if __name__ == "__main__":
     cli.main()
 '''
@@ -99,7 +107,7 @@ from page_codec import PowersOfTwo
 from dragonrt import cli
 from dragonrt.distributions import codec as usual
 from dragonrt.modes import settings as shared
-from dragonrt.modes.dragon import settings, setup
+from dragonrt.modes.dragon import settings
 
 
 def codec(name, vocabulary):
@@ -108,7 +116,7 @@ def codec(name, vocabulary):
     return usual(name, vocabulary)
 
 
-shared.codec = settings.codec = setup.codec = codec
+shared.codec = settings.codec = codec
 if __name__ == "__main__":
     cli.main()
 '''
@@ -116,7 +124,7 @@ if __name__ == "__main__":
 
 PROGRAMS = {
     "as it is": ("dragonrt", ("--codec", "topk:64:residual")),
-    "a mode from outside": ("careless", ("--mode", "careless", "--codec", "dense:fp16")),
+    "a careless mode": ("careless", ("--mode", "careless", "--codec", "dense:fp16")),
     "a codec from outside": ("powers", ("--codec", "pow2:65536")),
 }
 """What is run in place of `dragonrt`, with its options."""
@@ -132,7 +140,7 @@ def folder(own_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     (tmp_path / "page_codec.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.syspath_prepend(tmp_path)
-    for module in (setup, settings, shared):
+    for module in (settings, shared):
         monkeypatch.setattr(module, "codec", codec)  # is put back
     before = dict(MODES)
     yield tmp_path

@@ -12,8 +12,7 @@ from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.blocks.messages import Block, Upload
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.federated.machine import Coordinator
-from dragonrt.modes.federated.resources import FederatedResources
-from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS

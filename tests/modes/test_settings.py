@@ -13,8 +13,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, entry_of, mode_entry
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.resources import SprinterResources
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.wire.limits import MAX_TOKENS
 

@@ -16,8 +16,7 @@ from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
-from dragonrt.modes.speculative.resources import SpeculativeResources
-from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_PAYLOAD

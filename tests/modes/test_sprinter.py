@@ -15,8 +15,7 @@ from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
-from dragonrt.modes.sprinter.resources import SprinterResources
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from scripts.papers.sprinter.theory import KnownRates, Lockstep

@@ -13,12 +13,13 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
+from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, ModeEntry, register
+from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer, foreseen
 from dragonrt.sampling.samplers import Sampler
@@ -63,7 +64,7 @@ class ContractError(DragonError):
 class Case:
     """A mode with settings under which a lost side is waited for."""
 
-    entry: ModeEntry
+    entry: ModeEntry[Any, Any]
     settings: Settings
 
     @property
@@ -78,7 +79,7 @@ class Case:
 
     @property
     def resources(self) -> Any:
-        """The device's resources; its entry must be registered."""
+        """The device's resources; its entry must be in place."""
         return scripted_resources(self.settings, VOCABULARY, self.weights)
 
     def right(self, question: Question, script: Script) -> list[int]:
@@ -136,13 +137,10 @@ def answered(
 
 
 @contextmanager
-def registered(entry: ModeEntry) -> Iterator[None]:
-    """Have this entry in place of those of its name or its settings, and then those again."""
+def registered(entry: ModeEntry[Any, Any]) -> Iterator[None]:
+    """Have this entry in place of the one of its name, and then that again."""
     before = dict(MODES)
-    for name, each in before.items():
-        if name == entry.name or each.settings is entry.settings:
-            del MODES[name]
-    register(entry)
+    MODES[entry.name] = entry
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import RULES, Door
@@ -37,7 +37,7 @@ SENT = {
 
 
 class Other(wire.SessionMessage, frozen=True):
-    """A message of a mode from outside."""
+    """A message without a rule."""
 
 
 def test_every_message_has_a_rule() -> None:

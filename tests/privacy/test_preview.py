@@ -13,12 +13,10 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.answers.client_session import foreseen
-from dragonrt.privacy.disclosure import Disclosure, Door
-from dragonrt.privacy.preview import KINDS, of_parts, preview
+from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.preview import of_parts
 from dragonrt.testing.scripted import scripted_resources
 from dragonrt.traces.events import Disclosed
-from dragonrt.wire import messages as wire
-from dragonrt.wire.values import pack
 
 ASKED = Question(prompt="où?", instructions="short", history=(("who?", "Tom"),), shown=("T…",))
 TOKENS, ALSO_DISTRIBUTIONS = ("tokens",), ("tokens", "distributions")
@@ -47,16 +45,6 @@ def test_it_has_the_bytes_of_the_question_and_what_the_mode_sends(name: str) -> 
     assert found.withholds == (name == "redacted")
     assert not found.foresees(Disclosed("close", documents=1))
     assert not found.foresees(Disclosed("upload", distributions=1))
-
-
-def test_of_a_mode_that_does_not_say_what_it_sends_all_may_leave() -> None:
-    opening = wire.Open(1, "other", pack(ASKED), ())
-    assert preview(Door(keeps_drafts=False), opening, None).kinds == KINDS
-    assert preview(Door(keeps_drafts=True), opening, None).kinds == (
-        "question",
-        "history",
-        "tokens",
-    )
 
 
 def test_the_parts_of_a_question_are_sent_one_by_one() -> None:

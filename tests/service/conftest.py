@@ -11,8 +11,7 @@ from typing_extensions import override
 
 from dragonrt.backends.prompt import TOY, PlainPrompt
 from dragonrt.errors import DragonError
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.answers.backend_session import PrefillResult

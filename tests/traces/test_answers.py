@@ -20,8 +20,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.resources import SprinterResources
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side

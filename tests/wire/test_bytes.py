@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Coefficients, Draft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
 from dragonrt.wire.encoding import decode, encode

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.dragon.messages import Coefficients, Draft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.messages import Target
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.fields import MAX_LINE, Fields

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from dragonrt.modes.blocks.messages import Verdict
 from dragonrt.modes.blocks.values import Advance, Block, Decided
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Finish,
@@ -30,7 +31,6 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.peering import Peering
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire

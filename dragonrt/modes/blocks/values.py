@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.statistics import acceptance, mean, milliseconds, share
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
@@ -212,3 +214,28 @@ class Uploads:
 
 
 Judged = VerifyResult | Uploads
+
+
+# Figures.
+
+
+def blocks(answer: AnswerCounts) -> dict[str, Any]:
+    """Return the numbers of a mode that drafts blocks."""
+    return {
+        "acceptance": acceptance(answer, "device"),
+        "blocks": answer.blocks,
+        "drafted": answer.block_tokens,
+        "accepted": answer.accepted_tokens,
+        "resampled": answer.resampled,
+        "resampling_rate": share(answer.resampled, answer.verified),
+        # Sent and never judged: a block before them was not accepted as guessed.
+        "wasted": answer.block_tokens - answer.judged,
+        "bits_up": answer.bits,
+        "bits_per_token": mean(answer.bits, answer.tokens),
+        "forwards": answer.forwards,
+        "preempted": answer.preempted,
+        "draft_ms": milliseconds(answer.forward_s),
+        "verify_ms": milliseconds(answer.verify_s),
+        "waited_ms": milliseconds(answer.verdicts_waited_s),
+        "alone_from": answer.alone_from,
+    }

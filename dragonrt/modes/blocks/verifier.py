@@ -21,6 +21,7 @@ from typing_extensions import override
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
@@ -35,7 +36,6 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
 from dragonrt.privacy.evidence import files_alone
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire

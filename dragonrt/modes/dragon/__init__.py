@@ -7,40 +7,56 @@ decision    two drafts of a step become its target            Decision
 placement   one side decides, and hands over                  Placement
 """
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import override
 
 from dragonrt.bundled import DEFAULT_MODEL
+from dragonrt.modes.dragon.drafts import SENT
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.messages import SENT
-from dragonrt.modes.dragon.resources import DragonResources, prepare
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
-from dragonrt.modes.dragon.statistics import figures
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
+from dragonrt.modes.entry import Counterpart, Host, ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE, ModeEntry, register
-from dragonrt.side import Side
-
-__all__ = ["dragon"]
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.wire.messages import SessionMessage
 
 
-def dragon(
-    side: Side, question: Question, settings: DragonSettings, resources: DragonResources
-) -> Dragon:
-    """Return the machine of one side of an answer."""
-    return Dragon(DragonSetup(side, question, settings, resources))
+class DragonMode(ModeEntry[DragonSettings, DragonResources]):
+    """The default mode."""
 
+    settings = DragonSettings
+    help = "both sides answer from their documents"
+    model = DEFAULT_MODEL
 
-register(
-    ModeEntry(
-        name=DEFAULT_MODE,
-        settings=DragonSettings,
-        device=partial(dragon, "device"),
-        cloud=partial(dragon, "cloud"),
-        model=DEFAULT_MODEL,
-        exact=True,
-        sends=lambda settings: SENT,
-        prepare=prepare,
-        help="both sides answer from their documents",
-        statistics=figures,
-    )
-)
+    @override
+    def device(
+        self, question: Question, settings: DragonSettings, resources: DragonResources
+    ) -> Dragon:
+        return Dragon(DragonSetup("device", question, settings, resources))
+
+    @override
+    def cloud(
+        self, question: Question, settings: DragonSettings, resources: DragonResources
+    ) -> Dragon:
+        return Dragon(DragonSetup("cloud", question, settings, resources))
+
+    @override
+    def prepare(
+        self, host: Host, others: Mapping[str, Counterpart], settings: DragonSettings
+    ) -> DragonResources:
+        found = DragonResources.of(host, profile=host.profile)
+        if host.side == "cloud" and settings.redacts:  # in a long withheld run it receives nothing
+            timeouts = replace(found.timeouts, answer_s=found.timeouts.idle_s)
+            return replace(found, timeouts=timeouts)
+        return found
+
+    @override
+    def sends(self, settings: DragonSettings) -> Sequence[SessionMessage]:
+        return SENT
+
+    @override
+    def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
+        names = ("forwards", "preempted", "rollbacks", "switches", "divergences", "alone_from")
+        return {name: getattr(answer, name) for name in names}

@@ -10,7 +10,7 @@ from dragonrt.control.profiler import SMOOTHING
 from dragonrt.distributions import Codec, Step, decode_distribution, mix
 from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.mode import Work
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import (

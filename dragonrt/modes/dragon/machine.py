@@ -18,11 +18,10 @@ from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Budget, Decided, Decision, Found, guards_of, ranked
-from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.messages import ADMITTED, Coefficients, Draft
+from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, finish_of
 from dragonrt.modes.peering import Peering

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.modes.dragon.decision import Decided, Decision
-from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.messages import Coefficients, Draft
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.drafts import Coefficients, Draft, Drafts, SideDraft
+from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.side import Side, other
 from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated

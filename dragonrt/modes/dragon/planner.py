@@ -12,7 +12,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step, encode_distribution
 from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended

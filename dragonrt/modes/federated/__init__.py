@@ -1,28 +1,62 @@
 """Mode federated (SPEC 3; SPECFED): a coordinator drafts, several workers verify together."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
 from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.federated.machine import Coordinator
-from dragonrt.modes.federated.resources import prepare
-from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.federated.statistics import figures
+from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.uploads import FederatedJudging
-from dragonrt.modes.registry import UNREAD, ModeEntry, register
+from dragonrt.modes.question import Question
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.statistics import acceptance, milliseconds
+from dragonrt.wire.messages import SessionMessage
 
-register(
-    ModeEntry(
-        name="federated",
-        settings=FederatedSettings,
-        device=Coordinator,
-        cloud=lambda question, settings, resources: BlockVerifier(
-            FederatedJudging(question, settings, resources), question, resources
-        ),
-        exact=True,
-        several=True,
-        prepare=prepare,
-        help="this side drafts blocks, several workers verify them together",
-        unread=UNREAD.format("the workers'"),
-        sends=lambda settings: (BLOCK,),
-        statistics=figures,
-    )
-)
+
+class FederatedMode(ModeEntry[FederatedSettings, FederatedResources]):
+    """The mode of several workers."""
+
+    settings = FederatedSettings
+    help = "this side drafts blocks, several workers verify them together"
+    several = True
+    unread = UNREAD.format("the workers'")
+
+    @override
+    def device(
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
+    ) -> Coordinator:
+        return Coordinator(question, settings, resources)
+
+    @override
+    def cloud(
+        self, question: Question, settings: FederatedSettings, resources: FederatedResources
+    ) -> BlockVerifier:
+        judging = FederatedJudging(question, settings, resources)
+        return BlockVerifier(judging, question, resources)
+
+    @override
+    def prepare(
+        self, host: Host, others: Mapping[str, Counterpart], settings: FederatedSettings
+    ) -> FederatedResources:
+        members = {name: each.weight for name, each in others.items()}
+        return FederatedResources.of(host, members=members)
+
+    @override
+    def sends(self, settings: FederatedSettings) -> Sequence[SessionMessage]:
+        return (BLOCK,)
+
+    @override
+    def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
+        return {
+            "acceptance": acceptance(answer, "device"),
+            "rounds": answer.verified,
+            "drafted": answer.judged,
+            "accepted": answer.accepted_tokens,
+            "resampled": answer.resampled,
+            "waited_ms": milliseconds(answer.verdicts_waited_s),
+            "missing": dict(answer.missing),
+        }

@@ -29,8 +29,7 @@ from dragonrt.modes.federated.membership import (
     deadline_s,
     round_weights,
 )
-from dragonrt.modes.federated.resources import FederatedResources
-from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.uploads import Mixed, UploadError, longest_upload
 from dragonrt.modes.mode import (
     Finish,

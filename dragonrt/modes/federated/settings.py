@@ -1,11 +1,13 @@
-"""The settings of mode federated."""
+"""The settings of mode federated, and its resources."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.settings import Settings, check_codec
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -25,6 +27,7 @@ class FederatedSettings(Settings):
     workers decode token by token.
     """
 
+    mode: ClassVar[str] = "federated"
     verifies: ClassVar[bool] = True
 
     rule: str = setting("coupled", "Rule: coupled or rejection.")
@@ -59,3 +62,10 @@ class FederatedSettings(Settings):
     @override
     def weighs(self) -> str:
         return "" if self.weights == "fixed" else f"--weights {self.weights}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedResources(Resources):
+    """`members` are the weights of the workers by name, each above 0."""
+
+    members: Mapping[str, float] = field(default_factory=dict)

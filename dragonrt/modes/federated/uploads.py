@@ -20,8 +20,7 @@ from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.federated.membership import (
     Received,
 )
-from dragonrt.modes.federated.resources import FederatedResources
-from dragonrt.modes.federated.settings import FederatedSettings
+from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.mode import (
     ModeError,
     Prediction,

@@ -1,40 +1,83 @@
 """Mode speculative (SPEC 2; QSV, SQS): the device drafts blocks, the cloud verifies them."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from typing_extensions import override
+
+from dragonrt.control.learned import controller
 from dragonrt.distributions import codec
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.messages import BLOCK, DENSE_BLOCK
+from dragonrt.modes.blocks.values import blocks
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.registry import UNREAD, ModeEntry, register
+from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
+from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import (
     LookupDrafting,
     SpeculativeDrafting,
     SpeculativeJudging,
 )
-from dragonrt.modes.speculative.resources import carry, check, prepare
-from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.speculative.statistics import figures
+from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
+from dragonrt.wire.messages import SessionMessage
 
-_DRAFTINGS = {"model": SpeculativeDrafting, "lookup": LookupDrafting}
 
-register(
-    ModeEntry(
-        name="speculative",
-        settings=SpeculativeSettings,
-        device=lambda question, settings, resources: BlockDrafter(
-            _DRAFTINGS[settings.draft](question, settings, resources), settings, resources
-        ),
-        cloud=lambda question, settings, resources: BlockVerifier(
-            SpeculativeJudging(question, settings, resources), question, resources
-        ),
-        exact=True,
-        prepare=prepare,
-        check=check,
-        carry=carry,
-        help="this side drafts blocks, the cloud's model verifies them",
-        unread=UNREAD.format("the cloud's"),
-        sends=lambda settings: (
-            DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,
-        ),
-        statistics=figures,
-    )
-)
+class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
+    """The mode of one drafter and one verifier."""
+
+    settings = SpeculativeSettings
+    help = "this side drafts blocks, the cloud's model verifies them"
+    unread = UNREAD.format("the cloud's")
+
+    @override
+    def device(
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
+    ) -> BlockDrafter:
+        drafting = LookupDrafting if settings.draft == "lookup" else SpeculativeDrafting
+        return BlockDrafter(drafting(question, settings, resources), settings, resources)
+
+    @override
+    def cloud(
+        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
+    ) -> BlockVerifier:
+        judging = SpeculativeJudging(question, settings, resources)
+        return BlockVerifier(judging, question, resources)
+
+    @override
+    def prepare(
+        self, host: Host, others: Mapping[str, Counterpart], settings: SpeculativeSettings
+    ) -> SpeculativeResources:
+        chooses = None  # at the cloud: settings that need parts do not travel
+        if settings.controller is not None:
+            chooses = host.controller(settings.controller)
+        return SpeculativeResources.of(host, controller=chooses)
+
+    @override
+    def check(self, settings: SpeculativeSettings, model: str) -> None:
+        if settings.controller is not None:
+            controller(settings.controller, model)
+
+    @override
+    def sends(self, settings: SpeculativeSettings) -> Sequence[SessionMessage]:
+        return (DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,)
+
+    @override
+    def carry(
+        self, resources: SpeculativeResources, records: Sequence[Record]
+    ) -> SpeculativeResources:
+        # The next answer continues C-SQS's threshold.
+        counts = AnswerCounts()
+        for record in records:
+            if isinstance(record.event, AnswerOpened | ThresholdMoved):
+                counts.take(record)
+        dropped = counts.dropped_mass
+        return resources if dropped is None else replace(resources, threshold=dropped.threshold)
+
+    @override
+    def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
+        dropped = answer.dropped_mass
+        conformal = {} if dropped is None else {"conformal": dropped.to_json()}
+        return {**blocks(answer), "decoded_by_cloud": answer.decoded, **conformal}

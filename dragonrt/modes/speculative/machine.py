@@ -27,8 +27,7 @@ from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.lookup import LONGEST_MATCH, Lookup
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.speculative.resources import SpeculativeResources
-from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 

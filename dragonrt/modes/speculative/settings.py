@@ -1,12 +1,15 @@
-"""The settings of mode speculative."""
+"""The settings of mode speculative, and its resources."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from typing_extensions import override
 
+from dragonrt.control.policies import Controller
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, Settings, check_verifies
 from dragonrt.settings import check, own, setting
@@ -26,6 +29,7 @@ class SpeculativeSettings(Settings):
     and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
     """
 
+    mode: ClassVar[str] = "speculative"
     verifies: ClassVar[bool] = True
 
     rule: str = setting(
@@ -114,3 +118,16 @@ class SpeculativeSettings(Settings):
     def decodes(self) -> bool:
         """Whether tokens may come without a block: if they depend on no draft."""
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeResources(Resources):
+    """`controller` was trained for the draft model.
+
+    `threshold` is C-SQS's after earlier answers. `rate` gives the uplink's bit/s at a time, if it
+    is known.
+    """
+
+    controller: Controller | None = None
+    threshold: ConformalThreshold | None = None
+    rate: Callable[[float], float] | None = None

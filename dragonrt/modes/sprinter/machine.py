@@ -28,8 +28,7 @@ from dragonrt.modes.blocks.values import (
 from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.resources import SprinterResources
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, corrected
 

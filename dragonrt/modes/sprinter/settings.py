@@ -1,9 +1,11 @@
-"""The settings of mode sprinter."""
+"""The settings of mode sprinter, and its resources."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dragonrt.control.verifier import TokenVerifier
 from dragonrt.errors import DragonError
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
 from dragonrt.sampling.verification import Rejection
@@ -19,6 +21,7 @@ class SprinterSettings(Settings):
     verified none.
     """
 
+    mode: ClassVar[str] = "sprinter"
     verifies: ClassVar[bool] = True
 
     rule: str = setting(Rejection.name, "Rule: rejection.")
@@ -40,3 +43,10 @@ class SprinterSettings(Settings):
                 f"sprinter verifies by the rule {Rejection.name}, not {self.rule}: leave --rule out"
             )
         check_verifies(self.rule, self.codec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SprinterResources(Resources):
+    """`verifier` is the device's, trained for the two models."""
+
+    verifier: TokenVerifier | None = None

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dragonrt.backends.fair_shares import Client
+from dragonrt.modes.entry import Host
 from dragonrt.modes.mode import Prepared, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Host
 from dragonrt.node.answers.citing import Passage
 from dragonrt.traces.file import Recorder
 

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes import mode as modes
+from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.connections.connector import Connector
@@ -34,7 +34,7 @@ OnRecord = Callable[[Record], None]
 
 
 def opening(
-    entry: ModeEntry, question: Question, settings: Settings, accepted: int
+    entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
     """Return the event of an answer that begins, or resumes from `accepted` tokens."""
     shown = {**traced(question), **traced(settings)}

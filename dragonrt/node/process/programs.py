@@ -18,8 +18,9 @@ from typing_extensions import override
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
+from dragonrt.modes.entry import Resources
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession, foreseen
@@ -192,7 +193,7 @@ class Device:
 
         def take(record: Record) -> None:
             on_record(record)
-            if carry is not None and isinstance(record.event, AnswerClosed):
+            if isinstance(record.event, AnswerClosed):
                 self.resources = carry(resources, session.answer.records)
 
         session = ClientSession(

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Cloud, Device

@@ -20,7 +20,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.prefix import extended, start_hash

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, encode_distribution, entropy
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.wire.encoding import encode
 from scripts.lab.intervals import Row, averages, distinct, having, table
 from scripts.papers import charts

@@ -22,8 +22,7 @@ from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
-from dragonrt.modes.sprinter.resources import SprinterResources
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK

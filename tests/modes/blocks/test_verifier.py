@@ -27,8 +27,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import SpeculativeJudging
-from dragonrt.modes.speculative.resources import SpeculativeResources
-from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL

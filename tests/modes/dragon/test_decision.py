@@ -7,9 +7,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon.decision import Budget, Decision, Mixed, decoded
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.question import Question
 
 CODE = codec("dense:fp32", 3)

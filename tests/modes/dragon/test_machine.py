@@ -12,11 +12,10 @@ from msgspec import structs
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon import decision, dragon
+from dragonrt.modes.dragon import DragonMode, decision
+from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.messages import Coefficients, Draft
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Computed,
@@ -68,7 +67,8 @@ def machine(
     side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
 ) -> Dragon:
     resources = DragonResources(vocabulary=V, marker=MARKER, **own)
-    return dragon(side, question, settings, resources)
+    make = DragonMode().device if side == "device" else DragonMode().cloud
+    return make(question, settings, resources)
 
 
 def joined(

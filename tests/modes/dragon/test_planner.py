@@ -12,9 +12,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Budget, Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from typing_extensions import override
@@ -13,9 +13,9 @@ from dragonrt.distributions import Codec, codec
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon import DragonMode
 from dragonrt.modes.dragon.machine import Dragon
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.dragon.setup import DragonSetup
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Input, Joined
@@ -200,9 +200,17 @@ class Careless(Dragon):
 class CarelessSettings(DragonSettings):
     """Those of that mode."""
 
+    mode: ClassVar[str] = "careless"
 
-def careless(question: Question, settings: DragonSettings, resources: Any) -> Dragon:
-    return Careless(DragonSetup("device", question, settings, resources))
+
+class CarelessMode(DragonMode):
+    settings = CarelessSettings
+
+    @override
+    def device(
+        self, question: Question, settings: DragonSettings, resources: DragonResources
+    ) -> Dragon:
+        return Careless(DragonSetup("device", question, settings, resources))
 
 
 @pytest.mark.parametrize("cut", [None, Cut("device", after_s=0.4)])
@@ -211,9 +219,7 @@ def test_a_careless_mode_sends_no_token_that_is_withheld(
     level: Disclosure, cut: Cut | None
 ) -> None:
     settings = CarelessSettings(disclose=level, withhold=1.0, codec="topk:16:residual")
-    dragon = entry_of(DragonSettings())
-    entry = replace(dragon, name="careless", settings=CarelessSettings, device=careless)
-    with registered(entry):
+    with registered(CarelessMode()):
         found = recorded(settings, cut=cut)
         check(found, settings)
     decided = [(event.token, event.withheld) for _, event in found.answer.decisions]

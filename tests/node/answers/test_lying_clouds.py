@@ -15,8 +15,7 @@ import pytest
 from dragonrt.backends.mixture import SUREST
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import LinkError
-from dragonrt.modes.dragon.resources import DragonResources
-from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.dragon.settings import DragonResources, DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer, ClientSession
 from dragonrt.node.connections.connector import Connector

@@ -19,7 +19,7 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream, TlsError
-from dragonrt.modes.dragon.messages import Draft
+from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
