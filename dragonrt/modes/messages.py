@@ -6,25 +6,29 @@ from typing import TypeVar
 from typing_extensions import override
 
 from dragonrt.privacy.disclosure import RULES, Discloses
+from dragonrt.wire import connection, encoding, sessions
 from dragonrt.wire.fields import Hash, Role, Step, Time, Token
-from dragonrt.wire.messages import SessionMessage
-from dragonrt.wire.registry import register_message
+from dragonrt.wire.messages import SESSION_MESSAGES, SessionMessage
 
 M = TypeVar("M", bound=SessionMessage)
 
 
 def message(
-    code: int, version: int = 1, *, discloses: Discloses, early: bool = False
+    code: int, *, discloses: Discloses, early: bool = False
 ) -> Callable[[type[M]], type[M]]:
-    """Return a decorator that registers a mode's message; codes from 64 to 127 are free.
+    """Return a decorator that registers a mode's message.
 
     What it `discloses` is what the ledger says of it. It may come `early`, before the other side
-    has opened the session. Both sides register the same version.
+    has opened the session.
     """
 
     def registered(kind: type[M]) -> type[M]:
-        RULES[kind] = discloses
-        return register_message(kind, code, version, early=early)
+        RULES[kind], kind.TYPE = discloses, code
+        SESSION_MESSAGES.append(kind)
+        encoding.add(kind)
+        sessions.admit(kind, early=early)
+        connection.admit(kind)
+        return kind
 
     return registered
 

@@ -27,24 +27,16 @@ from dragonrt.wire.reasons import MessageError, Reason
 
 LONGEST_ARRAY = 512  # limits the allocation by nested array headers
 
-CODES = 255
-"""The largest code of a message; what its type has above that is its version less 1."""
-
 _BY_CODE: dict[int, type[Message]] = {}
 
 
 def add(kind: type[Message]) -> None:
     """Have messages of this type encoded and decoded."""
-    _BY_CODE[kind.TYPE & CODES] = kind
+    _BY_CODE[kind.TYPE] = kind
 
 
 for _each in (*CONNECTION_MESSAGES, *SESSION_MESSAGES):
     add(_each)
-
-
-def known(code: int) -> type[Message] | None:
-    """Return the message of a code."""
-    return _BY_CODE.get(code)
 
 
 def encode(message: Message) -> bytes:
@@ -101,12 +93,9 @@ def _fault(kind: type[Message], values: tuple[Any, ...]) -> str | None:
 
 def _kind(values: Any) -> type[Message]:
     code = values[0] if type(values) is tuple and values else None
-    kind = _BY_CODE.get(code & CODES) if type(code) is int else None
+    kind = _BY_CODE.get(code) if type(code) is int else None
     if kind is None:
         raise MessageError(Reason.MALFORMED, "a message is not an array that starts with its type")
-    if code != kind.TYPE:
-        text = f"{kind.__name__} is of another version here: install the same on both sides"
-        raise MessageError(Reason.VERSION, text, _session(kind, values))
     return kind
 
 

@@ -88,10 +88,7 @@ class Goodbye(Fields, frozen=True):
 
 
 class SessionMessage(Fields, frozen=True):
-    """A message of the session with that number.
-
-    TYPE has its code in the lowest byte and its version less 1 above that.
-    """
+    """A message of the session with that number."""
 
     TYPE: ClassVar[int]
     session: U32
