@@ -12,7 +12,6 @@ import pytest
 
 from dragonrt.distributions import Codec, codec
 from dragonrt.testing import backend_contract
-from scripts.papers.framework import Settings, draw_again, files, run_experiment
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "adding.md").read_text("utf-8")
@@ -35,21 +34,6 @@ def example(name: str, directory: Path) -> ModuleType:
     file = directory / f"page_{name}.py"
     file.write_text(code)
     return loaded(file.stem, file)
-
-
-@pytest.mark.slow
-def test_the_figure(tmp_path: Path) -> None:
-    figure: Any = example("figure", tmp_path)
-    where = files(figure, tmp_path)
-    settings = Settings(quick=True, real=False, repeats=8, seed=1, results=where.directory)
-    run_experiment(figure, settings, lambda done, all_: None)
-    summary = figure.summarise(figure.run(settings, lambda done, all_: None))
-    assert summary["shared, 0"]["mean"] == 1.0
-    for each in summary.values():
-        assert each["mean"] == pytest.approx(each["expected"], abs=0.04)
-    drawn = where.pictured().read_bytes()
-    assert drawn.startswith(b"\x89PNG")
-    draw_again(figure, where)
 
 
 contract: Any = loaded("codec_contract", CHECKOUT / "tests" / "distributions" / "test_codec.py")
