@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,7 @@ SAID = " ".join(f"Ship {n} of the line has {n + 2} bells and a crew of {n + 9}."
 """The first turn of a chat: later rows have more than 256 tokens, from where kernels differ."""
 TALK = (SAID, "Why do ships have bells?", "And who rings them?")
 ASKED = Question(max_tokens=12, documents=0, sampler=Sampler(0.8), seed=3)
+WANDERING = replace(ASKED, sampler=Sampler(3.0), max_tokens=24)
 SYNCHRONOUS = DragonSettings(on_loss="wait", aggregator=Aggregator.SYNC)
 MODES: dict[str, tuple[str, list[Settings]]] = {
     "dragon": ("dragon-small", [SYNCHRONOUS, DragonSettings(on_loss="wait")]),
@@ -82,7 +84,7 @@ async def test_a_cloud_of_other_threads_resumes_the_text(
             return stack.enter_context(cloud_process(*options))
 
         def replaced(news: News) -> None:
-            if decides(news, 4):
+            if decides(news, 2):
                 os.kill(running.pid, signal.SIGKILL)
                 start(4)
 
@@ -91,7 +93,7 @@ async def test_a_cloud_of_other_threads_resumes_the_text(
         texts = []
         for at, on_news in ((clouds[1].wait_ready(), lambda news: None), (port, replaced)):
             async with connected_device(model, None, Address("127.0.0.1", at), how) as device:
-                talk = device.conversation(ASKED)
+                talk = device.conversation(WANDERING)
                 await talk.ask(SAID)
                 reply = await talk.ask(TALK[1], on_news=on_news)
             assert counts(reply).alone_from is None
