@@ -105,7 +105,7 @@ def written_file(directory: Path, out: Path) -> None:
     writer.add_add_bos_token(False)
     writer.add_add_space_prefix(False)
     for long, tensor in load_file(directory / "model.safetensors").items():
-        name = llama_cpp_name(long, config)
+        name = llama_cpp_name(long, config["num_hidden_layers"])
         weight = permuted(name, tensor.float().numpy(), config)
         if weight.ndim == 1:
             writer.add_tensor(name, weight)

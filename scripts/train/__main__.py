@@ -5,16 +5,11 @@ from cyclopts import App
 from dragonrt.cli import run, set_up_logging
 
 COMMANDS = {
-    "corpus": ("models.corpus", "Write what git clones give of a corpus: articles, questions."),
-    "unpacked": ("models.unpacking", "Write SmolLM2 and an adapter as the recipes read them."),
     "adapter-samples": ("models.adapter_samples", "Write the samples of an adapter."),
     "samples": ("models.adapter_samples", "Write them as texts for verifiers."),
-    "adapter": ("models.adapter", "Train a LoRA adapter of a Llama model for answers."),
-    "average": ("models.checkpoints", "Average two adapters."),
-    "adapter-inputs": ("models.adapter_inputs", "Write the statistics that a file is rounded by."),
-    "judge": ("models.judge", "Score an adapter's file on forms that are kept for judging."),
-    "draft-samples": ("models.draft_samples", "Write what a draft learns from: answers, states."),
-    "draft": ("models.draft", "Train a draft of some layers of a Llama model."),
+    "adapter": ("models.adapter", "Train a LoRA adapter of SmolLM2 for answers."),
+    "draft": ("models.draft", "Train a draft of some layers of SmolLM2."),
+    "statistics": ("models.adapter", "Write the statistics that a file is rounded by."),
     "adapter-file": ("models.files", "Write an adapter as the package merges it."),
     "layers-file": ("models.files", "Write a draft's layers as the package has them."),
     "verifier": (

@@ -7,9 +7,9 @@ knows, which tells the other side which of its values is meant: "Friday at 15:00
 from random import Random
 from typing import NamedTuple
 
-from .adapter_notes import Told, lines_of, note
+from .adapter_notes import Told, note
 from .sample import UNKNOWN, Turn
-from .values import capitalized, draw, fill, form, generate, phrased, slots_of, word
+from .values import capitalized, draw, fill, form, generate, phrased, read_lines, slots_of, word
 
 _OF_ONE = {"k", "v", "sub", "poss"}  # slots of one subject
 
@@ -21,14 +21,14 @@ class Joined(NamedTuple):
     asked: list[tuple[list[Turn], tuple[int, ...]]]
 
 
-def bridge(r: Random, unseen: bool = False) -> Joined:
+def bridge(r: Random) -> Joined:
     """Return what tells the key, and a table by that key; sometimes one of them only."""
-    line = phrased(r, r.choice(lines_of("adapter_bridges.txt", unseen)), unseen)
+    line = phrased(r, r.choice(read_lines("adapter_bridges.txt")))
     key, value, *texts = line.split(" || ")
     keys = list(dict.fromkeys(form(r, key) for _ in range(40)))[: r.choice([2, 3, 3, 4, 5, 6])]
     values = list(dict.fromkeys(form(r, value) for _ in range(60)))[: len(keys)]
     if len(values) < 2:
-        return bridge(r, unseen)
+        return bridge(r)
     pairs = list(zip(keys, values, strict=False))
     statement, head, row, question, answer, alone = texts
     given = {"hobby": word(r, "hobby")}
@@ -49,8 +49,8 @@ def bridge(r: Random, unseen: bool = False) -> Joined:
     if r.random() < 0.25:
         mark = r.choice(["\t", " | "])
         table = "\n".join([head.removesuffix(" ..."), *(f"{a}{mark}{b}" for a, b in pairs)])
-    holder = note(r, unseen, Told(" ".join(said), [], []))
-    rest = Told(table, [], []) if r.random() < 0.5 else note(r, unseen, Told(table, [], []))
+    holder = note(r, Told(" ".join(said), [], []))
+    rest = Told(table, [], []) if r.random() < 0.5 else note(r, Told(table, [], []))
     x = r.random()
     if x < 0.80:
         return Joined([holder, rest], [([(q, whole)], (0, 1)) for q, whole, _ in asked])
@@ -68,16 +68,16 @@ def _table(r: Random, head: str, rows: list[str]) -> str:
     return head + r.choice([": ", ":\n", "\n"]) + shown
 
 
-def link(r: Random, unseen: bool = False) -> Joined:
+def link(r: Random) -> Joined:
     """Return two documents and a talk: what the first names is asked about in the second."""
-    line = phrased(r, r.choice(lines_of("adapter_links.txt", unseen)), unseen)
+    line = phrased(r, r.choice(read_lines("adapter_links.txt")))
     given = {slot: word(r, slot) for slot in ("hobby", "cause", "med")}
     dish, thing = generate(r, "dish"), word(r, "device")
     given |= {"thing1": thing, "Med": capitalized(given["med"]), "dish": dish}
     given |= {"Dish": capitalized(dish), "two": generate(r, "two words")}
     slots = draw(r, slots_of(line), given=given)
     one, two, question, answer, *later = (fill(text, slots) for text in line.split(" || "))
-    first, second = (note(r, unseen, Told(capitalized(x), [], [])) for x in (one, two))
+    first, second = (note(r, Told(capitalized(x), [], [])) for x in (one, two))
     named = (capitalized(question), answer)
     asked: list[tuple[list[Turn], tuple[int, ...]]] = [([named], (0,))]
     there = r.random() < 0.8

@@ -2,7 +2,7 @@
 
 A note has facts (text/adapter_facts.txt), rules of what is allowed (text/adapter_rules.txt) and
 lists (text/adapter_lists.txt). What it does not say is asked as a near miss; so is what it says of
-another person. Forms that are kept for judging are chosen where `unseen` says so, and only there.
+another person.
 """
 
 import re
@@ -35,24 +35,14 @@ class Told:
     missing: list[str]
 
 
-def lines_of(name: str, unseen: bool) -> list[str]:
-    """Return the lines of a text file that are kept for judging, or the others."""
-    return kept(read_lines(name), unseen)
-
-
-def kept(lines: list[str], unseen: bool) -> list[str]:
-    """Return those of the lines that are kept for judging, or the others."""
-    return [x.removeprefix("? ") for x in lines if x.startswith("? ") == unseen]
-
-
 def _value(people: list[str], r: Random, slot: str) -> str:
     if slot.rstrip("0123456789") == "p" and people and r.random() < 0.5:
         return r.choice(people)
     return generate(r, slot)
 
 
-def _fact(r: Random, line: str, people: list[str], unseen: bool) -> Told:
-    statement, *asked = phrased(r, line, unseen).split(" || ")
+def _fact(r: Random, line: str, people: list[str]) -> Told:
+    statement, *asked = phrased(r, line).split(" || ")
     asked_for = [x[2:] if x[0] == "!" else x.partition(" | ")[0] for x in asked]
     values = draw(r, set().union(*map(slots_of, [statement, *asked])), partial(_value, people))
     texts = [capitalized(fill(text, values)) for text in asked_for]
@@ -65,13 +55,13 @@ def _fact(r: Random, line: str, people: list[str], unseen: bool) -> Told:
     return Told(capitalized(fill(statement, values)), known, missing)
 
 
-def rule(r: Random, unseen: bool) -> Told:
+def rule(r: Random) -> Told:
     """A rule, asked with its ground; of another activity nothing is known."""
     blocks = read_blocks("adapter_rules.txt")
-    lines = r.sample(kept(blocks["activity"], unseen), 2)
-    told, other = (phrased(r, line, unseen).split(" | ") for line in lines)
+    lines = r.sample(blocks["activity"], 2)
+    told, other = (phrased(r, line).split(" | ") for line in lines)
     allowed = r.random() < 0.5
-    rule = phrased(r, r.choice(blocks["allowed" if allowed else "forbidden"]), unseen)
+    rule = phrased(r, r.choice(blocks["allowed" if allowed else "forbidden"]))
     values = draw(r, slots_of(rule) - {"x", "is"})
     subject, question, elsewhere = (form(r, text) for text in (told[0], told[2], other[2]))
     text = fill(rule, values | {"x": subject, "is": told[1]})
@@ -79,9 +69,9 @@ def rule(r: Random, unseen: bool) -> Told:
     return Told(f"{text}.", [(question, answer)], [elsewhere])
 
 
-def list_of(r: Random, unseen: bool) -> Told:
+def list_of(r: Random) -> Told:
     """A list, written as lines or as a sentence."""
-    line = phrased(r, r.choice(lines_of("adapter_lists.txt", unseen)), unseen)
+    line = phrased(r, r.choice(read_lines("adapter_lists.txt")))
     entry, count, *texts = line.split(" || ")
     low, high = map(int, count.split("-"))
     entries = list(dict.fromkeys(form(r, entry) for _ in range(r.randint(low, high) + 1)))[:high]
@@ -96,24 +86,24 @@ def list_of(r: Random, unseen: bool) -> Told:
     return Told(text, [(question, joined)], [missing])
 
 
-def _units(r: Random, n: int, people: list[str], unseen: bool) -> list[Told]:
-    facts = lines_of("adapter_facts.txt", unseen)
+def _units(r: Random, n: int, people: list[str]) -> list[Told]:
+    facts = read_lines("adapter_facts.txt")
     chosen = r.sample(facts, min(n, len(facts)))
     found = []
     for line in chosen:
         x = r.random()
         if x < 0.62:
-            found.append(_fact(r, line, people, unseen))
+            found.append(_fact(r, line, people))
         else:
-            found.append(rule(r, unseen) if x < 0.80 else list_of(r, unseen))
+            found.append(rule(r) if x < 0.80 else list_of(r))
     return found
 
 
-def note(r: Random, unseen: bool = False, beside: Told | None = None) -> Told:
+def note(r: Random, beside: Told | None = None) -> Told:
     """Return a note of some facts, rules and lists in one of several forms; `beside` among them."""
     people = [generate(r, "p") for _ in range(3)]
     wanted = r.choice([0, 0, 0, 1, 1, 2] if beside else [1, 1, 2, 2, 3, 3, 4, 6])
-    told = [*_units(r, wanted, people, unseen), *([beside] if beside else [])]
+    told = [*_units(r, wanted, people), *([beside] if beside else [])]
     r.shuffle(told)
     asked = [q for t in told for q, _ in t.known]
     known = [turn for t in told for turn in t.known if asked.count(turn[0]) == 1]
@@ -192,33 +182,21 @@ def _chat(r: Random, texts: list[str]) -> str:
 
 
 def _numbered(r: Random, texts: list[str]) -> str:
-    start = r.randint(1, 9)
-    mark = r.choice(["{n}. ", "§ {n} ", "({n}) ", "{n}) "])
-    return "\n".join(mark.format(n=start + i) + t for i, t in enumerate(texts))
-
-
-def _bullets(r: Random, texts: list[str]) -> str:
-    mark = r.choice(["- ", "* ", "• "])
-    return "\n".join(mark + t for t in texts)
+    mark, start = (
+        r.choice(["{n}. ", "§ {n} ", "({n}) ", "{n}) ", "- ", "* ", "• "]),
+        r.randint(1, 9),
+    )
+    return "\n".join(mark.format(n=n) + text for n, text in enumerate(texts, start))
 
 
 def _broken(r: Random, texts: list[str]) -> str:
     """Lines cut as a PDF's text is, some words hyphenated at the end of a line."""
-    width = r.randint(38, 64)
-    text = _numbered(r, texts) if r.random() < 0.5 else " ".join(texts)
-    lines, line = [], ""
-    for piece in text.replace("\n", " \n ").split(" "):
-        if piece == "\n":
-            lines.append(line)
-            line = ""
-        elif len(line) + len(piece) > width and line:
-            if re.fullmatch(r"[a-z]{7,}[.,;]?", piece) and r.random() < 0.25:
-                cut = len(piece) // 2
-                lines.append(f"{line} {piece[:cut]}-")
-                line = piece[cut:]
-            else:
-                lines.append(line)
-                line = piece
+    width, lines, line = r.randint(38, 64), list[str](), ""
+    for piece in " ".join(texts).split():
+        if len(line) + len(piece) > width and line:
+            cut = len(piece) // 2 if re.fullmatch(r"[a-z]{7,}", piece) and r.random() < 0.25 else 0
+            lines.append(f"{line} {piece[:cut]}-" if cut else line)
+            line = piece[cut:]
         else:
             line = f"{line} {piece}".strip()
     head = form(r, "{||Page {1-9} of {9-20}\n|AGREEMENT\n}")
@@ -270,5 +248,5 @@ def table(r: Random) -> Told:
 
 
 _LAYOUTS: list[Callable[[Random, list[str]], str]] = [
-    *(_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _broken, _bullets)
+    *(_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _numbered, _broken)
 ]

@@ -8,14 +8,13 @@ from typing import Annotated
 
 from dragonrt.cli.options import option
 
-from .adapter_articles import Pieces, fairytales, fetched, squad
+from .adapter_articles import Article, Pieces, articles
 from .adapter_joined import Joined, bridge, link
 from .adapter_notes import note, table
 from .sample import UNKNOWN, Branch, Reading, Turn
 
 _WORDS = (64, 80, 100, 128, 128)  # of a chunk
 _ARTICLES, _BRIDGES, _LINKS = 0.42, 0.32, 0.08  # shares; the rest are notes
-_SOURCES = (0.58, 0.30, 0.12)  # of the articles: SQuAD, Natural Questions, stories
 _ALONE = 0.30  # of the samples have one document
 _EARLIER = 0.15  # of the questions come after others of the same chat
 _RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
@@ -77,23 +76,16 @@ def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
     return _read(r, documents, asked, _OF_BRIDGE, _STRAY)
 
 
-def drawn(
-    corpus: Path, n: int, clones: Path | None, without: Path | None, seed: int
-) -> list[Reading]:
+def drawn(found: Sequence[Article], n: int, seed: int) -> list[Reading]:
     """Mix articles with questions, notes, bridges and talks."""
     r = Random(seed)
-    sources = [squad(corpus / "squad.json")]
-    if clones:
-        sources += [list(fetched(clones, without)), fairytales(clones)]
-    cut = {words: [Pieces(each, r, words) for each in sources] for words in sorted(set(_WORDS))}
-    found: list[Reading] = []
-    while len(found) < n:
-        (pieces,) = r.choices(cut[r.choice(_WORDS)], _SOURCES[: len(sources)])
-        x = r.random()
+    cut = {words: Pieces(found, r, words) for words in sorted(set(_WORDS))}
+    readings: list[Reading] = []
+    while len(readings) < n:
+        pieces, x = cut[r.choice(_WORDS)], r.random()
         if x < _ARTICLES:
             count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
-            documents, asked = pieces.several(r, count)
-            made = _read(r, documents, asked)
+            made = _read(r, *pieces.several(r, count))
         elif x < _ARTICLES + _BRIDGES:
             made = _of_joined(r, bridge(r), pieces)
         elif x < _ARTICLES + _BRIDGES + _LINKS:
@@ -101,25 +93,29 @@ def drawn(
         else:
             made = _of_notes(r, pieces)
         if made.branches:
-            found.append(made)
-    return found
+            readings.append(made)
+    return readings
 
 
 def adapter_samples(
-    corpus: Path,
     out: Path,
+    files: list[Path],
+    /,
     *,
     n: Annotated[int, option("Samples.", default="4000", low=1)] = 4000,
-    clones: Annotated[Path | None, option("Clones named owner+repository.", kind="DIR")] = None,
     without: Annotated[
         Path | None, option("Evaluation file whose articles are left out.", kind="FILE")
     ] = None,
     seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
 ) -> None:
-    """Write the samples of an adapter: documents of two sides, and questions about them."""
-    with out.open("w", encoding="utf-8") as file:
-        for made in drawn(corpus, n, clones, without, seed):
-            file.write(made.line() + "\n")
+    """Write the samples of an adapter: documents of two sides, and questions about them.
+
+    Args:
+        out: the file.
+        files: articles with questions, in the form of SQuAD's files.
+    """
+    lines = (made.line() + "\n" for made in drawn(articles(files, without), n, seed))
+    out.write_text("".join(lines), encoding="utf-8")
 
 
 def samples(samples: Path, out: Path) -> None:

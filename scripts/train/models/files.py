@@ -8,10 +8,8 @@ import numpy as np
 from gguf import (
     GGML_QUANT_VERSION,
     MODEL_ARCH,
-    GGUFReader,
     GGUFWriter,
     LlamaFileType,
-    dequantize,
     get_tensor_name_map,
 )
 from gguf import GGMLQuantizationType as Type
@@ -24,25 +22,22 @@ _HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
 _SMALL, _FINE = Type.IQ4_NL, Type.Q8_0
 
 
-def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None:
+def adapter_file(adapter: Path, statistics: Path, out: Path) -> None:
     """Write an adapter as the package merges it: see `model_file.merged`.
 
     Args:
-        adapter: a directory in PEFT's layout.
-        base: the directory of the model that it was trained for.
-        statistics: an npz file of the mean squares of the inputs of each linear layer, under the
-            name of its tensor in a GGUF file.
+        adapter: a directory in PEFT's layout, with the configuration of its model beside it.
+        statistics: what `statistics` wrote of the model with the adapter.
         out: the file.
     """
-    about, config = _json(adapter / "adapter_config.json"), config_of(base)
-    tensors = load_file(adapter / "adapter_model.safetensors")
-    means = np.load(statistics)
-    writer = GGUFWriter(out, "llama")
-    _describe(writer, "SmolLM2 135M Instruct, reading documents", LlamaFileType.MOSTLY_IQ4_NL)
+    about, config = _json(adapter / "adapter_config.json"), _json(adapter / "config.json")
+    tensors, means = load_file(adapter / "adapter_model.safetensors"), np.load(statistics)
+    writer = _writer(out, "SmolLM2 135M Instruct, reading documents")
     writer.add_finetune("dragonrt")
     for long, tensor in tensors.items():
         module, _, part = long.removeprefix("base_model.model.").partition(".lora_")
-        name, rows = llama_cpp_name(f"{module}.weight", config), tensor.float().numpy()
+        name = llama_cpp_name(f"{module}.weight", config["num_hidden_layers"])
+        rows = tensor.float().numpy()
         if part == "A.weight":
             writer.add_tensor(f"{name}.inputs", np.sqrt(means[name]).astype(np.float16))
         else:  # transposed, its rows are long enough for the blocks of a quantised type
@@ -53,30 +48,32 @@ def adapter_file(adapter: Path, base: Path, statistics: Path, out: Path) -> None
 
 
 def layers_file(draft: Path, statistics: Path, out: Path) -> None:
-    """Write the layers of a draft as `draft` trained them, rounded as the package's reader is.
+    """Write the layers of a draft, rounded as the package's reader is.
 
-    `statistics` are as for `adapter_file`, of the draft.
+    Args:
+        draft: the checkpoint that `draft` wrote.
+        statistics: what `statistics` wrote of it.
+        out: the file.
     """
-    means, source = np.load(statistics), GGUFReader(draft)
-    writer = GGUFWriter(out, "llama")
-    _describe(writer, "A draft of SmolLM2 135M Instruct", LlamaFileType.MOSTLY_IQ4_NL)
+    config, means = _json(draft / "config.json"), np.load(statistics)
+    writer = _writer(out, "A draft of SmolLM2 135M Instruct")
     writer.add_size_label("46M")
     writer.add_finetune("dragonrt-draft")
-    writer.add_block_count(source.fields["llama.block_count"].contents())
-    for tensor in source.tensors:
-        weight = dequantize(tensor.data, tensor.tensor_type)
-        kind = _FINE if ".attn_v." in tensor.name else _SMALL
-        if weight.ndim == 1:
-            writer.add_tensor(tensor.name, weight)
-        else:
-            rows = quantised(weight, kind, means[tensor.name])
-            writer.add_tensor(tensor.name, rows, raw_dtype=kind)
+    writer.add_block_count(config["num_hidden_layers"])
+    for long, tensor in load_file(draft / "model.safetensors").items():
+        name = llama_cpp_name(long, config["num_hidden_layers"])
+        rows, kind = tensor.float().numpy(), _FINE if ".attn_v." in name else _SMALL
+        if rows.ndim == 1:
+            writer.add_tensor(name, rows)
+        elif name in means:  # embedding and output layer are the base's
+            rounded = quantised(permuted(name, rows, config), kind, means[name])
+            writer.add_tensor(name, rounded, raw_dtype=kind)
     _finish(writer)
 
 
-def llama_cpp_name(name: str, config: dict[str, Any]) -> str:
-    """Return llama.cpp's name of a tensor of transformers' Llama."""
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
+def llama_cpp_name(name: str, layers: int) -> str:
+    """Return llama.cpp's name of a tensor of transformers' Llama of that many layers."""
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, layers)
     return f"{names.get_name(name.removesuffix('.weight'))}.weight"
 
 
@@ -102,17 +99,14 @@ def _reordered(
     return weight.reshape(heads, *halves, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def _describe(writer: GGUFWriter, name: str, kind: LlamaFileType) -> None:
+def _writer(out: Path, name: str) -> GGUFWriter:
+    writer = GGUFWriter(out, "llama")
     writer.add_type("model")
     writer.add_name(name)
     writer.add_license("cc-by-sa-4.0")
-    writer.add_file_type(kind)
+    writer.add_file_type(LlamaFileType.MOSTLY_IQ4_NL)
     writer.add_quantization_version(GGML_QUANT_VERSION)
-
-
-def config_of(model: Path) -> Any:
-    """Return the configuration of a model's directory."""
-    return _json(model / "config.json")
+    return writer
 
 
 def _json(path: Path) -> Any:

