@@ -54,7 +54,6 @@ class Subject:
         self.document = cache(self._document)
 
     def text(self, length: int, seed: int) -> list[int]:
-        """Return random tokens."""
         chance = random.Random(seed)
         return [chance.randrange(2, self.info.vocabulary) for _ in range(length)]
 
@@ -72,7 +71,6 @@ class Subject:
             np.testing.assert_allclose(found, wanted, atol=TOLERANCE * np.abs(wanted).max())
 
     def _document(self, length: int) -> Document:
-        """Return a prefilled document of random tokens."""
         if not length:
             return self.backend.empty()
         rows = RowSet(self.backend, [self.backend.empty()], length)

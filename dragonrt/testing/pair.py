@@ -81,7 +81,6 @@ class SimulatedSide(ScriptedParts):
 
     @property
     def vocabulary(self) -> int:
-        """Return the number of entries of the script's distributions."""
         return self.script("").vocabulary
 
     @property
@@ -101,7 +100,6 @@ class SimulatedSide(ScriptedParts):
         return PrefillResult(context, grounds, (passage,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
-        """This side of a fresh connection."""
         hello = Hello(
             version=PROTOCOL_VERSION,
             nonce=self.side.encode().ljust(NONCE_BYTES),
@@ -168,7 +166,6 @@ class SimulatedDevice:
 
     @property
     def connector(self) -> Connector:
-        """The connection to the cloud."""
         return self.connectors["cloud"]
 
     def asking(

@@ -57,7 +57,6 @@ class DroppedMass:
         return cls(first, first)
 
     def take(self, moved: events.ThresholdMoved) -> None:
-        """Add a token."""
         first = self.first
         self.follows &= abs(moved.beta - self.threshold.beta) <= ROUNDING
         self.threshold = self.threshold.after(moved.dropped)
@@ -145,7 +144,6 @@ class Counts:
     dropped_mass: DroppedMass | None = None
 
     def add(self, other: "Counts") -> None:
-        """Add another answer's counts."""
         for each in fields(Counts):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, dict):
@@ -192,14 +190,12 @@ class AnswerCounts(Counts):
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
-        """Return the counts of an answer's records."""
         found = cls()
         for record in records:
             found.take(record)
         return found
 
     def take(self, record: Record) -> None:
-        """Add the next record."""
         event = record.event
         if self.begun_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
             self.begun_s = record.t

@@ -42,11 +42,9 @@ class Recorder:
                 sink(record)
 
     def of(self, peer: str) -> "Recorder":
-        """Return a recorder for the events of a connection."""
         return replace(self, peer=peer)
 
     def also(self, sink: Sink) -> "Recorder":
-        """Return a recorder with another sink."""
         return replace(self, sinks=(*self.sinks, sink))
 
 
@@ -75,7 +73,6 @@ class TraceFile:
             self.close()
 
     def close(self) -> None:
-        """Close the file."""
         file, self._file = self._file, None
         with suppress(OSError):  # what it still holds cannot be written
             if file is not None:

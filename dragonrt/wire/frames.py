@@ -108,7 +108,6 @@ class FrameDecoder:
         self._inner.feed(content)
 
     def _next_frame(self) -> tuple[int, bytes] | None:
-        """Return the header and the body of the next frame."""
         start = self._start + HEADER_BYTES
         if len(self._buffer) < start:
             return None

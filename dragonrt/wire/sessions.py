@@ -115,7 +115,6 @@ class Sessions:
         return self._states.pop(session, None) is not None
 
     def clear(self) -> None:
-        """Forget all sessions."""
         self._states.clear()
 
     def known(self) -> tuple[int, ...]:

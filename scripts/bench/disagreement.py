@@ -104,7 +104,6 @@ def disagreement(
 def _asked(
     model: LanguageModel, place: str, rule: str, sampler: Sampler, seed: int
 ) -> Iterator[Row]:
-    """Yield the answer to every question."""
     question = Question(sampler=sampler, seed=seed, max_tokens=32)
     answers = IsolatedAnswers(model, question, load_embedder(), agrees=rule != "none")
     known = pairs()

@@ -126,7 +126,6 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
 
 
 def _commits(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return how many pages are of each commit."""
     counts = Counter(str(run["commit"]) for run in runs.values()).most_common()
     return f"Pages by commit: {', '.join(f'{commit} {count}' for commit, count in counts)}.\n"
 

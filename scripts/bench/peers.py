@@ -62,7 +62,6 @@ class Transformers:
         }
 
     def answer(self, way: str, tokens: list[int], question: Question) -> Generated:
-        """Return an answer with its stop token."""
         ids, clock = torch.tensor([tokens]), _Clock()
         start_s = time.perf_counter()
         made = self._model.generate(

@@ -73,7 +73,6 @@ class KnownQuestion:
         )
 
     def judged(self, text: str, *refusals: str) -> dict[str, Any]:
-        """Return a text's measures."""
         known = {"place": self.place, "answers": self.answers, "wrong": self.wrong}
         return judged(known, text, *refusals)
 

@@ -70,7 +70,6 @@ class Run:
 
     @property
     def python(self) -> Path:
-        """Return the interpreter that runs it."""
         if not self.environment:
             return Path(sys.executable)
         return CHECKOUT / self.environment / "bin" / "python"
@@ -212,7 +211,6 @@ def _called(run: Run, place: Path) -> str:
 
 
 def _demonstrated(printed: str) -> dict[str, Any]:
-    """Return a record of what the demonstration printed."""
     table = {"headings": DEMO, "rows": demo_rows(printed)}
     own = {"demo": True, "command": "scripts/demo", "seed": 0, "tables": [table]}
     return environment() | own

@@ -168,7 +168,6 @@ class EpisodeScore:
 
     @property
     def tokens_per_s(self) -> float:
-        """The throughput over all episodes."""
         return self.tokens / self.seconds
 
     @property

@@ -125,7 +125,6 @@ class ModelPair:
     def _answer(
         self, prompt: Prompt, sampler: Sampler, noise: Noise, max_tokens: int
     ) -> tuple[list[int], list[NDArray[np.float64]]]:
-        """An answer of the target, and the distribution that each of its tokens is from."""
         reader = AnswerReader(self.target, prompt.tokens, max_tokens)
         tokens: list[int] = []
         distributions = []

@@ -106,7 +106,6 @@ class Pace:
 
     @property
     def link(self) -> LinkProfile:
-        """The link as slow as this."""
         return LinkProfile(
             latency_s=self.rtt_s / 2,
             jitter_s=self.jitter * self.rtt_s / 2,

@@ -147,7 +147,6 @@ class Files:
 
     @property
     def rows(self) -> Path:
-        """Return the path of the rows, as CSV."""
         return self.directory / f"{self.name}.csv"
 
     @property

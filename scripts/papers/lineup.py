@@ -84,7 +84,6 @@ class Lineup:
         return costs | {f"accepted_{side}": share for side, share in accepted.items()}
 
     async def aggregate(self, method: Method, asked: Asked) -> Given:
-        """Return the answer in which the sides aggregate."""
         question = Question(
             prompt=asked.question,
             seed=asked.seed,

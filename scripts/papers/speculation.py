@@ -77,7 +77,6 @@ class VerifiedBlock:
 
     @property
     def tokens(self) -> list[int]:
-        """What the block adds to the text."""
         accepted = self.drafted[: self.verdict.accepted]
         return [*(drafted.token for drafted in accepted), self.verdict.token]
 

@@ -30,7 +30,6 @@ class DocumentKV:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens."""
         return int(self.keys[0].shape[1])
 
     def dump(self) -> dict[str, NDArray[Any]]:

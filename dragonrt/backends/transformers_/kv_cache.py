@@ -139,5 +139,4 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
 
     @override
     def get_max_length(self) -> int:
-        """Return how many columns there is room for."""
         return int(self.buffers[0].shape[2])

@@ -34,7 +34,6 @@ class TokenDocument:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens."""
         return len(self.tokens)
 
     def dump(self) -> dict[str, NDArray[Any]]:

@@ -198,7 +198,6 @@ class Scene:
         return self.speaking(name, self.reader(question, texts, scores))
 
     def speaking(self, name: Side, reader: Any) -> ReadingSide:
-        """Return a side that says what the reader predicts."""
         return reading_side(name, self.model, lambda _: reader, FORWARD_S)
 
     def heard(

@@ -51,7 +51,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _samples(
     settings: Settings, per_source: int
 ) -> Iterator[tuple[str, int, NDArray[np.floating[Any]]]]:
-    """Yield the source, number and distribution of every sample."""
     random = np.random.Generator(np.random.Philox(settings.seed))
     entropies: list[float] = []
     for model in settings.models:

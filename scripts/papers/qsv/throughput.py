@@ -67,7 +67,6 @@ class Texts:
     seeds: range
 
     def load(self) -> tuple[ModelPair, Tasks]:
-        """Return models and prompts."""
         model = model_pair(*self.pair).target
         own = bundled_prompts(model)
         if self.corpus is not None:

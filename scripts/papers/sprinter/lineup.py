@@ -129,7 +129,6 @@ class SprinterLineup:
         return given, {side: reader.fed for side, reader in readers.items()}
 
     def target_text(self, question: Question, prompt: Prompt) -> list[int]:
-        """Return the target's own text behind the prompt."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         reader = AnswerReader(self.pair.target, prompt.tokens, question.max_tokens)
         return alone(reader, prompt.stops, rule, question.max_tokens)

@@ -148,7 +148,6 @@ class SprinterCase:
 
     @property
     def verifier(self) -> KnownRates:
-        """A verifier of these rates."""
         return KnownRates(self.eta_tp, self.eta_fp, self.seed)
 
 

@@ -45,7 +45,6 @@ class Pieces:
         self._near = _Nearest(self._texts)
 
     def any(self, r: Random) -> str:
-        """Return any piece."""
         return r.choice(self._texts)
 
     def several(

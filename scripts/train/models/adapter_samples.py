@@ -44,7 +44,6 @@ def _read(
 
 
 def _of_notes(r: Random, pieces: Pieces) -> Reading:
-    """Notes and tables, of which some questions are asked."""
     count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
     told = [note(r) if r.random() < 0.7 else table(r) for _ in range(count)]
     asked, missing = list[Asked](), list[str]()

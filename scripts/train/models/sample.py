@@ -46,7 +46,6 @@ class Reading:
         return cls(documents, [Branch(*branch) for branch in branches])
 
     def line(self) -> str:
-        """Return it as a line of JSON."""
         return json.dumps([self.documents, self.branches], ensure_ascii=False)
 
     def apart(self) -> list["Reading"]:
@@ -82,7 +81,6 @@ class Rows:
 
     @property
     def length(self) -> int:
-        """Return the tokens of the longest row."""
         return max(len(row.tokens) for row in self.rows)
 
 

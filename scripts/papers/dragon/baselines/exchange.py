@@ -84,6 +84,5 @@ class Channel:
             raise BaselineError("both sides of a baseline need the same model and dragonrt")
 
     async def close(self) -> None:
-        """End the stream."""
         self._stream.close()
         await self._stream.wait_closed()

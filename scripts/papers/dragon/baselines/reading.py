@@ -85,7 +85,6 @@ class BaselineSide:
         return await self.librarian.call(lambda: self.library.find(asked.question, asked.documents))
 
     async def texts(self, asked: Asked) -> list[RetrievedText]:
-        """Return their texts and scores."""
         found = await self.find(asked)
         return [(hit.chunk.title, hit.chunk.text, hit.score) for hit in found]
 
