@@ -6,8 +6,6 @@ from dragonrt.cli import run, set_up_logging
 
 BENCHES = {
     "decode": "One side's time of a forward, beside transformers' and llama.cpp's.",
-    "start": "CPU and memory of both sides until the first answer, and memory after more.",
-    "rounding": "Divergence of the reader's file from float32 weights, and right answers.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
     "disagreement": "Answers from documents that hold different values for the same thing.",

@@ -23,16 +23,9 @@ def transformers_model(name: str, *, adapted: bool = True) -> Any:
     return loaded.bfloat16().eval()
 
 
-def unrounded_reader() -> Any:
-    """Load smollm2 with its adapter merged in float32, before the reader's file is rounded."""
-    loaded: Any = _llama(base_file(), bundled.ADAPTER_FILE)
-    return loaded.eval()
-
-
-def _llama(file: Path, adapter: Path | None = None) -> LlamaForCausalLM:
+def _llama(file: Path) -> LlamaForCausalLM:
     reader = GGUFReader(file)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    update = {} if adapter is None else {each.name: each for each in GGUFReader(adapter).tensors}
 
     def numbers(tensor: ReaderTensor) -> torch.Tensor:
         return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
@@ -57,9 +50,6 @@ def _llama(file: Path, adapter: Path | None = None) -> LlamaForCausalLM:
     for name, parameter in model.named_parameters():
         tensor = tensors[f"{names.get_name(name.removesuffix('.weight'))}.weight"]
         weight = numbers(tensor)
-        if f"{tensor.name}.lora_a" in update:
-            a, b = (numbers(update[f"{tensor.name}.lora_{part}"]) for part in "ab")
-            weight += b.float().T @ a.float()
         if name.endswith(("q_proj.weight", "k_proj.weight")):  # llama.cpp interleaves the halves
             heads = len(weight) // model.model.layers[0].self_attn.head_dim
             weight = weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).flatten(0, 2)

@@ -12,7 +12,6 @@ from PIL import Image
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.side import SIDES
 from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
@@ -21,7 +20,6 @@ from scripts.bench.report import differences, table_differences, tables
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import serving, waits
-from scripts.bench.start import costs
 from scripts.lab.harness import benchmark, measured, series
 from tests.retrieval.conftest import WordHashes
 
@@ -204,18 +202,6 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
-
-
-@pytest.mark.slow
-def test_a_side_imports_nothing_heavy_until_it_has_answered(tmp_path: Path) -> None:
-    for side in SIDES:
-        (tmp_path / side).mkdir()
-        (tmp_path / side / "note.txt").write_text("The boiler is serviced in May.")
-    asked = ["When is the boiler serviced?"]
-    rows = list(costs("a note", tmp_path, tmp_path / "index", asked, "dragon-draft", 1))
-    assert [row["side"] for row in rows] == ["device", "cloud"]
-    assert [row["imported"] for row in rows] == [0, 0]
-    assert all(row[part]["median"] > 0 for row in rows for part in ("cpu_s", "mb", "last_mb"))
 
 
 @pytest.mark.slow
