@@ -47,9 +47,8 @@ class Arena:
         """Return what this side brings to an answer."""
         others = {name: Reached(1.0, hosts) for name, hosts in self.connectors.items()}
         resources: Resources = entry_of(settings).prepare(self.side, others, settings)
-        if isinstance(resources, SpeculativeResources):
-            resources = replace(resources, rate=self.rate)
-        return replace(resources, **trained)
+        rate: Any = {"rate": self.rate} if isinstance(resources, SpeculativeResources) else {}
+        return replace(resources, **rate, **trained)
 
 
 @dataclass(frozen=True, slots=True)

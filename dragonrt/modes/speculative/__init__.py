@@ -50,10 +50,8 @@ class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
     def prepare(
         self, host: Host, others: Mapping[str, Counterpart], settings: SpeculativeSettings
     ) -> SpeculativeResources:
-        chooses = None  # at the cloud: settings that need parts do not travel
-        if settings.controller is not None:
-            chooses = host.controller(settings.controller)
-        return SpeculativeResources.of(host, controller=chooses)
+        name = settings.controller  # None at the cloud: the setting does not travel
+        return SpeculativeResources.of(host, controller=name and host.controller(name))
 
     @override
     def check(self, settings: SpeculativeSettings, model: str) -> None:

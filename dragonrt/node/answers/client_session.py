@@ -139,10 +139,8 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            how = answer.settings
-            preparing = self._prefiller.prepare(
-                answer.question, verifies=how.verifies, late=how.late
-            )
+            asked, how = answer.question, answer.settings
+            preparing = self._prefiller.prepare(asked, verifies=how.verifies, late=how.late)
             read = await driver.prepare(preparing)
             if read is not None:
                 answer.passages = read.passages
