@@ -23,16 +23,20 @@ in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def port() -> AsyncIterator[int]:
-    public = bundled.documents("cloud")
-    async with dragonrt.serve_cloud(documents=public, port=0, model=TOY) as port:
+async def port(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[int]:
+    """A cloud whose index no other process of the tests updates."""
+    public, index = bundled.documents("cloud"), tmp_path_factory.mktemp("cloud")
+    async with dragonrt.serve_cloud(documents=public, index=index, port=0, model=TOY) as port:
         yield port
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def device(port: int) -> AsyncIterator[dragonrt.Device]:
+async def device(
+    port: int, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[dragonrt.Device]:
     notes = [str(bundled.documents("device"))]
-    how: dict[str, Any] = {"model": TOY, "disclose": "answer"}
+    index = tmp_path_factory.mktemp("device")
+    how: dict[str, Any] = {"model": TOY, "disclose": "answer", "index": index}
     async with dragonrt.connect(f"127.0.0.1:{port}", documents=notes, **how) as device:
         yield device
 
