@@ -29,7 +29,7 @@ ENDED = End(Reason.LOST, "the connection ended")
 """The end of a connection without a known cause."""
 LEAVING = End(Reason.SHUTDOWN, "this side ends")
 
-log = logging.getLogger("dragonrt")
+log: logging.Logger = logging.getLogger("dragonrt")
 
 
 class ConnectionLostError(DragonError):
