@@ -263,12 +263,6 @@ class Store(ABC):
         """Return the chunks of a file in order; none if there is no such file."""
         return [chunk for _, chunk in self._placed("WHERE path = ? ORDER BY first", _key(path))]
 
-    def first_chunks(self, most: int) -> list[Chunk]:
-        """Return at most so many chunks, the first ones of each of the first files."""
-        files = "SELECT id FROM files ORDER BY path LIMIT ?"
-        which = f"WHERE places.file IN ({files}) ORDER BY first, path LIMIT ?"
-        return [chunk for _, chunk in self._placed(which, most, most)]
-
     def _placed(self, which: str, *values: object) -> Iterator[tuple[int, Chunk]]:
         """Yield the id and the chunk at each place that an SQL clause selects."""
         columns = "chunk, digest, text, title, path, first, last, page"

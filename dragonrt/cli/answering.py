@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-PREVIEW = (
-    "Before the first question, show what will leave and ask; without a terminal, send nothing."
-)
+PREVIEW = "Show what is sent before the first question, and ask; without a terminal, send nothing."
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
 
 

@@ -16,7 +16,6 @@ from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
-from dragonrt.wire.messages import SessionMessage
 
 UNREAD = (
     "your documents only help to draft here; the text is {}, and does not answer from them: "
@@ -135,10 +134,6 @@ class ModeEntry(ABC, Generic[S, R]):
         Raises ControlError for a file that does not hold what the settings say.
         """
         return
-
-    @abstractmethod
-    def sends(self, settings: S) -> Sequence[SessionMessage]:
-        """Return messages as the device may send, with all that those of their types disclose."""
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
         """Return the resources of the next answer, behind an answer of those records."""

@@ -5,7 +5,6 @@
     evidence    bits of each file-+----------+             |             |         |
     guards      rulings on decided tokens ---+             |             |         |
     redaction   what the cloud reads --------+-------------+             |         |
-    preview     what may leave, before it does
     disclosure  messages that a level admits --------------+             |         |
     wire.frames     frames of four sizes --------------------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+

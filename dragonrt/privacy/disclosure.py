@@ -91,29 +91,25 @@ class Door:
             self._transcript += self.marker
         self._in_run = withheld
 
-    def foresee(self, message: SessionMessage) -> Disclosed | None:
-        """Return the ledger's entry of a message that may leave once its tokens are decided.
+    def entry(self, message: SessionMessage) -> Disclosed | None:
+        """Return the ledger's entry of a message that may leave now, None for one that may not.
 
-        Of one that may never leave it is None. Raises DragonError for a message without a rule.
+        Raises DragonError for a message without a rule.
         """
         name, rule = type(message).__name__.lower(), RULES.get(type(message))
         if rule is None:
             raise DragonError(f"no rule says what a message of type {name} discloses")
-        crossing = rule(message, self.marker)
-        if self.keeps_drafts and (crossing.get("distributions") or crossing.get("documents")):
-            return None
-        return Disclosed(name, **crossing)
-
-    def entry(self, message: SessionMessage) -> Disclosed | None:
-        """Return the ledger's entry of a message that may leave now, None for one that may not."""
-        found, step, tokens = self.foresee(message), getattr(message, "step", 0), message.listed()
+        found = Disclosed(name, **rule(message, self.marker))
+        step, tokens = getattr(message, "step", 0), message.listed()
         if isinstance(message, wire.Open):
             sent, texts = dict(message.question), _TEXTS if self.keeps_drafts else _TEXTS[:1]
             if any(sent.get(name) != value for name, value in self.asked if name in texts):
                 return None
             tokens = _accepted(message)
-        if found is None or not self.keeps_drafts:
+        if not self.keeps_drafts:
             return found
+        if found.distributions or found.documents:
+            return None
         told = self._transcript[step : step + len(tokens)]
         named = sum(token not in self.marker for token in tokens)
         return found if named == found.tokens and told == [*tokens] else None

@@ -17,7 +17,6 @@ from dragonrt.node.answers.marking import DecidedText
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
-from dragonrt.privacy.preview import Preview, of_parts
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.answer import Answer, JoinedAnswer, Piece
@@ -174,20 +173,6 @@ class Chat:
     async def close(self) -> None:
         """Cancel the streams, and wait until they have ended."""
         await asyncio.gather(*(each.cancel() for each in self._streams))
-
-    async def foreseen(self, prompt: str) -> tuple[Preview, list[Question]]:
-        """Return what may leave for a question, and its parts. Raises DragonError as `ask` does.
-
-        The bytes of answers to earlier parts are not counted: they are not known yet.
-        """
-        check_language(self.device.side.model, prompt)
-        turns, _ = await self._turns(prompt)
-        asked, history = list[Question](), list(self.history)
-        for part in turns:
-            asked.append(self._in_context(part, history[-HISTORY:]))
-            if part.chunk is None:
-                history.append((part.prompt, ""))
-        return of_parts([self.device.foreseen(each) for each in asked]), asked
 
     async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
         """Return the turns of an answer, each a question, and notices.

@@ -23,8 +23,7 @@ from dragonrt.modes.registry import entry_of
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat, News, code_of
-from dragonrt.service.preview import foresee
-from dragonrt.service.view import AnswerView
+from dragonrt.service.view import LEAVES, AnswerView
 
 T = TypeVar("T")
 
@@ -77,7 +76,7 @@ class BetweenAnswers:
 
 
 class Consent:
-    """Shows what would leave for the first question of a chat, and asks whether to send it.
+    """Shows what leaves for the first question of a chat, and asks whether to send it.
 
     `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
     """
@@ -93,25 +92,25 @@ class Consent:
         if self._given:
             return True
         device = self._chat.device
-        levels = {each.level: each for each in await foresee(self._chat, question)}
-        shown = levels[device.settings.level]
-        others = [name for name in levels if name is not None]
+        level, levels = device.settings.level, [each.level for each in device.levels]
+        others = [each for each in levels if each is not None]
         while True:
             if self._as_json:
-                _print({"question": question, "preview": shown.to_json()})
+                _print({"question": question, "level": level, "leaves": LEAVES[level]})
             else:
-                for line in shown.lines:
-                    self._show(line)
+                at = f", level {level}" if level else ""
+                self._show(f"Sent to {', '.join(device.connectors)}{at}: {LEAVES[level]}.")
+                self._show(f"The question: {question}")
             if not sys.stdin.isatty():
                 self._show(UNSENT)
                 return False
             answer = await _choice(["y", "n", *others])
             if answer in ("y", "n"):
                 break
-            shown = levels[Disclosure(answer)]
+            level = Disclosure(answer)
         if answer == "y":
             self._given = True
-            if (level := shown.level) is not None:
+            if level is not None:
                 self._chat.device = device.at(level)
         return self._given
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.modes.mode import Finish
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer, Piece, Source
 from dragonrt.service.chat import News
 from dragonrt.traces.events import Noticed
@@ -18,6 +19,16 @@ SHOWN_FILES = 3
 """The most files whose evidence is printed under an answer."""
 CLEAR_SHARE = 0.75
 """The share of a token's probability from which it counts as one side's."""
+
+ASKED = "the question and the conversation before it"
+LEAVES: dict[Disclosure | None, str] = {
+    Disclosure.DRAFTS: f"{ASKED}, and every drafted token with its distribution, from which can be "
+    "read what your documents say about the question",
+    Disclosure.ANSWER: f"{ASKED}, and the answer's tokens",
+    Disclosure.REDACTED: f"{ASKED}, and the answer's tokens that are likely for the cloud, too",
+    None: f"{ASKED}, and drafted tokens, with distributions if the codec sends them",
+}
+"""What is sent for a question at each level; None: in a mode without levels (docs/privacy.md)."""
 
 HEADING, NOTE = "Sources:", "Note: "
 _FILES = rf"{HEADING}(?:\n- (?:device|cloud): [^\n]*)+"

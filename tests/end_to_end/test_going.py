@@ -112,9 +112,8 @@ def test_a_preview_in_a_pipe_sends_no_question(tmp_path: Path, cloud: CloudProce
     with dragonrt(*options, "--preview", "--json", "--ask", QUESTION) as device:
         shown, said = device.communicate(timeout=TIME_LIMIT_S)
     assert device.returncode == 0, said
-    preview = json.loads(shown)["preview"]
-    assert preview["question_bytes"] == len(QUESTION)
-    assert preview["documents_read"]
+    preview = json.loads(shown)
+    assert (preview["question"], preview["level"]) == (QUESTION, "drafts")
     sent = {each.event.message for each in read_trace(trace) if isinstance(each.event, MessageSent)}
     assert "open" not in sent
     assert not any(isinstance(each.event, Disclosed) for each in read_trace(trace))

@@ -9,9 +9,11 @@ from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Draft
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
-from dragonrt.privacy.disclosure import RULES, Door
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.privacy.disclosure import RULES, Disclosure, Door
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
@@ -55,7 +57,6 @@ def test_neither_distributions_nor_titles_pass_a_device_that_keeps_its_drafts(
 ) -> None:
     door, sent = Door(keeps_drafts=True), SENT[message]
     withheld = sent.distributions or sent.documents
-    assert door.foresee(message) == (None if withheld else sent)
     assert door.entry(message) == (None if withheld or sent.tokens else sent)
 
 
@@ -108,3 +109,24 @@ def test_a_mode_asks_with_the_history_that_was_told(keeps: bool) -> None:
 def test_a_message_without_a_rule_never_leaves() -> None:
     with pytest.raises(DragonError):
         Door(keeps_drafts=False).entry(Other(1))
+
+
+@pytest.mark.parametrize(
+    ("how", "levels"),
+    [
+        ({}, [*Disclosure]),
+        ({"disclose": Disclosure.ANSWER}, [Disclosure.ANSWER, Disclosure.REDACTED]),
+        ({"disclose": Disclosure.REDACTED}, [Disclosure.REDACTED]),
+        ({"aggregator": "cloud"}, [Disclosure.DRAFTS]),
+        ({"rule": "algorithm1", "aggregator": "device"}, [Disclosure.DRAFTS, Disclosure.ANSWER]),
+    ],
+)
+def test_no_level_discloses_more_than_the_settings(how: Any, levels: list[Disclosure]) -> None:
+    settings = DragonSettings(**how)
+    assert settings.levels[0] is settings
+    assert [each.level for each in settings.levels] == levels
+
+
+def test_a_mode_without_levels_has_its_settings_alone() -> None:
+    settings = SpeculativeSettings()
+    assert (settings.level, settings.levels) == (None, (settings,))

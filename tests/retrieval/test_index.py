@@ -85,16 +85,13 @@ def test_reading_all_chunks_takes_few_queries(
     assert len(queries) < 10
 
 
-def test_a_document_is_read_in_order_and_of_each_its_beginning(shelf: Shelf) -> None:
+def test_the_chunks_of_a_document_are_in_order(shelf: Shelf) -> None:
     text = " ".join(f"word{i}" for i in range(10))
     (shelf.documents / "long.txt").write_text(text)
     shelf.update(words=4)
     store = shelf.open().store
     assert " ".join(each.text for each in store.chunks_of("long.txt")) == text
     assert store.chunks_of("other.txt") == []
-    first = store.first_chunks(6)
-    assert len(first) == 6
-    assert {each.source for each in first[:5]} == {*shelf.open().files()}
 
 
 def test_nothing_is_done_twice(shelf: Shelf, hashes: WordHashes) -> None:

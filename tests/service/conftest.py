@@ -104,9 +104,6 @@ class RecitingSide(SimulatedSide):
     following: Following | None = None
     read: str = "What is known."
 
-    async def files_for(self, question: Question) -> list[str]:
-        return ["notes.txt"] if question.prompt in self.answers else []
-
     @override
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
         self.heard.append((question.prompt, question.history))

@@ -1,7 +1,7 @@
 """The messages of the modes in which blocks are drafted."""
 
 from collections.abc import Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 from typing_extensions import override
@@ -90,9 +90,3 @@ class Upload(SessionMessage, frozen=True):
             raise MessageError(
                 Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"
             )
-
-
-BLOCK: Final = Block(0, 0, 0, 0, 1, (), (), Ids.header)
-"""A block of tokens without their distributions, for `privacy.preview`."""
-DENSE_BLOCK: Final = Block(0, 0, 0, 0, 1, (1,), (), bytes(1))
-"""One with them."""

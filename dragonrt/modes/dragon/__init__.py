@@ -7,20 +7,18 @@ decision    two drafts of a step become its target            Decision
 placement   one side decides, and hands over                  Placement
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from typing_extensions import override
 
 from dragonrt.bundled import DEFAULT_MODEL
-from dragonrt.modes.dragon.drafts import SENT
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.entry import Counterpart, Host, ModeEntry
 from dragonrt.modes.question import Question
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.wire.messages import SessionMessage
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
@@ -51,10 +49,6 @@ class DragonMode(ModeEntry[DragonSettings, DragonResources]):
             timeouts = replace(found.timeouts, answer_s=found.timeouts.idle_s)
             return replace(found, timeouts=timeouts)
         return found
-
-    @override
-    def sends(self, settings: DragonSettings) -> Sequence[SessionMessage]:
-        return SENT
 
     @override
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:

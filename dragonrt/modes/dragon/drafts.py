@@ -90,14 +90,6 @@ ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {
 }
 """All messages that a side accepts if the device keeps its drafts."""
 
-_PLACE: Final = (0, 0, 0)
-SENT: Final[Sequence[SessionMessage]] = (
-    Draft(*_PLACE, 0, 0.0, 0, 0, 0, bytes(1)),
-    Target(*_PLACE, 0, "device"),
-    Coefficients(0, 0.0, 1.0, 0.0),
-)
-"""The messages that a device may send, one of each type, for `privacy.preview`."""
-
 LONGEST_ENTRY = 8
 """Bytes that no codec needs for a token: so drafts fill the memory with no more."""
 

@@ -1,11 +1,10 @@
 """Mode federated (SPEC 3; SPECFED): a coordinator drafts, several workers verify together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.modes.blocks.messages import BLOCK
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.federated.machine import Coordinator
@@ -14,7 +13,6 @@ from dragonrt.modes.federated.uploads import FederatedJudging
 from dragonrt.modes.question import Question
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import acceptance, milliseconds
-from dragonrt.wire.messages import SessionMessage
 
 
 class FederatedMode(ModeEntry[FederatedSettings, FederatedResources]):
@@ -44,10 +42,6 @@ class FederatedMode(ModeEntry[FederatedSettings, FederatedResources]):
     ) -> FederatedResources:
         members = {name: each.weight for name, each in others.items()}
         return FederatedResources.of(host, members=members)
-
-    @override
-    def sends(self, settings: FederatedSettings) -> Sequence[SessionMessage]:
-        return (BLOCK,)
 
     @override
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:

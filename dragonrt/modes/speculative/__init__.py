@@ -7,9 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.control.learned import controller
-from dragonrt.distributions import codec
 from dragonrt.modes.blocks.drafter import BlockDrafter
-from dragonrt.modes.blocks.messages import BLOCK, DENSE_BLOCK
 from dragonrt.modes.blocks.values import blocks
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
@@ -22,7 +20,6 @@ from dragonrt.modes.speculative.machine import (
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
-from dragonrt.wire.messages import SessionMessage
 
 
 class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
@@ -57,10 +54,6 @@ class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
     def check(self, settings: SpeculativeSettings, model: str) -> None:
         if settings.controller is not None:
             controller(settings.controller, model)
-
-    @override
-    def sends(self, settings: SpeculativeSettings) -> Sequence[SessionMessage]:
-        return (DENSE_BLOCK if codec(settings.codec, 2).sends_distributions else BLOCK,)
 
     @override
     def carry(

@@ -1,6 +1,6 @@
 """Mode sprinter (SPEC 4; SPRINTER): a trained verifier stands in for the cloud's model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from dragonrt.control.verifier import Verifier
 from dragonrt.modes.blocks.drafter import BlockDrafter
-from dragonrt.modes.blocks.messages import DENSE_BLOCK
 from dragonrt.modes.blocks.values import blocks
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
@@ -16,7 +15,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
 from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.wire.messages import SessionMessage
 
 
 class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
@@ -55,10 +53,6 @@ class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
     def check(self, settings: SprinterSettings, model: str) -> None:
         if settings.verifier is not None:
             Verifier.load(Path(settings.verifier))
-
-    @override
-    def sends(self, settings: SprinterSettings) -> Sequence[SessionMessage]:
-        return (DENSE_BLOCK,)
 
     @override
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Door
 from dragonrt.privacy.evidence import Moved
-from dragonrt.privacy.preview import Preview, preview
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
@@ -84,13 +83,6 @@ def opening_message(number: int, mode: Mode, question: Question, settings: Setti
     """Return the message that asks another side, as the mode lets it read the question now."""
     name, asked = entry_of(settings).name, mode.disclosed(question)
     return wire.Open(number, name, pack(asked), pack(settings))
-
-
-def foreseen(question: Question, settings: Settings, resources: Resources) -> Preview:
-    """Return what may leave for a question: what its ClientSession would open, by its door."""
-    entry, asked = entry_of(settings), completed(question, settings)
-    opening = opening_message(0, entry.device(asked, settings, resources), asked, settings)
-    return preview(door_of(asked, settings, resources), opening, entry.sends(settings))
 
 
 class ClientSession:

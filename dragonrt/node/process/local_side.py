@@ -149,11 +149,6 @@ class LocalSide:
                 other_values=partial(context.other_values, by=self.model.agreement),
             )
 
-    async def files_for(self, question: Question) -> list[str]:
-        """Return the names of the documents to answer from, the most relevant first."""
-        hits = await self.librarian.call(lambda: self._search(question))
-        return list(dict.fromkeys(hit.chunk.source for hit in hits))
-
     def _find(self, question: Question) -> list[Hit]:
         """Return the chunks to answer from; a resumed answer keeps its first ones."""
         asked = replace(question, accepted=())

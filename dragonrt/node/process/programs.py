@@ -23,7 +23,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers import server_session
-from dragonrt.node.answers.client_session import ClientSession, foreseen
+from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.told import ToldAnswers, told_path
 from dragonrt.node.connections.addresses import Member
@@ -37,7 +37,6 @@ from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.reindexing import OnReport
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.privacy.preview import Preview
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
 from dragonrt.traces.file import Recorder, Sink
@@ -219,10 +218,6 @@ class Device:
                 return replace(self, settings=how)
         named = f"one of {', '.join(levels)}" if levels else "left out: this mode has no levels"
         raise LevelError(named)
-
-    def foreseen(self, question: Question) -> Preview:
-        """Return what may leave for a question. Raises DragonError as `complete` does."""
-        return foreseen(question, self.settings, self.complete())
 
     def complete(self) -> Resources:
         """Return the resources, prepared once. Raises DragonError if they cannot be yet."""

@@ -32,7 +32,7 @@ from dragonrt.node.process.reindexing import OnReport
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
-from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, api_error
+from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.api_request import ApiRequest, warning
 from dragonrt.service.http.chat_completions import ChatCompletion
@@ -43,7 +43,7 @@ from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import EMBEDDINGS, Json, bounded, json_object, many, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
-from dragonrt.service.preview import foresee
+from dragonrt.service.view import LEAVES
 from dragonrt.traces.events import OnNotice
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
@@ -139,8 +139,6 @@ class HttpService:
             Route("/documents", self._listing),
             Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
             Route("/documents/{name:path}", self._text),
-            Route("/questions", self._questions),
-            Route("/preview", self._preview, methods=["POST"]),
             Route("/", self._page),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
@@ -214,7 +212,8 @@ class HttpService:
     async def _version(self, request: Request) -> Response:
         mode = entry_of(self._device.settings).name
         versions = {"dragonrt": __version__, "protocol": PROTOCOL_VERSION}
-        return JSONResponse({**versions, "model": self._model, "mode": mode})
+        levels = {each.level or "": LEAVES[each.level] for each in self._device.levels}
+        return JSONResponse({**versions, "model": self._model, "mode": mode, "levels": levels})
 
     async def _listing(self, request: Request) -> Response:
         return JSONResponse(await self._documents.listing(self._side))
@@ -225,21 +224,6 @@ class HttpService:
             raise invalid("start", "a character of the document, such as 0")
         name = request.path_params["name"]
         return JSONResponse(await self._documents.text(self._side, name, int(start)))
-
-    async def _questions(self, request: Request) -> Response:
-        return JSONResponse(await self._documents.questions(self._side))
-
-    async def _preview(self, request: Request) -> Response:
-        """Return what would leave for a request of `/v1/responses`, at each level allowed."""
-        body = await _body(request)
-        _check_model(body.get("model"), [self._model])
-        asked = ApiResponse.parse(body, self._defaults)
-        async with self._desk.admission.place():
-            try:
-                found = await foresee(self._desk.chat(asked), asked.question.prompt)
-            except DragonError as error:
-                raise api_error(error, asked) from error
-        return JSONResponse({"levels": [each.to_json() for each in found]})
 
     async def _change(self, request: Request) -> Response:
         name = request.path_params["name"]

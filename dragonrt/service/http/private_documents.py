@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
-from dragonrt.service.suggestions import suggested
 from retrieval import DocumentError, Index, Report
 from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown
@@ -31,8 +31,8 @@ LISTED = 500
 """The most names in a list, which also has the number of all."""
 AROUND = 20
 """The chunks before and behind a place of a document that are shown with it."""
-LOOKED_AT = 200
-"""The most chunks that questions are made from."""
+EXAMPLES = 3
+"""Questions that are shown for the sample documents."""
 UNREADABLE = "unreadable"
 READ_S = 60.0
 """Seconds after which an upload is answered, even if the file is not indexed yet."""
@@ -78,13 +78,19 @@ class PrivateDocuments:
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return the names of all documents, deletable ones first, and the accepted file types."""
+        """Return the names of all documents, deletable ones first, and the accepted file types.
+
+        Of the sample documents also `questions`, a few that they answer.
+        """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
         names = sorted(await _contents(side), key=lambda name: (name not in uploaded, name))
         listed = [{"name": name, "upload": uploaded.get(name)} for name in names[:LISTED]]
         kinds = list(SUFFIXES) if self.changeable else []
-        return {"files": listed, "total": len(names), "kinds": kinds}
+        sample = bundled.documents("device").resolve() in [d.resolve() for d in self._documents]
+        texts = [each.text for each in bundled.questions() if each.kind == "private" and sample]
+        questions = texts[:EXAMPLES]
+        return {"files": listed, "total": len(names), "kinds": kinds, "questions": questions}
 
     async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
         """Return the text of a document around the chunk that begins at a character.
@@ -98,11 +104,6 @@ class PrivateDocuments:
         shown = chunks[max(0, here - AROUND) : here + AROUND + 1]
         pieces = [{"start": each.start, "page": each.page, "text": each.text} for each in shown]
         return {"name": name, "chunks": pieces, "more": len(chunks) - len(shown)}
-
-    async def questions(self, side: LocalSide) -> dict[str, Any]:
-        """Return a few questions that the documents answer."""
-        chunks = await _of_index(side, lambda index: index.store.first_chunks(LOOKED_AT)) or []
-        return {"questions": suggested(chunk.text for chunk in chunks)}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
         """Store a file and wait until it is indexed. Raises ApiError if it cannot be.

@@ -98,6 +98,7 @@ async def served(
     trusted: ssl.SSLContext | bool = True,
     bounds: HttpBounds = USUAL,
     how: DragonSettings = ALONE,
+    documents: tuple[Path, ...] = (),
     uploads: Path | None = None,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers and has no cloud."""
@@ -106,8 +107,8 @@ async def served(
     defaults = ApiRequest(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), DeviceMetrics()
     side.sinks = (metrics.take,)
-    documents = PrivateDocuments((), uploads)
-    service = HttpService(AnswerDesk(device, admission, metrics), documents, defaults)
+    private = PrivateDocuments(documents, uploads)
+    service = HttpService(AnswerDesk(device, admission, metrics), private, defaults)
     places = Places(bounds)
     metrics.watch_device(device, admission, places)
     with listen_on("127.0.0.1", 0) as listening:

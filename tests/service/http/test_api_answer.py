@@ -151,22 +151,14 @@ async def test_responses_are_typed_events() -> None:
         assert cut.incomplete_details.reason == "max_output_tokens"
 
 
-async def test_a_preview_names_what_leaves_and_no_request_discloses_more_than_the_device() -> None:
+async def test_no_request_discloses_more_than_the_device() -> None:
     how = DragonSettings(disclose=Disclosure.ANSWER)
     async with served(KNOWN, how=how) as service:
-        body = {"model": "bytes", "input": "b?", "instructions": "é"}
-        [shown] = (await service.http.post("/preview", json=body)).json()["levels"]
-        assert service.side.questions == []
-        assert (shown["level"], shown["to"]) == (Disclosure.ANSWER, ["cloud"])
-        assert (shown["question_bytes"], shown["history_bytes"]) == (4, 0)
-        assert (shown["tokens"], shown["distributions"]) == (True, False)
-        assert shown["documents_read"] == ["notes.txt"]
+        assert [*(await service.http.get("/version")).json()["levels"]] == [Disclosure.ANSWER]
         assert (await service.chat("b?", disclose="answer")).status_code == 200
         for more in ("drafts", "redacted", "all"):  # this model has no tokens for a marker
             refused = await service.chat("b?", disclose=more)
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "disclose")
-        refused = await service.http.post("/preview", json={**body, "disclose": "drafts"})
-        assert refused.status_code == 400
 
 
 async def test_how_an_answer_comes_about_is_told_to_who_asks() -> None:

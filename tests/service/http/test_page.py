@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 from playwright.async_api import Page, async_playwright, expect
 
+from dragonrt import bundled
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
@@ -61,11 +62,8 @@ def test_nothing_of_it_is_inline_or_from_outside(path: Path) -> None:
 
 
 @asynccontextmanager
-async def browsing(url: str, *, previews: bool = False) -> AsyncIterator[Page]:
-    """The page in a browser, where nothing may go wrong on the console.
-
-    Unless it `previews`, the browser has been told not to.
-    """
+async def browsing(url: str) -> AsyncIterator[Page]:
+    """The page in a browser, where nothing may go wrong on the console."""
     problems: list[str] = []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
@@ -77,8 +75,6 @@ async def browsing(url: str, *, previews: bool = False) -> AsyncIterator[Page]:
             page.on("pageerror", lambda error: problems.append(str(error)))
             page.on("console", lambda said: problems.append(said.text))
             await page.goto(url)
-            if not previews:
-                await page.evaluate("localStorage.setItem('dragonrt.preview', 'off')")
             yield page
         finally:
             await browser.close()
@@ -104,9 +100,6 @@ class Indexed:
     def files(self) -> dict[str, str]:
         return {"notes.txt": "content"}
 
-    def first_chunks(self, most: int) -> list[Chunk]:
-        return self.chunks_of("notes.txt")
-
     def chunks_of(self, name: str) -> list[Chunk]:
         spans = zip(self.TEXTS, (0, 50), strict=True)
         return [Chunk("", text, "Notes", name, start, start + len(text)) for text, start in spans]
@@ -114,9 +107,10 @@ class Indexed:
 
 @in_browser
 @pytest.mark.slow
-async def test_a_mark_opens_its_chunk_and_a_question_of_the_documents_is_offered() -> None:
-    offered, said = "When is the boat exam?", "8 June, room 13\n"
-    async with served({offered: said, "b?": "I don't know.\n"}) as service:
+async def test_a_mark_opens_its_chunk_and_sample_questions_are_offered() -> None:
+    offered = next(each.text for each in bundled.questions() if each.kind == "private")
+    answers = {offered: "8 June, room 13\n", "b?": "I don't know.\n"}
+    async with served(answers, documents=(bundled.documents("device"),)) as service:
         indexed: Any = Indexed()
         service.side.library = service.side.librarian = indexed
         service.side.read = Indexed.TEXTS[0]
@@ -210,45 +204,16 @@ async def test_a_new_page_says_which_languages_are_read() -> None:
 
 @in_browser
 @pytest.mark.slow
-async def test_what_leaves_is_shown_before_the_first_question_of_a_chat() -> None:
-    answers = {"b?": "yes\n", "c?": "no\n"}
-    async with served(answers) as service, browsing(service.url, previews=True) as page:
-        await page.locator("#state", has_text="bytes").wait_for()
-        shown = page.locator("#preview")
+async def test_the_chosen_level_says_what_is_sent_and_counts() -> None:
+    async with served({"b?": "yes\n"}) as service, browsing(service.url) as page:
+        await page.locator("#leaves", has_text="every drafted token").wait_for()
+        offered = await page.locator("#level option").all_text_contents()
+        assert offered == [Disclosure.DRAFTS, Disclosure.ANSWER]
+        await page.select_option("#level", Disclosure.ANSWER)
+        await page.locator("#leaves", has_text="the answer's tokens").wait_for()
         await ask(page, "b?")
-        await shown.wait_for()
-        assert "notes.txt" in await page.locator("#stays").inner_text()
-        offered = await page.locator("#levels label").all_text_contents()
-        assert [each.strip() for each in offered] == [Disclosure.DRAFTS, Disclosure.ANSWER]
-        before = await page.locator("#leaves").inner_text()
-        await page.keyboard.press("Escape")
-        await shown.wait_for(state="hidden")
-        await expect(page.locator("#question")).to_have_value("b?")
-        await page.locator("#question").press("Enter")
-        await page.locator("#levels label", has_text="answer").click()
-        assert await page.locator("#leaves").inner_text() != before
-        assert service.side.questions == [], "nothing was asked yet"
-        await page.click("#preview-send")
         await page.locator(".answered .retry").wait_for()
-        await ask(page, "c?")
-        await page.locator(".answered .retry").nth(1).wait_for()
-        floors = [asked.relevance_floor for asked in service.side.questions]
-        assert floors == [FLOOR, FLOOR], "the chat keeps its level"
-        await page.click("#new")
-        await ask(page, "b?")
-        await page.uncheck("#preview-later")
-        await page.click("#preview-send")
-        await page.locator(".answered .retry").wait_for()
-        await page.reload()
-        await page.locator("#state", has_text="bytes").wait_for()
-        await ask(page, "c?")
-        await page.locator(".answered .retry").wait_for()
-        assert [asked.prompt for asked in service.side.questions] == ["b?", "c?", "b?", "c?"]
-        await page.click("#new")
-        await page.click("#settings summary")
-        await page.check("#preview-shown")
-        await ask(page, "b?")
-        await shown.wait_for()
+        assert [asked.relevance_floor for asked in service.side.questions] == [FLOOR]
 
 
 @in_browser

@@ -52,8 +52,9 @@ export function put(path, file, moved) {
   });
 }
 
-async function post(path, body, signal) {
-  return checked(
+/** The events of a POST, each as the object that its data is. */
+export async function* events(path, body, signal) {
+  const response = await checked(
     await fetch(path, {
       method: "POST",
       headers: headers({ "Content-Type": "application/json" }),
@@ -61,15 +62,6 @@ async function post(path, body, signal) {
       signal,
     }),
   );
-}
-
-export async function postJson(path, body) {
-  return (await post(path, body)).json();
-}
-
-/** The events of a POST, each as the object that its data is. */
-export async function* events(path, body, signal) {
-  const response = await post(path, body, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let unread = "";
   for (;;) {

@@ -28,7 +28,8 @@ export class DocumentsView {
   }
 
   async refresh() {
-    const { files, total, kinds } = await getJson("/documents");
+    const found = await getJson("/documents");
+    const { files, total, kinds } = found;
     const open = kinds.length > 0;
     this.choose.hidden = !open;
     this.files.accept = kinds.join(",");
@@ -55,6 +56,7 @@ export class DocumentsView {
     const names = files.map(({ name }) => element("option", { value: name }, name));
     this.chosen.replaceChildren(this.chosen.options[0], ...names);
     this.chosen.value = files.some(({ name }) => name === value) ? value : "";
+    return found;
   }
 
   async add(files) {

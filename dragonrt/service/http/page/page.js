@@ -6,7 +6,6 @@ import { Chats } from "./chats.js";
 import { DocumentsView } from "./documents_view.js";
 import { byId, element } from "./element.js";
 import { LiveView } from "./live_view.js";
-import { PreviewView } from "./preview_view.js";
 import { SourceView } from "./source_view.js";
 import { Speaker } from "./speaker.js";
 
@@ -34,18 +33,6 @@ const source = new SourceView({
   close: byId("source-close"),
 });
 
-const preview = new PreviewView({
-  dialog: byId("preview"),
-  to: byId("preview-to"),
-  levels: byId("levels"),
-  leaves: byId("leaves"),
-  stays: byId("stays"),
-  later: byId("preview-later"),
-  send: byId("preview-send"),
-  cancel: byId("preview-cancel"),
-  shown: byId("preview-shown"),
-});
-
 let model = "";
 let asking = null; // the AbortController of the answer under way
 
@@ -62,8 +49,8 @@ async function connect() {
     const lost = Object.keys(connected).filter((name) => !connected[name]);
     state.textContent = lost.length ? `${model}, without ${lost.join(", ")}` : `${model}, connected`;
     state.classList.toggle("wrong", lost.length > 0);
-    await documents.refresh();
-    await suggest();
+    suggest((await documents.refresh()).questions);
+    await showLevels();
   } catch (error) {
     state.textContent = error instanceof Refused ? error.message : "the service cannot be reached";
     state.classList.add("wrong");
@@ -84,38 +71,29 @@ function request(question) {
     sources_in_text: false,
     include: ["dragonrt.trace"],
     input: chats.messages(question),
-    ...(chats.current.level ? { disclose: chats.current.level } : {}),
+    ...(byId("level").value ? { disclose: byId("level").value } : {}),
     ...(byId("document").value ? { document: byId("document").value } : {}),
     ...(Number.isNaN(temperature) ? {} : { temperature }),
     ...(Number.isNaN(length) ? {} : { max_output_tokens: length }),
   };
 }
 
-/** Whether the question may be sent: the first one of a chat after its preview. */
-async function agreed(question) {
-  const { current } = chats;
-  if (current.turns.length || current.level !== undefined || !preview.wanted) return true;
-  const level = await preview.ask(request(question));
-  if (level !== null) current.level = level;
-  return level !== null;
+/** Shows what is sent at each level that this device allows; its own is the first. */
+async function showLevels() {
+  const { levels } = await getJson("/version");
+  const level = byId("level");
+  const rows = Object.keys(levels).map((name) => element("option", { value: name }, name));
+  if (level.options.length !== rows.length) level.replaceChildren(...rows);
+  byId("levels").hidden = !level.value;
+  const show = () => (byId("leaves").textContent = `Sent for a question: ${levels[level.value]}.`);
+  level.onchange = show;
+  show();
 }
 
 async function ask(question) {
   if (asking || !question.trim()) return;
   asking = new AbortController();
-  try {
-    if (!model) await connect(); // asked before the page knew
-    if (!(await agreed(question))) {
-      asking = null;
-      byId("question").value = question;
-      byId("question").focus();
-      return;
-    }
-  } catch (error) {
-    asking = null;
-    refused(question, error);
-    return;
-  }
+  if (!model) await connect(); // asked before the page knew
   const chat = chats.current;
   const turn = { question, pieces: [], report: null };
   const view = viewOf(turn);
@@ -142,17 +120,6 @@ async function ask(question) {
     follow();
     connect();
   }
-}
-
-/** Shows why a question was not sent. */
-function refused(question, error) {
-  const turn = { question, pieces: [], report: null };
-  const view = viewOf(turn);
-  view.problem(error.message);
-  view.end(null);
-  if (error.status === 401) openPanel("settings");
-  welcome(false);
-  follow();
 }
 
 function take(event, turn, view) {
@@ -183,14 +150,13 @@ function viewOf(turn) {
   return view;
 }
 
-/** Offers questions that the documents answer; nothing is sent before one is chosen. */
-async function suggest() {
+/** Offers questions that the sample documents answer; nothing is sent before one is chosen. */
+function suggest(questions) {
   if (chats.current.turns.length || asking) return;
-  const { questions } = await getJson("/questions");
   const rows = questions.map((question) =>
     element("li", {}, element("button", { type: "button", onclick: () => ask(question) }, question)),
   );
-  if (!asking) byId("suggestions").replaceChildren(...rows);
+  byId("suggestions").replaceChildren(...rows);
 }
 
 function again(turn, view) {
@@ -278,7 +244,7 @@ byId("question").addEventListener("keydown", (event) => {
   }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || byId("source").open || byId("preview").open) return;
+  if (event.key !== "Escape" || byId("source").open) return;
   if (document.body.classList.contains("panels")) {
     panels(false);
     byId("panels").focus();
