@@ -28,7 +28,7 @@ class ApiError(DragonError):
         self.headers: dict[str, str] = {}
         if status == 401:
             self.headers["WWW-Authenticate"] = "Bearer"
-        if status == 413:
+        if status in (408, 413):
             self.headers["Connection"] = "close"  # the body that follows is not read
         if retry_after_s is not None:
             self.headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))

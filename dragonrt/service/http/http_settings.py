@@ -13,7 +13,7 @@ from dragonrt.settings import check, setting
 from retrieval.files import read_text
 
 SHORTEST_KEY = 16
-LIBRARIES = ("uvicorn", "httptools", "starlette", "prometheus_client")
+LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The body of a request: fields are checked, rejected by name, or ignored."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,6 +18,9 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 256
 MOST_TEXTS = 2048
 """Texts of one request for embeddings, as in OpenAI's API."""
+
+BODY_S, BYTES_PER_S = 30.0, 64 * 1024
+"""A body has BODY_S seconds, and one more for each BYTES_PER_S bytes received."""
 
 Json = dict[str, Any]
 
@@ -212,12 +216,20 @@ def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises ApiError if there are, or will be, too many bytes."""
+    """Yield the pieces of a body. Raises ApiError if it is, or will be, too large or too slow."""
     size, announced = 0, int(request.headers.get("content-length", 0))
     error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
     if announced > largest:
         raise error
-    async for piece in request.stream():
+    pieces, begun_s = aiter(request.stream()), asyncio.get_running_loop().time()
+    while True:
+        try:
+            async with asyncio.timeout_at(begun_s + BODY_S + size / BYTES_PER_S):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise ApiError(408, "the body did not arrive in time", code="timeout") from None
         size += len(piece)
         if size > largest:
             raise error

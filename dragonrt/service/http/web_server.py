@@ -1,7 +1,7 @@
 """The HTTP server: uvicorn on the side's loop, with limits for untrusted clients.
 
-uvicorn limits only the idle time between requests. Here each connection takes a place before TLS or
-a key, and requests and responses have deadlines.
+uvicorn on h11 bounds what it keeps of a request: its head, its trailers, and one piece of its body.
+`Connection` adds what it does not: places, and a deadline while it is the client's turn.
 """
 
 import asyncio
@@ -9,27 +9,26 @@ import logging
 import socket
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import reason_of
 from dragonrt.node.connections.admission import source_of
 from dragonrt.service.http.admission import ENDING_S
 
-log = logging.getLogger(__name__)
-
-PAUSE_S = 1.0
-"""Seconds between attempts if connections cannot be accepted."""
+HEAD_BYTES = 32 * 1024
+"""The most bytes of a head, of trailers, or of a chunk's extensions, that have not ended yet."""
+CONNECTION = "dragonrt.connection"
 BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
-LONG = b"431 Request Header Fields Too Large"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -37,16 +36,13 @@ REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 class HttpBounds:
     """The most connections, and the time of a client; seconds.
 
-    A body has `body_s`, and one second more for each `bytes_per_s` received. A client that does not
-    read a response for `taken_in_s` is disconnected.
+    A client has `head_s` for TLS, and again for each request's head. One that does not read a
+    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `request_body`.
     """
 
     connections: int = 512
     of_address: int = 128
-    headers_s: float = 10.0
-    header_bytes: int = 32 * 1024
-    body_s: float = 30.0
-    bytes_per_s: int = 64 * 1024
+    head_s: float = 10.0
     taken_in_s: float = 30.0
     idle_s: int = 5
 
@@ -86,109 +82,105 @@ class Places:
         return self._open.total()
 
 
-class BoundedHttp(HttpToolsProtocol):
-    """uvicorn's protocol with limits: a timer runs while it is the client's turn."""
+class Connection(asyncio.Protocol):
+    """One connection: uvicorn's protocol, a place, and a timer while it is the client's turn."""
 
-    def __init__(self, places: Places, address: str, **more: Any) -> None:
-        super().__init__(**more)
-        self._places, self._bounds = places, places.bounds
-        self._address = address
+    def __init__(self, server: "WebServer") -> None:
+        protocol: Any = server.config.http_protocol_class
+        state = {CONNECTION: self}  # of each request
+        self._http = protocol(server.config, server.server_state, state)
+        self._places, self._bounds = server.places, server.places.bounds
+        self._loop = asyncio.get_running_loop()
+        self._place: str | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._until_s = 0.0
-        self._room = self._bounds.header_bytes  # for what is no body: headers, trailers
-        self._stuck: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._answering = False
+        self.eof_received = self._http.eof_received  # type: ignore[method-assign]
+        self.pause_writing = self._http.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = self._http.resume_writing  # type: ignore[method-assign]
 
     @override
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
-        super().connection_made(transport)
-        self._await(self._bounds.headers_s)
+    def connection_made(self, transport: Any) -> None:  # uvloop's is no asyncio.Transport
+        self._transport = transport
+        peer = transport.get_extra_info("peername")  # None if it has disconnected already
+        self._place = peer and self._places.take(peer[0])
+        if self._place is None:
+            transport.write(REFUSAL % BUSY)
+            transport.close()
+            return
+        self._http.connection_made(transport)
+        self._await_head()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._await(None)
-        self.resume_writing()
-        self._places.free(self._address)
-        super().connection_lost(exc)
+        self._stop_timer()
+        place, self._place = self._place, None
+        if place is not None:
+            self._places.free(place)
+            self._http.connection_lost(exc)
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._place is None or self._transport.is_closing():
             return
-        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._await(self._bounds.headers_s)
-        while data and not self.transport.is_closing():
-            part, data = data[: self._room], data[self._room :]
-            self._room -= len(part)
-            super().data_received(part)
-            if not self._room:
-                self._refuse(LONG)
+        if self._answering:
+            # Behind a request that comes early uvicorn reads no more, and notices no disconnect.
+            self._transport.abort()
+            return
+        try:
+            self._http.data_received(data)
+        except h11.LocalProtocolError:  # no HTTP, while a response is under way
+            self._transport.abort()
 
-    @override
-    def on_message_begin(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            # uvicorn queues pipelined requests without a limit, and ignores disconnects.
-            self.transport.abort()
-            raise ConnectionError("a request came before the response to the one before it")
-        super().on_message_begin()
+    async def run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of this connection."""
+        self._stop_timer()
+        responded = False
 
-    @override
-    def on_headers_complete(self) -> None:
-        self._room = self._bounds.header_bytes
-        super().on_headers_complete()
-        self.headers = []  # the request keeps its own; uvicorn would add the trailers to them
-        self._await(self._bounds.body_s)
+        def end() -> None:
+            nonlocal responded
+            responded, self._answering = True, False
+            self._await_head()
 
-    @override
-    def on_body(self, body: bytes) -> None:
-        self._room = self._bounds.header_bytes
-        self._until_s += len(body) / self._bounds.bytes_per_s
-        super().on_body(body)
+        async def read() -> Message:
+            message = await receive()
+            self._answering = not (responded or message.get("more_body"))
+            return message
 
-    @override
-    def on_message_complete(self) -> None:
-        self._await(None)
-        self._room = self._bounds.header_bytes
-        super().on_message_complete()
+        async def write(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                end()  # uvicorn may begin the next request while it sends
+            try:
+                async with asyncio.timeout(self._bounds.taken_in_s):
+                    await send(message)
+            except TimeoutError:
+                self._transport.abort()
 
-    def _await(self, seconds: float | None) -> None:
-        """Limit the client's next step to `seconds`; None if it is not the client's turn."""
+        try:
+            await app(scope, read, write)
+        finally:
+            if not responded:
+                end()
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        if self._place is not None:
+            self._unsent = self._transport.get_write_buffer_size()
+            self._timer = self._loop.call_later(self._bounds.head_s, self._late)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if seconds is not None:
-            self._until_s = self.loop.time() + seconds
-            self._timer = self.loop.call_at(self._until_s, self._late)
 
     def _late(self) -> None:
-        if self.flow.read_paused:  # the server stopped reading: not the client's fault
-            self._await(self._bounds.body_s)
-        elif self.loop.time() < self._until_s:
-            self._timer = self.loop.call_at(self._until_s, self._late)
-        else:
-            self._refuse(LATE)
-
-    def _refuse(self, status: bytes) -> None:
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete or not cycle.response_started:
-            self.transport.write(REFUSAL % status)
-        self.timeout_keep_alive_handler()
-
-    @override
-    def timeout_keep_alive_handler(self) -> None:
-        self.transport.close()  # it would wait until the client reads
-        self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
-
-    @override
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stuck = self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
-
-    @override
-    def resume_writing(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
-        super().resume_writing()
+        unsent = self._transport.get_write_buffer_size()
+        if not unsent and not self._transport.is_closing():
+            self._transport.write(REFUSAL % LATE)
+            self._transport.close()  # it would wait until the client reads
+        elif not 0 < unsent < self._unsent:  # it reads nothing of the response
+            self._transport.abort()
+        self._await_head()
 
 
 class WebServer(uvicorn.Server):
@@ -198,12 +190,16 @@ class WebServer(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, places: Places) -> None:
+        async def on_connection(scope: Scope, receive: Receive, send: Send) -> None:
+            await scope["state"].pop(CONNECTION).run(app, scope, receive, send)
+
         super().__init__(
             uvicorn.Config(
-                app,
+                on_connection,
                 lifespan="off",
                 ws="none",
-                http=BoundedHttp,
+                http="h11",
+                h11_max_incomplete_event_size=HEAD_BYTES,
                 log_config=None,
                 log_level=logging.ERROR,  # its warnings are of clients that speak no HTTP
                 access_log=False,
@@ -213,26 +209,23 @@ class WebServer(uvicorn.Server):
                 timeout_graceful_shutdown=ENDING_S,
             )
         )
-        self._places = places
+        self.places = places
         self._context = context
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.servers = []
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections; uvicorn would accept them before they take a place."""
+        """Accept connections; uvicorn's own startup knows no timeout of TLS."""
+        loop, self.servers = asyncio.get_running_loop(), []
+        handshake_s = self.places.bounds.head_s if self._context else None
         for each in sockets or ():
-            self._start(self._accept(each))
+            server = await loop.create_server(
+                partial(Connection, self),
+                sock=each,
+                ssl=self._context,
+                ssl_handshake_timeout=handshake_s,
+            )
+            self.servers.append(server)
         self.started = True
-
-    @override
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, end the handshakes, and finish as uvicorn does."""
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await super().shutdown(sockets)
 
     @contextmanager
     @override
@@ -243,46 +236,6 @@ class WebServer(uvicorn.Server):
         """Stop accepting requests; a second call does not wait for answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="accept")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        listening.setblocking(False)
-        while True:
-            try:
-                connection, peer = await loop.sock_accept(listening)
-            except ConnectionError:  # it has disconnected already
-                continue
-            except OSError as error:  # such as too many open files
-                log.warning("cannot accept a connection: %s", error.strerror)
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if (address := self._places.take(peer[0])) is not None:
-                self._start(self._enter(connection, address))
-                continue
-            with closing(connection), suppress(OSError):
-                connection.send(b"" if self._context else REFUSAL % BUSY)
-
-    async def _enter(self, connection: socket.socket, address: str) -> None:
-        more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
-        protocol = BoundedHttp(self._places, address, **more)
-        handshake_s = self._places.bounds.headers_s if self._context else None
-        try:
-            with suppress(OSError):  # it is no TLS, or took too long
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: protocol,
-                    connection,
-                    ssl=self._context,
-                    ssl_handshake_timeout=handshake_s,
-                )
-        finally:
-            if protocol.transport is None:
-                self._places.free(address)
-                connection.close()
 
 
 def listen_on(host: str, port: int) -> socket.socket:

@@ -14,6 +14,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.link.tls import client_context, server_context
+from dragonrt.service.http import request_body
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
 from tests.certificates import make_certificates
@@ -23,7 +24,7 @@ from .served import BOUND_S, Served, chat_body, served
 SOON_S = 0.05
 NEVER_S = 600.0
 """Longer than any test: what ends a connection is another bound."""
-PATIENT = HttpBounds(headers_s=NEVER_S, body_s=NEVER_S, idle_s=600, taken_in_s=NEVER_S)
+PATIENT = HttpBounds(head_s=NEVER_S, idle_s=600, taken_in_s=NEVER_S)
 KEYS = ApiKeys(("k" * 32,))
 HEADERS = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = (
@@ -99,7 +100,7 @@ def bounded(**seconds: float) -> HttpBounds:
 )
 async def test_headers_that_do_not_come_end_the_connection(begun: bytes, drip: bytes) -> None:
     async with (
-        served({}, keys=KEYS, bounds=bounded(headers_s=SOON_S)) as service,
+        served({}, keys=KEYS, bounds=bounded(head_s=SOON_S)) as service,
         client(service) as slow,
     ):
         slow.writer.write(begun)
@@ -111,7 +112,7 @@ async def test_headers_that_do_not_come_end_the_connection(begun: bytes, drip: b
 
 async def test_headers_of_a_later_request_have_no_more_time() -> None:
     async with (
-        served({}, keys=KEYS, bounds=bounded(headers_s=SOON_S)) as service,
+        served({}, keys=KEYS, bounds=bounded(head_s=SOON_S)) as service,
         client(service) as slow,
     ):
         assert b"200" in await slow.asks()
@@ -121,20 +122,21 @@ async def test_headers_of_a_later_request_have_no_more_time() -> None:
 
 
 @pytest.mark.parametrize("length", [SIZED, CHUNKED])
-async def test_a_body_that_drips_ends_the_connection(length: bytes) -> None:
+async def test_a_body_that_drips_ends_the_connection(
+    length: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_body, "BODY_S", SOON_S)
     piece = b"1\r\nx\r\n" if length == CHUNKED else b"x"
-    async with (
-        served({}, bounds=bounded(body_s=SOON_S)) as service,
-        client(service) as slow,
-    ):
+    async with served({}, bounds=PATIENT) as service, client(service) as slow:
         slow.writer.write(POST + length + b"\r\n")
         assert (await slow.drips(lambda: piece)).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_large_body_has_time_for_its_size() -> None:
+async def test_a_large_body_has_time_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b'{"model": "bytes", "messages": []}'
-    sized = bounded(body_s=SOON_S, bytes_per_s=1)  # so each byte gives a second
-    async with served({}, bounds=sized) as service, client(service) as slow:
+    monkeypatch.setattr(request_body, "BODY_S", SOON_S)
+    monkeypatch.setattr(request_body, "BYTES_PER_S", 1)  # so each byte gives a second
+    async with served({}, bounds=PATIENT) as service, client(service) as slow:
         slow.writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
         await asyncio.sleep(2 * SOON_S)
         slow.writer.write(body[-1:])
@@ -143,29 +145,27 @@ async def test_a_large_body_has_time_for_its_size() -> None:
 
 async def test_a_body_that_nobody_reads_is_not_waited_for() -> None:
     async with (
-        served({}, keys=KEYS, bounds=bounded(body_s=SOON_S)) as service,
+        served({}, keys=KEYS, bounds=bounded(head_s=SOON_S)) as service,
         client(service) as stranger,
     ):
-        stranger.writer.write(POST + b"Content-Length: 100000\r\n\r\n")
-        answered = await stranger.answered()
-        assert answered.startswith(b"HTTP/1.1 401")
+        stranger.writer.write(POST + SIZED + b"\r\n")
+        assert (await stranger.drips(lambda: b"x")).startswith(b"HTTP/1.1 401")
 
 
-@pytest.mark.parametrize("whole", [True, False])
-async def test_long_headers_are_refused(whole: bool) -> None:
-    end = b"\r\n\r\n" if whole else b""
+@pytest.mark.parametrize(("size", "end"), [(33_000, b""), (2**20, b"\r\n\r\n")])
+async def test_long_headers_are_refused(size: int, end: bytes) -> None:
     async with served({}, bounds=PATIENT) as service, client(service) as stranger:
         assert b"200" in await stranger.asks()
         await stranger.reader.read(65536)
-        stranger.writer.write(HEADERS + b"X: " + b"x" * 33_000 + end)
-        assert (await stranger.answered()).startswith(b"HTTP/1.1 431")
+        stranger.writer.write(HEADERS + b"X: " + b"x" * size + end)
+        assert (await stranger.answered()).startswith((b"HTTP/1.1 400", b""))
 
 
 @pytest.mark.parametrize("trailer", [b"0\r\nX: ", b"1;x="])
 async def test_long_trailers_are_refused(trailer: bytes) -> None:
     async with served({}, bounds=PATIENT) as service, client(service) as stranger:
         stranger.writer.write(POST + CHUNKED + b"\r\n1\r\n{\r\n" + trailer + b"x" * 66_000)
-        assert (await stranger.answered()).startswith(b"HTTP/1.1 431")
+        assert (await stranger.answered()).startswith(b"HTTP/1.1 400")
 
 
 async def test_trailers_are_no_headers() -> None:
@@ -194,6 +194,51 @@ async def test_a_body_that_will_be_too_large_is_refused_at_once() -> None:
     async with served({}, bounds=PATIENT) as service, client(service) as stranger:
         stranger.writer.write(POST + b"Content-Length: 3000000\r\n\r\n")
         assert (await stranger.answered()).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_garbage_behind_a_request_ends_the_connection(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served({"a?": "yes\n"}, halt_at=2, bounds=PATIENT) as service:
+        closed = asyncio.Event()
+        service.side.on_close = closed.set
+        async with client(service) as stranger:
+            body = json.dumps(chat_body("a?", stream=stream)).encode()
+            stranger.writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            if stream:
+                assert b"200" in await stranger.reader.readline()
+            else:
+                while not service.admission.running:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            stranger.writer.write(b"\x00" * 1000)
+            await stranger.answered()
+            await closed.wait()
+    assert not caplog.records
+
+
+async def test_a_broken_chunk_behind_a_response_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    with listen_on("127.0.0.1", 0) as listening:
+        async with asyncio.timeout(BOUND_S), serving(app, listening, None, Places(PATIENT)):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(POST + CHUNKED + b"\r\n1\r\n{\r\n")
+            await begun.wait()
+            writer.write(b"no chunk\r\n")
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+    assert not caplog.records
 
 
 async def test_a_request_names_one_host() -> None:
@@ -234,16 +279,17 @@ async def test_one_address_takes_its_places_and_no_other_ones() -> None:
         assert service.places.refused == 2
 
 
-async def test_places_are_taken_before_the_handshake_of_tls(tmp_path: Path) -> None:
+async def test_places_are_taken_over_tls(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     context = server_context(tmp_path / "cloud.pem", tmp_path / "cloud.key")
     trusted = client_context(tmp_path / "authority.pem")
     bounds = bounded(of_address=2)
     async with served({}, tls=context, trusted=trusted, bounds=bounds) as service:
-        async with client(service), client(service, tls=trusted) as known:
+        async with client(service, tls=trusted) as first, client(service, tls=trusted) as known:
+            assert b"200" in await first.asks()
             assert b"200" in await known.asks()
-            async with client(service) as third:
-                assert await third.answered() == b""
+            async with client(service, tls=trusted) as third:
+                assert (await third.answered()).startswith(b"HTTP/1.1 503")
         await all_left(service)
         async with client(service, tls=trusted) as again:
             assert b"200" in await again.asks()
@@ -252,7 +298,7 @@ async def test_places_are_taken_before_the_handshake_of_tls(tmp_path: Path) -> N
 async def test_a_handshake_that_does_not_come_ends_the_connection(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     context = server_context(tmp_path / "cloud.pem", tmp_path / "cloud.key")
-    async with served({}, tls=context, bounds=bounded(headers_s=SOON_S)) as service:
+    async with served({}, tls=context, bounds=bounded(head_s=SOON_S)) as service:
         async with client(service) as silent:
             assert await silent.answered() == b""
         async with client(service) as plain:
@@ -307,7 +353,7 @@ def test_one_address_may_fill_the_queue() -> None:
 @pytest.mark.parametrize(
     "over_tls",
     [
-        test_places_are_taken_before_the_handshake_of_tls,
+        test_places_are_taken_over_tls,
         test_a_handshake_that_does_not_come_ends_the_connection,
     ],
 )
