@@ -10,11 +10,13 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question, Turn
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.chat import HISTORY
-from dragonrt.service.http.api_errors import ApiError, unsupported
-from dragonrt.service.http.request_body import SAMPLER, Json, many
+from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
+from dragonrt.service.http.request_body import Asked, ChatMessage
 from dragonrt.service.view import without_sources
 from dragonrt.settings import SettingError
+from dragonrt.wire.limits import MAX_64
 
+SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 MAX_WARNED = 16
 """Ignored fields that a response names."""
 
@@ -61,7 +63,7 @@ class ApiRequest:
 
     def asked(
         self,
-        fields: Json,
+        body: Asked,
         ignored: Sequence[str],
         dialogue: Dialogue,
         lengths: Sequence[str],
@@ -73,20 +75,26 @@ class ApiRequest:
 
         Raises ApiError for invalid values.
         """
-        usual, most = self.question.sampler, self.question.max_tokens
-        sampler = {name: fields.get(name, getattr(usual, name)) for name in SAMPLER}
-        length = next((Wanted(name, fields[name]) for name in lengths if name in fields), None)
+        most, document = self.question.max_tokens, body.document
+        given = {name: getattr(body, name) for name in SAMPLER}
+        lengths_given = (Wanted(name, getattr(body, name)) for name in lengths)
+        length = next((each for each in lengths_given if each.number is not None), None)
         if length is not None:
+            if not length.number:
+                raise invalid(length.field, "at least 1, or -1 for all for which there is room")
             most = self.longest if length.number < 0 else min(length.number, self.longest)
+        if body.seed is not None and body.seed > MAX_64:
+            raise invalid("seed", f"at most {MAX_64}")
         try:
             question = replace(
                 self.question,
                 prompt=dialogue.prompt,
                 history=dialogue.history,
                 instructions=dialogue.instructions,
-                document=fields.get("document", self.question.document),
-                sampler=Sampler(
-                    **{name: type(getattr(usual, name))(each) for name, each in sampler.items()}
+                document=self.question.document if document is None else document,
+                sampler=replace(
+                    self.question.sampler,
+                    **{name: each for name, each in given.items() if each is not None},
                 ),
                 max_tokens=most,
                 top_logprobs=None if ranked is None else ranked.number,
@@ -99,18 +107,20 @@ class ApiRequest:
             raise ApiError(400, str(error), code="invalid_value") from None
         if ranked is not None and self.unranked is not None:
             raise unsupported(ranked.field, self.unranked)
+        stops = [body.stop] if isinstance(body.stop, str) else body.stop or ()
+        in_text, options = body.sources_in_text, body.stream_options
         return replace(
             self,
             question=question,
-            seed=fields.get("seed", self.seed),
-            stops=(*self.stops, *many(fields.get("stop", []))),
-            sources_in_text=fields.get("sources_in_text", self.sources_in_text),
-            stream=fields.get("stream", False),
-            include_usage=fields.get("stream_options", {}).get("include_usage", False),
+            seed=self.seed if body.seed is None else body.seed,
+            stops=(*self.stops, *stops),
+            sources_in_text=self.sources_in_text if in_text is None else in_text,
+            stream=bool(body.stream),
+            include_usage=options is not None and bool(options.include_usage),
             traced=traced,
             asked_in=dialogue.asked_in,
             length=length,
-            level=fields.get("disclose"),
+            level=body.disclose,
             ignored=tuple(dict.fromkeys(ignored)),
         )
 
@@ -146,20 +156,18 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
 
 
-def dialogue(messages: str | Sequence[Json], field: str, instructions: str = "") -> Dialogue:
+def dialogue(messages: str | Sequence[ChatMessage], field: str, instructions: str = "") -> Dialogue:
     """Return the turns of the messages in a field; consecutive ones of one role are joined.
 
     A text is one message. Raises ApiError unless a question is last.
     """
     if isinstance(messages, str):
-        only = [{"role": "user", "content": messages}]
+        only = [ChatMessage(role="user", content=messages)]
         return dialogue(only, field, instructions)._replace(asked_in=field)
     asked_in, system = field, [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
     for number, message in enumerate(messages):
-        role, content = message.get("role"), message.get("content", [])
-        if not isinstance(content, str):
-            content = "".join(part.get("text", "") for part in content)
+        role, content = message.role, message.text
         if role in ("system", "developer"):
             system.append(content)
             continue

@@ -40,7 +40,7 @@ from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import EMBEDDINGS, Json, bounded, json_object, many, read
+from dragonrt.service.http.request_body import EmbeddingsBody, Json, bounded, json_object, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.view import LEAVES
@@ -278,17 +278,17 @@ async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide)
 
     Tokens are counted by the side's language model. A text too long for the embedder is cut.
     """
-    fields, ignored = read(body, EMBEDDINGS)
-    texts, dimensions = many(fields["input"]), fields.get("dimensions")
-    form = fields.get("encoding_format", "float")
+    given, ignored = read(body, EmbeddingsBody)
+    texts = [given.input] if isinstance(given.input, str) else given.input
     found: list[dict[str, Any]] = []
     for first in range(0, len(texts), AT_ONCE):
         part = texts[first : first + AT_ONCE]
         for vector in await side.librarian.call(partial(embedder.encode, part)):
-            if dimensions not in (None, vector.size):
-                raise unsupported("dimensions", f"this embedder has {vector.size}", str(dimensions))
+            if given.dimensions not in (None, vector.size):
+                here = f"this embedder has {vector.size}"
+                raise unsupported("dimensions", here, str(given.dimensions))
             packed = b64encode(vector.astype("<f4").tobytes()).decode()
-            values = packed if form == "base64" else vector.tolist()
+            values = packed if given.encoding_format == "base64" else vector.tolist()
             found.append({"object": "embedding", "index": len(found), "embedding": values})
     encode = side.model.encode
     tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))

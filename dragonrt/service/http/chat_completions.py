@@ -16,7 +16,7 @@ from dragonrt.service.http.answer_form import (
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.api_request import ApiRequest, Wanted, dialogue
-from dragonrt.service.http.request_body import CHAT, Json, read
+from dragonrt.service.http.request_body import ChatBody, Json, read
 
 OBJECT, CHUNK = "chat.completion", "chat.completion.chunk"
 DONE = SseEvent("[DONE]")
@@ -31,15 +31,14 @@ class ChatCompletion(AnswerForm):
     @override
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return the request in a body. Raises ApiError for unsupported features."""
-        fields, ignored = read(body, CHAT)
-        top, ranked = fields.get("top_logprobs", 0), None
-        if fields.get("logprobs"):
-            ranked = Wanted("logprobs", top)
-        elif top:
+        given, ignored = read(body, ChatBody)
+        top = given.top_logprobs or 0
+        if top and not given.logprobs:
             raise invalid("logprobs", "true with top_logprobs")
-        asked = dialogue(fields.get("messages", []), "messages")
+        ranked = Wanted("logprobs", top) if given.logprobs else None
+        asked = dialogue(given.messages or [], "messages")
         lengths = ("max_completion_tokens", "max_tokens")
-        return defaults.asked(fields, ignored, asked, lengths, ranked)
+        return defaults.asked(given, ignored, asked, lengths, ranked)
 
     @override
     def begin(self) -> Iterable[SseEvent]:

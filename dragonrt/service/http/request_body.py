@@ -1,218 +1,232 @@
-"""The body of a request: fields are checked, rejected by name, or ignored."""
+"""The bodies of requests: fields are checked, rejected by name, or ignored. Null is not given."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, Final, Literal, TypeVar
 
+import msgspec
+from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from dragonrt.modes.question import MAX_RANKED
-from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
-from dragonrt.wire.limits import MAX_64
+from dragonrt.service.http.api_errors import ApiError, unsupported
 
 MAX_NAME = 64
 """Characters of an ignored field's name in the response's warning."""
-MAX_STOPS = 16
-"""Stop strings of one request, each of at most MAX_STOP_LENGTH characters."""
-MAX_STOP_LENGTH = 256
 MOST_TEXTS = 2048
 """Texts of one request for embeddings, as in OpenAI's API."""
-
 BODY_S, BYTES_PER_S = 30.0, 64 * 1024
 """A body has BODY_S seconds, and one more for each BYTES_PER_S bytes received."""
+TRACE: Final = "dragonrt.trace"
+"""The value of `include` for the events of decoding, and their type in the stream."""
+LOGPROBS: Final = "message.output_text.logprobs"
+"""The value of `include` for each token's probability."""
 
 Json = dict[str, Any]
+T = TypeVar("T", bound=Struct)
+
+Stop = Annotated[str, Meta(min_length=1, max_length=256)]
+Text = Annotated[str, Meta(min_length=1)]
+Share = Annotated[float, Meta(ge=0, le=1)] | None
+Top = Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None
+Whole = Annotated[int, Meta(ge=0)] | None
+Length = Annotated[int, Meta(ge=-1)] | None
+"""The most tokens of an answer; -1: all for which there is room."""
+Zero = Annotated[float, Meta(ge=0, le=0)] | None
+Nothing = Annotated[list[Any], Meta(max_length=0)] | None
 
 
-class Kind(NamedTuple):
-    """The valid values of a field: a test, and the words `must` for the error.
+class Model(Struct, kw_only=True):
+    """The name of a model, and fields without effect."""
 
-    Without `must`, other values are unsupported; `instead` is what to do.
-    """
-
-    fits: Callable[[Any], bool]
-    must: str = ""
-    instead: str = "leave it out"
-    needed: bool = False
-
-
-Spec = Mapping[str, Any]
-"""The fields of an object. Each has a Kind, a Spec, a list [Spec], or (Kind of texts, [Spec])."""
+    model: Any = None  # the service's handlers check it
+    user: Any = None
+    metadata: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+    parallel_tool_calls: Any = None
 
 
-def many(value: Any) -> list[Any]:
-    """Return a list unchanged, and anything else as a list of one."""
-    return value if isinstance(value, list) else [value]
+class Part(Struct, kw_only=True):
+    """A part of a message."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str | None = None
+    annotations: Any = None
+    logprobs: Any = None
 
 
-def number(low: float, high: float, whole: bool = False) -> Kind:
-    """Return the kind of numbers in a range; of integers only if `whole`."""
-    types = (int,) if whole else (int, float)
-    must = f"an integer from {low} to {high}" if whole else f"a number from {low:g} to {high:g}"
-    return Kind(lambda value: type(value) in types and low <= value <= high, must)
+class ChatMessage(Struct, kw_only=True):
+    """A message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part] | None = None
+    id: Any = None
+    name: Any = None
+    status: Any = None
+    type: Any = None
+    annotations: Any = None
+    refusal: Any = None
+    tool_calls: Nothing = None
+    function_call: None = None
+    audio: None = None
+
+    @property
+    def text(self) -> str:
+        """Return the text of all parts."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or ""
 
 
-def only(*values: Any) -> Kind:
-    """Return the kind of an unsupported feature: accepts the values that do not request it."""
-    # 0 is not False, but 0.0 is 0.
-    return Kind(
-        lambda value: any(
-            each == value and isinstance(each, bool) == isinstance(value, bool) for each in values
-        )
-    )
+class Format(Struct, kw_only=True):
+    """The format of the answer; only text is supported."""
+
+    type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in (None, "text"):
+            raise ValueError(self.type)
 
 
-ANY = Kind(lambda value: True)
-TEXT = Kind(lambda value: isinstance(value, str), "text")
-FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
-TOP = number(0, MAX_RANKED, whole=True)
-LENGTH = Kind(
-    lambda value: type(value) is int and (value >= 1 or value == -1),
-    "an integer from 1 on, or -1 for all there is room",
-)
-STOPS = Kind(
-    lambda value: (
-        len(many(value)) <= MAX_STOPS
-        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in many(value))
-    ),
-    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
-)
-FORMAT = Kind(
-    lambda value: isinstance(value, dict) and value.get("type", "text") == "text",
-    instead="ask for the form in words, or leave it out",
-)
-"""The remedy for grammars, which are not supported."""
-TEXTS = ("text", "input_text", "output_text")
-ROLES = ("system", "developer", "user", "assistant")
+class TextOptions(Struct, kw_only=True):
+    """The options of a response's text."""
 
-WITHOUT_EFFECT: Spec = {
-    **dict.fromkeys(("model", "user", "metadata", "safety_identifier", "service_tier"), ANY),
-    **dict.fromkeys(("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"), ANY),
+    format: Format | None = None
+
+
+class StreamOptions(Struct, kw_only=True):
+    """The options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class Asked(Model, kw_only=True):
+    """The fields of a question in every API."""
+
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+    top_p: Share = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    min_p: Share = None
+    seed: Whole = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
+    sources_in_text: bool | None = None
+    document: str | None = None
+    disclose: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    top_logprobs: Top = None
+    n: Literal[1] | None = None
+    tools: Nothing = None
+    functions: Nothing = None
+    tool_choice: Literal["none", "auto"] | None = None
+    function_call: Literal["none", "auto"] | None = None
+    presence_penalty: Zero = None
+    frequency_penalty: Zero = None
+    logit_bias: Annotated[dict[str, Any], Meta(max_length=0)] | None = None
+    modalities: list[Literal["text"]] | None = None
+    audio: None = None
+
+
+class ChatBody(Asked, kw_only=True):
+    """The body of a chat completion."""
+
+    messages: list[ChatMessage] | None = None
+    response_format: Format | None = None
+    logprobs: bool | None = None
+    max_completion_tokens: Length = None
+    max_tokens: Length = None
+
+
+class ResponseBody(Asked, kw_only=True):
+    """The body of a response."""
+
+    input: str | list[ChatMessage] | None = None
+    instructions: str | None = None
+    text: TextOptions | None = None
+    include: list[Literal["dragonrt.trace", "message.output_text.logprobs"]] | None = None
+    max_output_tokens: Length = None
+    truncation: Any = None  # earlier turns are always dropped to make room
+    background: bool | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    prompt: None = None
+
+    def __post_init__(self) -> None:
+        if self.background:  # an answer ends with its client's connection, and is not stored
+            raise unsupported("background")
+
+
+class EmbeddingsBody(Model, kw_only=True):
+    """The body of a request for embeddings."""
+
+    input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+UNSUPPORTED = {
+    **dict.fromkeys(("n", "tools", "functions", "tool_choice", "function_call"), "leave it out"),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "logit_bias"), "leave it out"),
+    **dict.fromkeys(("modalities", "audio", "tool_calls", "previous_response_id"), "leave it out"),
+    **dict.fromkeys(("conversation", "prompt"), "leave it out"),
+    **dict.fromkeys(("response_format", "format"), "ask for the form in words, or leave it out"),
+    "type": "send text only",
+    "include": f"nothing but {TRACE} and {LOGPROBS} can be included",
 }
-SAMPLER = {
-    "temperature": number(0, 100),
-    "top_p": number(0, 1),
-    "top_k": number(0, 2**31 - 1, whole=True),
-    "min_p": number(0, 1),
-}
-COMMON: Spec = {
-    **WITHOUT_EFFECT,
-    **dict.fromkeys(("n",), only(1)),
-    **dict.fromkeys(("tools", "functions"), only([])),
-    **dict.fromkeys(("tool_choice", "function_call"), only("none", "auto")),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), only(0)),
-    "logit_bias": only({}),
-    "modalities": only(["text"]),
-    "audio": only(),
-    **SAMPLER,
-    "seed": number(0, MAX_64, whole=True),
-    "stop": STOPS,
-    "sources_in_text": FLAG,
-    "document": TEXT,
-    "disclose": TEXT,
-    "stream": FLAG,
-    "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
-}
-"""The fields of every API."""
-PART: Spec = {
-    **dict.fromkeys(("annotations", "logprobs"), ANY),
-    "type": Kind(lambda value: value in TEXTS, instead="send text only", needed=True),
-    "text": TEXT,
-}
-MESSAGE: Spec = {
-    **dict.fromkeys(("id", "name", "status", "type", "annotations", "refusal"), ANY),
-    "tool_calls": only([]),
-    **dict.fromkeys(("function_call", "audio"), only()),
-    "role": Kind(lambda value: value in ROLES, f"one of {', '.join(ROLES)}", needed=True),
-    "content": (TEXT, [PART]),
-}
-CHAT: Spec = {
-    "messages": [MESSAGE],
-    "response_format": FORMAT,
-    "top_logprobs": TOP,
-    "logprobs": FLAG,
-    "max_completion_tokens": LENGTH,
-    "max_tokens": LENGTH,
-    **COMMON,
-}
-TRACE = "dragonrt.trace"
-"""The value of `include` for the events of decoding, and their type in the stream."""
-LOGPROBS = "message.output_text.logprobs"
-"""The value of `include` for each token's probability."""
-RESPONSE: Spec = {
-    "input": (TEXT, [MESSAGE]),
-    "instructions": TEXT,
-    "text": {"format": FORMAT},
-    "include": Kind(
-        lambda value: all(each in (TRACE, LOGPROBS) for each in many(value)),
-        instead=f"nothing but {TRACE} and {LOGPROBS} can be included",
-    ),
-    "top_logprobs": TOP,
-    "max_output_tokens": LENGTH,
-    "truncation": ANY,  # earlier turns are always dropped to make room
-    "background": only(False),  # an answer ends with its client's connection, and is not stored
-    **dict.fromkeys(("previous_response_id", "conversation", "prompt"), only()),
-    **COMMON,
-}
-EMBEDDINGS: Spec = {
-    "input": Kind(
-        lambda value: (
-            1 <= len(many(value)) <= MOST_TEXTS
-            and all(isinstance(text, str) and text for text in many(value))
-        ),
-        f"a text or up to {MOST_TEXTS}, none of them empty",
-        needed=True,
-    ),
-    "encoding_format": Kind(lambda value: value in ("float", "base64"), "float or base64"),
-    "dimensions": number(1, 2**31 - 1, whole=True),
-    **WITHOUT_EFFECT,
-}
+"""What to do about fields that have other values in OpenAI's API."""
 
 
 def json_object(data: bytes) -> Json:
     """Return the body of a request. Raises ApiError if it is not a JSON object."""
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
         raise ApiError(400, "the body must be JSON", code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
     return value
 
 
-def read(body: Json, spec: Spec) -> tuple[Json, list[str]]:
-    """Return the given fields of a spec, and the names of the ignored ones.
+def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
+    """Return a body as that kind, and the names of the fields that are ignored.
 
-    A field that is null is not given. Raises ApiError for a wrong or unsupported value.
+    Raises ApiError for a wrong or unsupported value.
     """
-    ignored: list[str] = []
-    return _object(body, spec, ignored, ""), ignored
+    try:
+        found = msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise _rejected(str(error)) from None
+    return found, list(_ignored(body, found))
 
 
-def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
-    given = {name: each for name, each in value.items() if each is not None}
-    found = {
-        name: _field(given.pop(name, None), kind, ignored, f"{where}{name}")
-        for name, kind in spec.items()
-        if name in given or (isinstance(kind, Kind) and kind.needed)
-    }
-    ignored += (f"{where}{name}"[:MAX_NAME] for name in given)
-    return found
+def _rejected(problem: str) -> ApiError:
+    """Return the error of a body, by msgspec's own: "Expected `int`, got `str` - at `$.seed`"."""
+    text, _, place = problem.partition(" - at `$")
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
+    name = f"{place.rstrip('`')}.{missing[1]}" if missing else place.rstrip("`")
+    name = name.removeprefix(".")
+    last = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
+    if last in UNSUPPORTED:
+        return unsupported(name, UNSUPPORTED[last])
+    what = "is missing" if missing else f"is wrong: {text[:1].lower()}{text[1:]}"
+    return ApiError(400, f"{name} {what}", code="invalid_value", param=name)
 
 
-def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
-    if isinstance(kind, Kind):
-        if not kind.fits(value):
-            raise invalid(name, kind.must) if kind.must else unsupported(name, kind.instead)
-        return value
-    if isinstance(kind, tuple):
-        return _field(value, kind[not isinstance(value, str)], ignored, name)
-    if not isinstance(value, type(kind)):
-        raise invalid(name, "a list" if isinstance(kind, list) else "an object")
-    if isinstance(value, dict):
-        return _object(value, kind, ignored, f"{name}.")
-    return [_field(each, kind[0], ignored, f"{name}[{n}]") for n, each in enumerate(value)]
+def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
+    if isinstance(found, list):
+        for number, (value, element) in enumerate(zip(body, found, strict=True)):
+            yield from _ignored(value, element, f"{name}[{number}]")
+    elif isinstance(found, Struct):
+        for each, value in body.items():
+            inner = f"{name}.{each}" if name else each
+            if each in found.__struct_fields__:
+                yield from _ignored(value, getattr(found, each), inner)
+            elif value is not None:
+                yield inner[:MAX_NAME]
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from dragonrt.service.http.answer_form import (
 )
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest, Wanted, dialogue
-from dragonrt.service.http.request_body import LOGPROBS, RESPONSE, TRACE, Json, read
+from dragonrt.service.http.request_body import LOGPROBS, TRACE, Json, ResponseBody, read
 
 
 class ApiResponse(AnswerForm):
@@ -36,13 +36,13 @@ class ApiResponse(AnswerForm):
     @override
     def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return the request in a body. Raises ApiError for unsupported features."""
-        fields, ignored = read(body, RESPONSE)
-        included, top = fields.get("include", []), fields.get("top_logprobs", 0)
+        given, ignored = read(body, ResponseBody)
+        included, top = given.include or [], given.top_logprobs or 0
         ranked = Wanted("top_logprobs" if top else "include", top)
         return defaults.asked(
-            fields,
+            given,
             ignored,
-            dialogue(fields.get("input", []), "input", fields.get("instructions", "")),
+            dialogue(given.input or [], "input", given.instructions or ""),
             ("max_output_tokens",),
             ranked if top or LOGPROBS in included else None,
             traced=TRACE in included,

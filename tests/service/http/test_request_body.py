@@ -14,7 +14,7 @@ from dragonrt.service.answer import Source
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.chat_completions import ChatCompletion
-from dragonrt.service.http.request_body import EMBEDDINGS, json_object, read
+from dragonrt.service.http.request_body import EmbeddingsBody, json_object, read
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.view import sources_text, without_sources
 
@@ -105,7 +105,7 @@ def message(**fields: Any) -> dict[str, Any]:
         ("chat", {"max_tokens": 0}, "max_tokens"),
         ("chat", {"max_tokens": -2}, "max_tokens"),
         ("chat", {"max_completion_tokens": 1.5}, "max_completion_tokens"),
-        ("chat", {"stop": [""]}, "stop"),
+        ("chat", {"stop": [""]}, "stop[0]"),
         ("chat", {"stop": ["x"] * 17}, "stop"),
         ("chat", {"stop": 3}, "stop"),
         ("chat", {"stream": "yes"}, "stream"),
@@ -126,7 +126,8 @@ def message(**fields: Any) -> dict[str, Any]:
         ("chat", {"top_logprobs": 2}, "logprobs"),
         ("chat", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("response", {"previous_response_id": "resp_1"}, "previous_response_id"),
-        ("response", {"include": ["file_search_call.results"]}, "include"),
+        ("response", {"include": ["file_search_call.results"]}, "include[0]"),
+        ("response", {"background": True}, "background"),
         ("response", {"text": {"format": {"type": "json_object"}}}, "text.format"),
         ("response", {"instructions": 3}, "instructions"),
         ("response", {"input": " "}, "input"),
@@ -219,15 +220,17 @@ def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole:
             assert parse({**fields, **(asked if whole else {})}, DEFAULTS).question.prompt
 
 
-@pytest.mark.parametrize("dimensions", ["\ud800", "7", 0, 1.5, True, [7]])
+@pytest.mark.parametrize("dimensions", ["7", 0, 1.5, True, [7]])
 def test_dimensions_are_an_integer(dimensions: Any) -> None:
     with pytest.raises(ApiError) as error:
-        read({"input": "x", "dimensions": dimensions}, EMBEDDINGS)
+        read({"input": "x", "dimensions": dimensions}, EmbeddingsBody)
     assert (error.value.status, error.value.param) == (400, "dimensions")
-    assert read({"input": "x", "dimensions": 7}, EMBEDDINGS)[0]["dimensions"] == 7
+    assert read({"input": "x", "dimensions": 7}, EmbeddingsBody)[0].dimensions == 7
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3"])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3", b'{"a": "\\ud800x"}']
+)
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(ApiError) as error:
         json_object(data)
