@@ -25,6 +25,8 @@ REMOVED: Final[dict[str, str]] = {
     "keys new --tls": "make certificates with openssl, as docs/operation.md shows",
     "--chrome": "use dragonrt trace FILE --json, or draw from the lines of the trace",
     "--replay": "a question asked again with the same --seed gives the same text",
+    **dict.fromkeys(("--jitter", "--jitter-kind", "--bandwidth"), "write it into a --link FILE"),
+    "--link-seed": "an emulated link has always the same jitter",
     "--stopping": "give the length of blocks by --block-tokens",
 }
 """Options of the release before this one that are gone: what to do instead, by `--name`.

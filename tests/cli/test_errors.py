@@ -24,7 +24,6 @@ FEDERATED = "--mode federated"
         ("--rule algorithm1", "algorithm1"),
         ("--aggregator me", "aggregator"),
         ("--latency=-5ms", "'-5ms'"),
-        ("--jitter-kind wild", "--jitter-kind"),
         ("--link moon", "'moon'"),
         ("--key-file missing", "missing"),
         ("--tls-cert mine", "certificate"),
@@ -68,6 +67,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
     [
         ("device --max-tokens many", "Invalid value for --max-tokens: unable to convert"),
         ("device --wat", "Unknown option: --wat"),
+        ("serve --jitter 5ms", "--jitter was removed: "),
         ("device --ask", "--ask requires an argument"),
         ("device --ask=", "--ask"),
         ("demo --ask=", "--ask"),

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, last_day, server_context
-from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.link.units import parse_duration
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.endpoints import Address
@@ -30,34 +29,23 @@ class LinkSettings:
 
     link: str | None = setting(None, "Emulated link: a name or a TOML file.", limit=4096)
     latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
-    jitter: str | None = setting(None, "Variation of the delay, such as 30ms.")
-    jitter_kind: JitterKind | None = setting(None, "uniform, normal or sinusoidal.")
-    bandwidth: str | None = setting(None, "Bit rate in each direction, such as 1mbit.")
-    link_seed: int = setting(0, "Seed of the jitter.", low=0)
 
     @property
     def _asked(self) -> bool:
-        asked = (self.link, self.latency, self.jitter, self.bandwidth)
-        return any(value is not None for value in asked)
+        return self.link is not None or self.latency is not None
 
     def or_latency(self, latency: str) -> "LinkSettings":
         """Return this link, or one with that latency if no emulation is configured."""
         return self if self._asked else replace(self, latency=latency)
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return what puts the link around a stream, or None; options replace those of `link`."""
+        """Return what puts the link around a stream, or None; `latency` replaces that of `link`."""
         if not self._asked:
             return None
         profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()
         if self.latency is not None:
             profile = replace(profile, latency_s=parse_duration(self.latency))
-        if self.jitter is not None:
-            profile = replace(profile, jitter_s=parse_duration(self.jitter))
-        profile = replace(profile, jitter_kind=self.jitter_kind or profile.jitter_kind)
-        if self.bandwidth is not None:
-            bits = parse_bandwidth(self.bandwidth)
-            profile = replace(profile, up=bits, down=bits, up_rates=None, down_rates=None)
-        return lambda stream: EmulatedStream(stream, *profile.models(side, self.link_seed))
+        return lambda stream: EmulatedStream(stream, *profile.models(side, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

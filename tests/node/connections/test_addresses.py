@@ -113,7 +113,6 @@ def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
     assert LinkSettings().or_latency("50ms").latency == "50ms"
     assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"
     assert LinkSettings(link="lte").or_latency("50ms").latency is None
-    assert LinkSettings(link_seed=3).or_latency("50ms").latency == "50ms"
 
 
 @pytest.mark.parametrize("tls", [False, True])
