@@ -27,6 +27,7 @@ REMOVED: Final[dict[str, str]] = {
     "--replay": "a question asked again with the same --seed gives the same text",
     **dict.fromkeys(("--jitter", "--jitter-kind", "--bandwidth"), "write it into a --link FILE"),
     "--link-seed": "an emulated link has always the same jitter",
+    "--waiting": "four requests may wait for each of --answers-at-once",
     "--stopping": "give the length of blocks by --block-tokens",
 }
 """Options of the release before this one that are gone: what to do instead, by `--name`.

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question, Turn
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.chat import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.request_body import Asked, ChatMessage

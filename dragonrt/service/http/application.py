@@ -55,6 +55,8 @@ SHARE_OF_CONTEXT = 4
 """An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
 LONGEST_NUMBER = 18
 """Digits of a place in a document."""
+WAITING = 4
+"""Requests that may wait, for each answer at a time."""
 AT_ONCE = 16
 """Texts between which a question's retrieval may run."""
 
@@ -89,9 +91,10 @@ async def serve_device(
     context = http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
     defaults = ApiRequest(question, seed, stops, http.sources_in_text, longest, how.unranked)
-    admission = Admission(http.answers_at_once, http.waiting)
+    waiting = WAITING * http.answers_at_once
+    admission = Admission(http.answers_at_once, waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)
-    places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
+    places = Places(HttpBounds().for_queue(http.answers_at_once + waiting))
     documents = PrivateDocuments(settings.documents, http.uploads)
 
     def report(update: Report | DragonError) -> None:

@@ -33,8 +33,9 @@ class HttpSettings:
     uploads: Path | None = setting(
         None, "Store and index files uploaded on the page.", limit=4096, daily=True
     )
-    answers_at_once: int = setting(16, "Answers at a time; later requests wait.", low=1, high=48)
-    waiting: int = setting(64, "Requests that may wait; more are rejected.", low=0, high=4096)
+    answers_at_once: int = setting(
+        16, "Answers at a time; four times as many may wait.", low=1, high=48
+    )
     sources_in_text: bool = setting(
         True, "Name the sources at the end of each text, for clients that drop annotations."
     )
