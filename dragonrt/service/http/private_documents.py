@@ -87,8 +87,9 @@ class PrivateDocuments:
         names = sorted(await _contents(side), key=lambda name: (name not in uploaded, name))
         listed = [{"name": name, "upload": uploaded.get(name)} for name in names[:LISTED]]
         kinds = list(SUFFIXES) if self.changeable else []
-        sample = bundled.documents("device").resolve() in [d.resolve() for d in self._documents]
-        texts = [each.text for each in bundled.questions() if each.kind == "private" and sample]
+        samples = {path.name for path in bundled.documents("device").iterdir()}
+        known = samples <= {Path(name).name for name in names}
+        texts = [each.text for each in bundled.questions() if each.kind == "private" and known]
         questions = texts[:EXAMPLES]
         return {"files": listed, "total": len(names), "kinds": kinds, "questions": questions}
 

@@ -98,7 +98,6 @@ async def served(
     trusted: ssl.SSLContext | bool = True,
     bounds: HttpBounds = USUAL,
     how: DragonSettings = ALONE,
-    documents: tuple[Path, ...] = (),
     uploads: Path | None = None,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers and has no cloud."""
@@ -107,8 +106,8 @@ async def served(
     defaults = ApiRequest(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), DeviceMetrics()
     side.sinks = (metrics.take,)
-    private = PrivateDocuments(documents, uploads)
-    service = HttpService(AnswerDesk(device, admission, metrics), private, defaults)
+    documents = PrivateDocuments((), uploads)
+    service = HttpService(AnswerDesk(device, admission, metrics), documents, defaults)
     places = Places(bounds)
     metrics.watch_device(device, admission, places)
     with listen_on("127.0.0.1", 0) as listening:

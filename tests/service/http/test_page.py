@@ -82,7 +82,7 @@ async def browsing(url: str) -> AsyncIterator[Page]:
 
 
 class Indexed:
-    """Stands in for a library whose index has two chunks of one file."""
+    """Stands in for a library whose index has the sample documents, and two chunks of a file."""
 
     name = title = "embedder"
     languages: tuple[str, ...] = ()
@@ -98,7 +98,8 @@ class Indexed:
         return job()
 
     def files(self) -> dict[str, str]:
-        return {"notes.txt": "content"}
+        samples = [path.name for path in bundled.documents("device").iterdir()]
+        return dict.fromkeys(["notes.txt", *samples], "content")
 
     def chunks_of(self, name: str) -> list[Chunk]:
         spans = zip(self.TEXTS, (0, 50), strict=True)
@@ -110,7 +111,7 @@ class Indexed:
 async def test_a_mark_opens_its_chunk_and_sample_questions_are_offered() -> None:
     offered = next(each.text for each in bundled.questions() if each.kind == "private")
     answers = {offered: "8 June, room 13\n", "b?": "I don't know.\n"}
-    async with served(answers, documents=(bundled.documents("device"),)) as service:
+    async with served(answers) as service:
         indexed: Any = Indexed()
         service.side.library = service.side.librarian = indexed
         service.side.read = Indexed.TEXTS[0]
