@@ -79,7 +79,7 @@ def load_model(
     engine, model = Engine(llm), llm.vllm_config.model_config
     configuration = Path(str(cached_file(source, "config.json", revision=model.revision)))
     parameters, fingerprint = _weights(configuration)
-    exact = exact_rows(engine, model.get_vocab_size())
+    exact = exact_rows(engine, model.get_vocab_size(), model.max_model_len)
     ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
     info = ModelInfo(
         parameters=parameters,

@@ -14,15 +14,23 @@ from torch import Tensor
 from dragonrt.backends.vllm_.engine import Engine
 
 CANDIDATES = (32, 15, 7, 3)
-_DOCUMENT, _OTHERS = 40, (11, 90, 33, 64, 5)
-"""Tokens of a text, behind which one token after another is read, and of texts beside it."""
+STARTS = (40, 256, 1024)
+"""Tokens of a text, behind which one token after another is read: kernels may differ."""
+_OTHERS = (11, 90, 33, 64, 5)
+"""Tokens of texts beside it."""
 
 
-def exact_rows(engine: Engine, vocabulary: int) -> int:
+def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
     """Return the most requests of a forward with the bits of requests alone; 0 if there is none.
 
-    Compared with a request that stays open are blocks of its text, and other texts beside them.
+    Compared with a request that stays open are blocks of its text, and other texts beside them,
+    behind each of the STARTS that a text of `longest` tokens has room for.
     """
+    room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - CANDIDATES[0]
+    return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
+
+
+def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
     chance, numbers = random.Random(0), count()
 
     def run(texts: Sequence[list[int]], goes_on: int | None = None) -> list[Tensor]:
@@ -35,18 +43,18 @@ def exact_rows(engine: Engine, vocabulary: int) -> int:
 
     text, *others = (
         [chance.randrange(vocabulary) for _ in range(length)]
-        for length in (_DOCUMENT + CANDIDATES[0], *_OTHERS)
+        for length in (start + CANDIDATES[0], *_OTHERS)
     )
-    run([text[:_DOCUMENT]])
+    run([text[:start]])
     goes_on = next(numbers)
-    known = run([text[: _DOCUMENT + 1]], goes_on)
-    for token in text[_DOCUMENT + 1 :]:
+    known = run([text[: start + 1]], goes_on)
+    for token in text[start + 1 :]:
         known += run([[token]], goes_on)
     engine.abort([goes_on])
     beside = [run([each])[0] for each in others]
     for most in CANDIDATES:
         together = min(most, len(others))
-        block = [text[: _DOCUMENT + n] for n in range(1, most - together + 1)]
+        block = [text[: start + n] for n in range(1, most - together + 1)]
         found = run([*others[:together], *block])
         if all(map(torch.equal, found, [*beside[:together], *known[: len(block)]])):
             return most
