@@ -41,7 +41,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "HOME": str(home),
         "XDG_DATA_HOME": str(home / "data"),
         "DRAGONRT_LATENCY": "10s",  # settings of the user's own must not reach the cloud
-        "OMP_NUM_THREADS": "1",
         "TERM": "dumb",
     }
 

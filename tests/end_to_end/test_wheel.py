@@ -52,7 +52,6 @@ def dragonrt(own_data: None, program: Path, tmp_path: Path) -> Dragonrt:
         "HOME": str(tmp_path / "home"),
         "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"],
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
         "TERM": "dumb",
         "COLUMNS": "200",
     }
