@@ -136,15 +136,15 @@ def test_the_readme_has_the_table_of_the_demonstration() -> None:
 
 
 def test_a_run_is_made_once(tmp_path: Path) -> None:
-    (run,) = (each for each in runs() if each.name == "way")
+    (run,) = (each for each in runs() if each.name == "pipeline")
     first = made(run, tmp_path)
-    left = tmp_path / "way/log.txt"
+    left = tmp_path / "pipeline/log.txt"
     left.unlink()
     assert made(run, tmp_path) == first
     assert not left.exists()
     made(replace(run, command=f"{run.command} --seed 2"), tmp_path)
     assert left.exists()
-    assert str(tmp_path) not in (tmp_path / "way/way.json").read_text("utf-8")
+    assert str(tmp_path) not in (tmp_path / "pipeline/pipeline.json").read_text("utf-8")
 
 
 def test_pictures_are_kept_for_light_and_dark_pages(
