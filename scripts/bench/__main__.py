@@ -12,7 +12,6 @@ BENCHES = {
     "parts": "Right answers to questions of two parts, one on each side, in parts and whole.",
     "retrieval": "What is found by meaning, by words and by both.",
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
-    "drafting": "What a draft is worth over the stream of the cloud alone.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
     "capacity": "What one cloud gives to many devices, by engine, beside plain vLLM.",
     "texts": "Make the evaluation texts that docs/results are of from the public files.",
