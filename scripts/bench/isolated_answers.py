@@ -74,7 +74,6 @@ class IsolatedAnswers:
     asked: Question
     embedder: Embedder
     how: DragonSettings = field(default_factory=DragonSettings)
-    agrees: bool = True
     _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
@@ -156,7 +155,7 @@ class IsolatedAnswers:
         documents = documents or [model.document_kv(())]
         rows = partial(model.rows, documents, capacity)
         weights = weighing(model, question, hits, self.embedder)
-        agreement = model.agreement if hits and self.agrees else None
+        agreement = model.agreement if hits else None
         reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill
         return reader

@@ -1,6 +1,7 @@
 """Documents that hold different values: no value of neither, in two processes with a real model."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.notices import NoticeKind
-from scripts.bench.disagreement import Disagreeing, outcome
 
 from .conftest import connected_device, slow_link
 
@@ -44,6 +44,18 @@ WAYS = [
     DragonSettings(disclose=Disclosure.ANSWER),
     DragonSettings(rule="algorithm1", aggregator=GREEDY),
 ]
+
+
+VALUE = re.compile(r"\d[\d.,:/-]*|\b[A-Z][\w-]*")
+
+
+def owner_of(text: str, values: Sequence[str]) -> str:
+    """Return whose value has every number and capitalised word of a text, or neither."""
+    named = [each.rstrip(".,:-/") for each in VALUE.findall(text)]
+    for side, value in zip(("device", "cloud"), values, strict=True):
+        if named and {"It", "The", *VALUE.findall(value)}.issuperset(named):
+            return side
+    return "neither"
 
 
 def written(folder: Path, place: int) -> Path:
@@ -90,8 +102,7 @@ async def test_an_answer_names_one_value_and_says_what_the_other_side_holds(
                 reply = await device.ask(prompt, question)
                 assert reply.decoded.tokens == tokens, how
                 values = CASES[prompt]
-                pair = Disagreeing("", "", (values[0], ""), (values[1], ""))
-                owner = outcome(reply.text, pair, model.prompt.template.refusal)
+                owner = owner_of(reply.text, values)
                 assert owner in ("device", "cloud")
                 said, other = values if owner == "device" else values[::-1]
                 held = "the cloud's" if owner == "device" else "your"
