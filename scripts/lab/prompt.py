@@ -6,9 +6,7 @@ from typing import Literal
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.errors import TrainingError
 from retrieval.documents import load
-from scripts.lab.passages import questions, read_corpus
 
 TextKind = Literal["answers", "chat", "prose"]
 
@@ -63,28 +61,6 @@ def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
     ]
     answers = [answer_prompt(model, text) for text in asked * max(1, len(begun) // len(asked))]
     return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in begun))
-
-
-def corpus_prompts(model: LanguageModel, path: Path) -> tuple[Prompt, ...]:
-    """The questions of a text file, or of all files below a directory.
-
-    What precedes an answer is a prompt; a text without lines that begin with `Answer:` is cut into
-    pieces. Raises TrainingError if there is neither.
-    """
-    prompts: list[Prompt] = []
-    for text in read_corpus(path):
-        asked = [answer_prompt(model, each) for each, _ in questions(text, model)]
-        prompts += asked or _pieces(prose_prompt(model, text))
-    if not prompts:
-        raise TrainingError(
-            f"{path} holds no question with a line `Answer:`, and no text of {PROMPT_TOKENS} tokens"
-        )
-    return tuple(prompts)
-
-
-def _pieces(prose: Prompt) -> list[Prompt]:
-    starts = range(0, len(prose.tokens) - PROMPT_TOKENS + 1, PROMPT_TOKENS)
-    return [replace(prose, tokens=prose.tokens[start : start + PROMPT_TOKENS]) for start in starts]
 
 
 def _document(model: LanguageModel, path: Path) -> str:

@@ -24,7 +24,6 @@ WRITTEN = {"two part": "two_part.toml", "bridge": "bridge.toml", "yes or no": "y
 """The forms of questions over documents.toml."""
 BOTH, NOWHERE = 1 / 6, 1 / 3
 """Shares of paragraphs that are given to both sides, and removed, in worlds of their own."""
-WORLDS = ("home", "both", "nowhere", "halves", "written", "forms")
 
 _LOWERED = re.compile(
     r"(What|Which|Who|Whom|Whose|When|Where|Why|How|In|On|At|By|For|From|To|Of|With|During|After|"
