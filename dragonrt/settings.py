@@ -40,6 +40,7 @@ class Setting:
         traced: it stands in traces and `--json`, which a question's own words do not.
         option: its name on a command line, if not the field's; `letter` is its short form.
         daily: often needed.
+        rare: a key of the settings file and of the environment, not an option.
     """
 
     help: str = ""
@@ -51,6 +52,7 @@ class Setting:
     option: str = ""
     letter: str = ""
     daily: bool = False
+    rare: bool = False
 
 
 def setting(default: Any = MISSING, help: str = "", **about: Any) -> Any:

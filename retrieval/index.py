@@ -263,7 +263,7 @@ class _Update:
                 self._skipped[name] = str(error)
                 continue
             if size > self._reader.largest:
-                self._skipped[name] = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
+                self._skipped[name] = f"is of {size / 1e6:.1f} MB, more than largest-file allows"
             elif self._same_cut and stamp[0] != "/" and stamp == self._old.get(name, ("", ""))[1]:
                 self._kept.add(name)
             else:

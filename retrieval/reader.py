@@ -152,7 +152,7 @@ def _read(name: str, known: str, seconds: float, words: int, largest: float) -> 
     document = parse(data, path.suffix)
     del data
     if (size := len(document.text)) > largest:
-        raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than --largest-file allows")
+        raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than largest-file allows")
     pieces: list[Piece] = []
     starts = [start for start, _ in document.sections]
     for start, end in chunk(document.text, words, starts, document.tables):

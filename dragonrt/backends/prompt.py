@@ -100,7 +100,7 @@ CHAT = replace(
     languages=(),
 )
 """For other chat models: what an adapter would have taught is asked for. It is safe where a model
-does not follow it: then it never refuses, so that `--doubt` changes nothing."""
+does not follow it: then it never refuses, so that `doubt` changes nothing."""
 
 TOY = PromptTemplate(
     user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",

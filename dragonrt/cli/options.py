@@ -50,17 +50,20 @@ def option(
     low: int | None = None,
     no: bool = False,
     full: bool = False,
+    show: bool = True,
 ) -> Parameter:
     """Return an option; if given again, the last one counts.
 
     `kind` names its value, of at least `low`, or a text that is `full`: not empty. `default` is
-    shown; `no` adds a --no-… flag.
+    shown; `no` adds a --no-… flag. What
+    is not to `show` is only a key.
     """
     return Parameter(
         name=names or None,
         help=text,
         metavar=kind,
         group=group(panel),
+        show=show,
         allow_repeating=True,
         negative=None if no else (),
         validator=_full if full else None if low is None else Number(gte=low),
@@ -140,7 +143,14 @@ def _annotation(found: Mapping[type, Entry], panel: str) -> Any:
     kind = _kind(entry.type)
     text, default = _help(found)
     panel = DAILY if entry.about.daily else panel
-    parameter = option(text, *names, panel=panel, default=default, no=kind is bool)
+    parameter = option(
+        text,
+        *names,
+        panel=panel,
+        default=default,
+        no=kind is bool,
+        show=not entry.about.rare,
+    )
     return Annotated[kind | None, parameter]
 
 

@@ -72,6 +72,10 @@ class SettingsFile(Dict):
         table: Any = self.config
         for name in commands:
             table = table.get(name, {})
+        for each in arguments:
+            if not each.show and any(token.source == "cli" for token in each.tokens):
+                key = each.name.removeprefix("--")
+                raise SettingsError(f"{each.name} is no option: write {key} into {NAME}")
         named = {name: each for each in arguments for name in each.parameter.name or ()}
         for key, value in table.items():
             where = f"{self.source}: {key} in [{'.'.join(commands)}]"

@@ -60,7 +60,11 @@ class Question:
         2, "Chunks that each side reads.", low=0, high=MAX_DOCUMENTS, option="documents_per_side"
     )
     relevance_temperature: float = setting(
-        0.2, "Divides the relevances; low: only the best document counts.", low=1e-9, high=1e9
+        0.2,
+        "Divides the relevances; low: only the best document counts.",
+        low=1e-9,
+        high=1e9,
+        rare=True,
     )
     relevance_floor: float | None = setting(
         None,
@@ -68,6 +72,7 @@ class Question:
         low=-1,
         high=1,
         travels=False,
+        rare=True,
     )
     reweight_every: int = setting(
         0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
@@ -77,6 +82,7 @@ class Question:
         'How much "I don\'t know." after a document counts against it; 0: nothing.',
         low=0,
         high=100,
+        rare=True,
     )
     accepted: tuple[int, ...] = setting(
         (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False

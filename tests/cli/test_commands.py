@@ -59,9 +59,10 @@ def test_all_help_has_every_option_and_cuts_nothing_off(run: Run, command: str) 
     assert set(brief.splitlines()) <= set(whole.splitlines()) | {""}
     if command == "device":
         words = whole.split()
-        for name in ("--relevance-temperature", "--quorum-deadline", "--csqs-learning-rate"):
+        for name in ("--documents-per-side", "--pipelined", "--budget"):
             assert name in words
             assert name not in brief.split()
+        assert "--run-ahead" not in words
 
 
 def test_the_version_is_one_line(run: Run) -> None:

@@ -47,7 +47,6 @@ FEDERATED = "--mode federated"
         (f"{FEDERATED} --worker a:1=nan", "a:1 "),
         (f"{FEDERATED} --worker a:1=1 --worker b:1", "weight"),
         (f"{FEDERATED} --worker a:1 --worker a:1", "once"),
-        (f"{FEDERATED} --worker a:1=1 --weights relevance", "workers"),
         (f"{FEDERATED} --worker a:1 --port 9", "--worker"),
         ("--mode speculative --controller static:4", "static:4"),
         ("--mode sprinter --verifier moon", "moon"),
@@ -60,6 +59,13 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
     outcome = run("device", *arguments.split())
     assert (outcome.code, outcome.output) == (1, "")
     assert named in outcome.line
+
+
+def test_weights_are_of_the_workers_or_of_their_documents(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAGONRT_WEIGHTS", "relevance")
+    assert "workers" in run("device", *FEDERATED.split(), "--worker", "a:1=1").line
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,9 @@ def test_half_a_certificate_is_refused(run: Run) -> None:
 @pytest.mark.slow
 def test_what_is_missing_when_everything_is_loaded_is_one_line(run: Run) -> None:
     assert "there is no file or directory" in run("index", "nowhere").line
-    assert "is no size" in run("index", ".", "--largest-file", "many").line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAGONRT_LARGEST_FILE", "many")
+        assert "is no size" in run("index", ".").line
     away = run("device", "--port", "1", "--on-loss", "wait", "--ask", "Who?")
     assert (away.code, "is `dragonrt cloud` running there?" in away.errors) == (1, True)
     assert "listening on 0.0.0.0 lets anyone in" in run("cloud", "--host", "0.0.0.0").line

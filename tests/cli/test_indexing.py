@@ -46,7 +46,8 @@ def test_kv_is_computed_on_demand_and_as_far_as_it_may_be_stored(
     run: Run, documents: Path, tmp_path: Path
 ) -> None:
     where = tmp_path / "index"
-    options = ("--index", str(where), "--exclude", "*.log.txt", "--largest-file", "5kB")
+    (tmp_path / "dragonrt.toml").write_text('[index]\nlargest-file = "5kB"\n')
+    options = ("--index", str(where), "--exclude", "*.log.txt")
     outcome = run("index", str(documents), *options)
     assert outcome.code == 0
     assert "2 chunks of 2 files" in outcome.errors

@@ -125,6 +125,17 @@ def test_flags_and_the_environment_can_undo_a_files_truth(
         parse()
 
 
+def test_a_rare_setting_is_a_key_and_no_option(
+    monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
+) -> None:
+    settings = file("run_ahead = 4")
+    assert parse(file=settings)["run_ahead"] == 4
+    with pytest.raises(SettingsError, match="run-ahead"):
+        parse("--run-ahead", "3", file=settings)
+    monkeypatch.setenv("DRAGONRT_RUN_AHEAD", "2")
+    assert parse(file=settings)["run_ahead"] == 2
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

@@ -40,7 +40,9 @@ class DragonSettings(Settings):
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
     )
     codec: str = setting("topp:0.8", "Codec: topp:P, topk:K:residual, dense:fp16 …")
-    run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
+    run_ahead: int = setting(
+        32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD, rare=True
+    )
     follow: bool = setting(
         True, "Adopt the other side's drafts, and look up drafts in the documents."
     )
@@ -55,9 +57,10 @@ class DragonSettings(Settings):
         "cloud alone.",
         low=1,
         high=1e6,
+        rare=True,
     )
     reveal: float = own(
-        8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0
+        8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0, rare=True
     )
     pad: bool | None = setting(
         None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."

@@ -34,15 +34,16 @@ class FederatedSettings(Settings):
     codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
     block_tokens: int = own(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1)
     weights: Weighing = own(
-        "fixed", "Weights of workers: fixed, or relevance (of their documents)."
+        "fixed", "Weights of workers: fixed, or relevance (of their documents).", rare=True
     )
     quorum_deadline: float | None = own(
         None,
         "Seconds to wait for late workers. Default: four times the slowest one's median.",
         low=0.001,
         high=1e6,
+        rare=True,
     )
-    require_all: bool = own(False, "Decide no token without all workers.")
+    require_all: bool = own(False, "Decide no token without all workers.", rare=True)
 
     def __post_init__(self) -> None:
         check(self)
@@ -61,7 +62,7 @@ class FederatedSettings(Settings):
     @property
     @override
     def weighs(self) -> str:
-        return "" if self.weights == "fixed" else f"--weights {self.weights}"
+        return "" if self.weights == "fixed" else f"weights {self.weights}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,19 +56,25 @@ class SpeculativeSettings(Settings):
     )
     pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
     cloud_decodes: bool = setting(
-        True, "The cloud decodes by itself while no block waits (coupled, ids)."
+        True, "The cloud decodes by itself while no block waits (coupled, ids).", rare=True
     )
     learning_rate: float = own(
-        0.001, "η of C-SQS's threshold.", low=0, high=1, option="csqs_learning_rate"
+        0.001, "η of C-SQS's threshold.", low=0, high=1, option="csqs_learning_rate", rare=True
     )
     target: float = own(
-        0.0005, "α of C-SQS: the mass it aims to drop.", low=0, high=1, option="csqs_target"
+        0.0005,
+        "α of C-SQS: the mass it aims to drop.",
+        low=0,
+        high=1,
+        option="csqs_target",
+        rare=True,
     )
     horizon: int | None = own(
         None,
         "Tokens of all answers together: η and α are divided by their root.",
         low=1,
         option="csqs_horizon",
+        rare=True,
     )
     on_loss: OnLoss = own("alone", LOSS_HELP)
 

@@ -32,8 +32,11 @@ class SprinterSettings(Settings):
         "The cloud decides tokens below this score. Default: the verifier's own.",
         low=0,
         high=1,
+        rare=True,
     )
-    run_length: int = own(32, "The cloud decides at least every Nth token.", low=1, high=256)
+    run_length: int = own(
+        32, "The cloud decides at least every Nth token.", low=1, high=256, rare=True
+    )
     on_loss: OnLoss = own("alone", LOSS_HELP)
 
     def __post_init__(self) -> None:

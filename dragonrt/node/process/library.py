@@ -77,7 +77,7 @@ class Library:
             self.notice(
                 NoticeKind.CUT,
                 f"{chunk.source} has pieces of more than {most} tokens, of which {self.model.name} "
-                "does not read the rest: index it with fewer --chunk-words",
+                "does not read the rest: index it with a smaller chunk-words",
             )
         return tokens[:most]
 

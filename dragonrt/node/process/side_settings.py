@@ -57,7 +57,7 @@ class SideSettings:
         low=1,
     )
     llama_library: Path | None = setting(
-        None, "llama.cpp's library (libllama), in place of an installed package's."
+        None, "llama.cpp's library (libllama), in place of an installed package's.", rare=True
     )
     prompt: Path | None = setting(None, "Prompt template: a TOML file (docs/pairs.md).")
     documents: tuple[Path, ...] = setting(
@@ -66,7 +66,7 @@ class SideSettings:
     exclude: tuple[str, ...] = setting(
         (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
-    largest_file: str = setting("5MB", "Skip larger files, and files with more text.")
+    largest_file: str = setting("5MB", "Skip larger files, and files with more text.", rare=True)
     follow_links: bool = setting(False, "Follow links to files outside the documents.")
     index: Path | None = setting(
         None, "Path of the index. Default: one per directory of documents."
@@ -77,7 +77,7 @@ class SideSettings:
     embedder: str = setting(
         "default", "Embedding model: default, GGUF file, directory, hub id.", limit=4096
     )
-    chunk_words: int = setting(128, "Words per chunk.", low=1)
+    chunk_words: int = setting(128, "Words per chunk.", low=1, rare=True)
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )
