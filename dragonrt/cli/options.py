@@ -28,6 +28,8 @@ REMOVED: Final[dict[str, str]] = {
     **dict.fromkeys(("--jitter", "--jitter-kind", "--bandwidth"), "write it into a --link FILE"),
     "--link-seed": "an emulated link has always the same jitter",
     "--waiting": "four requests may wait for each of --answers-at-once",
+    "--pad": "use --traffic padded, or --traffic plain for --no-pad",
+    **dict.fromkeys(("--cadence", "--cadence-ticks"), "use --traffic constant:TICK[:TICKS]"),
     "--stopping": "give the length of blocks by --block-tokens",
 }
 """Options of the release before this one that are gone: what to do instead, by `--name`.

@@ -28,8 +28,6 @@ class Settings:
     """The reaction of the device to a lost other side."""
     verifies: ClassVar[bool] = False
     """Whether blocks are read in one forward even where that gives other last bits."""
-    cadence_ticks: int = 0
-    """Frames of a constant rate after a question, or a multiple of it."""
 
     @property
     def goes_alone(self) -> bool:
@@ -70,6 +68,11 @@ class Settings:
     def cadence_s(self) -> float:
         """Seconds between the frames of a constant rate; 0: there is none."""
         return 0.0
+
+    @property
+    def cadence_ticks(self) -> int:
+        """Frames of a constant rate after a question, or a multiple of it."""
+        return 0
 
     @property
     def relevance_floor(self) -> float | None:

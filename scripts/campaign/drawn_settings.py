@@ -47,9 +47,12 @@ def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
     return [Disclosure.DRAFTS, Disclosure.ANSWER, *redacts]
 
 
-def _cadence(chance: random.Random, bandwidth: float | None) -> str:
-    """One that the link carries."""
-    return chance.choice([each for each, bits in CADENCES.items() if bits <= (bandwidth or bits)])
+def _traffic(chance: random.Random, bandwidth: float | None) -> str | None:
+    """A shape that the link carries."""
+    frames = chance.choice((None, "plain", "padded"))
+    carried = [each for each, bits in CADENCES.items() if bits <= (bandwidth or bits)]
+    tick, ticks = chance.choice((None, None, chance.choice(carried))), chance.choice((5, 20, 60))
+    return frames if tick is None else f"constant:{tick}:{ticks}"
 
 
 def _dragon(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
@@ -66,9 +69,7 @@ def _dragon(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
         disclose=disclose,
         withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
         reveal=REVEALS[withhold],
-        pad=chance.choice((None, False, True)),
-        cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
-        cadence_ticks=chance.choice((5, 20, 60)),
+        traffic=_traffic(chance, link.bandwidth),
         on_loss=on_loss,
     )
 

@@ -18,7 +18,7 @@ WAYS: dict[str, Settings] = {
     "leaderless": LEADERLESS,
     "the answer's tokens alone": replace(LEADERLESS, disclose=Disclosure.ANSWER),
     "redacted tokens": replace(LEADERLESS, disclose=Disclosure.REDACTED, withhold=2.0),
-    "a frame a tick": replace(LEADERLESS, pad=True, cadence="100ms", cadence_ticks=10),
+    "a frame a tick": replace(LEADERLESS, traffic="constant:100ms:10"),
     "algorithm1": DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY),
     "step by step": replace(LEADERLESS, aggregator=Aggregator.SYNC),
     "dense drafts": DragonSettings(codec="dense:fp16", run_ahead=4),

@@ -47,8 +47,11 @@ async def test_the_ledger_has_only_what_the_level_sends(
 
 CASES: dict[str, tuple[Settings, str]] = {
     **{
-        f"{level}{', padded' if pad else ''}": (replace(REDACTED, disclose=level, pad=pad), "")
-        for level, pad in (*((level, None) for level in Disclosure), (Disclosure.DRAFTS, True))
+        f"{level}, {traffic}": (replace(REDACTED, disclose=level, traffic=traffic), "")
+        for level, traffic in (
+            *((level, None) for level in Disclosure),
+            (Disclosure.DRAFTS, "padded"),
+        )
     },
     "speculative": (SpeculativeSettings(), "ids"),
     "speculative, points": (SpeculativeSettings(rule="rejection", codec="ksqs:8:40"), "ksqs:8:40"),

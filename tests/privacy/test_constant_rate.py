@@ -23,8 +23,8 @@ from tests.oracles import oracle
 
 QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12, reweight_every=1)
 PADDED = DragonSettings(codec="topp:0.95", disclose=Disclosure.ANSWER)
-PACED_BY = replace(PADDED, cadence="20ms", cadence_ticks=60)
-PLAIN = replace(PADDED, pad=False)
+PACED_BY = replace(PADDED, traffic="constant:20ms:60")
+PLAIN = replace(PADDED, traffic="plain")
 
 
 def asked(
@@ -114,7 +114,7 @@ def test_a_cadence_looks_the_same_whatever_is_asked_and_answered() -> None:
 
 
 def test_an_answer_beside_another_shortens_no_budget() -> None:
-    _, frames = asked(PACED_BY, beside=[replace(PACED_BY, cadence_ticks=5)])
+    _, frames = asked(PACED_BY, beside=[replace(PACED_BY, traffic="constant:20ms:5")])
     assert len(up(frames)) >= 60
 
 

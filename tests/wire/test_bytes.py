@@ -55,7 +55,7 @@ MESSAGES = (
                 accepted=(1, 70000),
             )
         ),
-        pack(DragonSettings(run_ahead=7, follow=False, pad=True, cadence="20ms")),
+        pack(DragonSettings(run_ahead=7, follow=False, traffic="constant:20ms")),
     ),
     Opened(1, 300, 12, 34567, "evidence"),
     Draft(3, 17, 2**63 + 5, 4321, -1.25, 45123, 4, 2**31, bytes(10)),

@@ -1,5 +1,6 @@
 """The settings of mode dragon, and the setup of one answer."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +24,21 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, own, setting
 from dragonrt.side import Side
-from dragonrt.wire.limits import MAX_32, MAX_RUN_AHEAD
+from dragonrt.wire.limits import MAX_RUN_AHEAD
+
+TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
+"""The shapes of traffic; the groups are the tick and the number of ticks."""
+
+
+def constant_rate(traffic: str | None) -> tuple[float, int]:
+    """Return the tick of that traffic in seconds, 0 without one, and the ticks of a question."""
+    found = TRAFFIC.fullmatch(traffic or "plain")
+    if found is None:
+        raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")
+    tick_s = parse_duration(found[1] or "0s")  # LinkError for what is no duration
+    if found[1] and not 0.001 <= tick_s <= 10:
+        raise DragonError(f"the tick of {traffic} must be from 1ms to 10s")
+    return tick_s, int(found[2] or 500)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +77,11 @@ class DragonSettings(Settings):
     reveal: float = own(
         8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0, rare=True
     )
-    pad: bool | None = setting(
-        None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."
-    )
-    cadence: str | None = setting(
-        None, "Send one frame of one size every TICK, such as 20ms, full or empty."
-    )
-    cadence_ticks: int = setting(
-        500, "Ticks per question; a longer answer takes a multiple.", low=1, high=MAX_32
+    traffic: str | None = setting(
+        None,
+        "Frames: plain; padded to one of four sizes; or constant:TICK[:TICKS], one frame of one "
+        "size every TICK, such as 20ms, for 500 or TICKS ticks, or a multiple. Default: padded at "
+        "--disclose answer and redacted, else plain.",
     )
     on_loss: OnLoss = own("alone", LOSS_HELP)
 
@@ -77,8 +89,7 @@ class DragonSettings(Settings):
         check(self)
         check_codec(self.codec, because="both sides mix distributions")
         rule(self.rule, Noise(0), Sampler())  # there is one of that name
-        if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
-            raise DragonError("--cadence must be from 1ms to 10s")
+        constant_rate(self.traffic)
         if self.keeps_drafts and self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
             raise DragonError(
                 f"with --disclose {self.disclose} the device decides every token, as it alone "
@@ -136,13 +147,17 @@ class DragonSettings(Settings):
     @property
     @override
     def pads(self) -> bool:
-        return self.keeps_drafts if self.pad is None else self.pad
+        return self.keeps_drafts if self.traffic is None else self.traffic != "plain"
 
     @property
     @override
     def cadence_s(self) -> float:
-        # LinkError for what is no duration.
-        return parse_duration(self.cadence or "0s")
+        return constant_rate(self.traffic)[0]
+
+    @property
+    @override
+    def cadence_ticks(self) -> int:
+        return constant_rate(self.traffic)[1]
 
     @property
     def placement(self) -> Aggregator:

@@ -84,9 +84,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def framings() -> dict[str, DragonSettings]:
     """Return every level as it is, padded, and at a constant rate, by name."""
     ways: dict[str, dict[str, Any]] = {
-        "plain": {"pad": False},
-        "padded": {"pad": True},
-        "cadence": {"pad": True, "cadence": CADENCE, "cadence_ticks": TICKS},
+        "plain": {"traffic": "plain"},
+        "padded": {"traffic": "padded"},
+        "cadence": {"traffic": f"constant:{CADENCE}:{TICKS}"},
     }
     return {
         f"{level}, {way}": replace(settings, **how)

@@ -389,7 +389,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     for settings in (
         SETTINGS,
         replace(SETTINGS, disclose=Disclosure.ANSWER),
-        replace(greedy, cadence="20ms"),
+        replace(greedy, traffic="constant:20ms"),
     ):
         quiet = machine("device", settings=settings, profile=DecodeProfile(k_a=0, k_b=1, k_c=0.01))
         quiet.handle(Joined("cloud", 8), 1.0)

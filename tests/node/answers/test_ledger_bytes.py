@@ -50,10 +50,10 @@ QUESTION = Question(
     reweight_every=1,
 )
 WAYS: dict[str, dict[str, Any]] = {
-    "plain": {"pad": False},
-    "padded": {"pad": True},
-    "in cadence": {"cadence": "20ms", "cadence_ticks": 40},
-    "dense": {"pad": False, "codec": "dense:fp16"},
+    "plain": {"traffic": "plain"},
+    "padded": {"traffic": "padded"},
+    "in cadence": {"traffic": "constant:20ms:40"},
+    "dense": {"traffic": "plain", "codec": "dense:fp16"},
     "one token": {"codec": "topk:1:residual", "follow": False},
 }
 LEVELS = {
