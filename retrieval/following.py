@@ -36,7 +36,6 @@ class UpdateOptions(TypedDict):
     url: str | None
     exclude: Sequence[str]
     largest: float
-    follow_links: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,7 @@ class Order:
 def stamps(order: Order) -> dict[str, tuple[int, ...]]:
     """Return what changes with each file that an update would read. Raises RetrievalError."""
     paths, options = [Path(path) for path in order.documents], order.options
-    files = FoundFiles(
-        paths, Path(order.directory), options["exclude"], follow_links=options["follow_links"]
-    ).files
+    files = FoundFiles(paths, Path(order.directory), options["exclude"]).files
     found: dict[str, tuple[int, ...]] = {}
     for name, path in files.items():
         with suppress(OSError):  # it is gone again

@@ -159,8 +159,6 @@ class Index:
         wait_s: float = 0.0,
         exclude: Sequence[str] = (),
         largest: float = math.inf,
-        *,
-        follow_links: bool = False,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -175,13 +173,13 @@ class Index:
             rebuild: ignore the present index, even one of another model.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
-            exclude, follow_links: see `ingestion.FoundFiles`.
+            exclude: see `ingestion.FoundFiles`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
         another model made it, or the disk refuses.
         """
-        found = FoundFiles(documents, directory, exclude, follow_links=follow_links)
+        found = FoundFiles(documents, directory, exclude)
         settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)

@@ -32,14 +32,11 @@ class FoundFiles:
         documents: Path | Sequence[Path],
         index: Path,
         exclude: Sequence[str] = (),
-        *,
-        follow_links: bool = False,
     ) -> None:
         """Find the files of `documents`, each a directory or a file; RetrievalError if it is not.
 
         Hidden, `excluded` and the index's files are left out unless named. Links to files within
-        the documents are files. Links out of them are skipped unless `follow_links`; then
-        directories are followed, too, each once.
+        the documents are files. Links out of them are skipped.
         """
         named = [documents] if isinstance(documents, Path) else documents
         paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
@@ -51,7 +48,7 @@ class FoundFiles:
         self.skipped: dict[str, str] = {}
         self._before = len(str(_base(paths) / "x")) - 1
         self._roots = tuple(map(os.path.realpath, paths))
-        self._left_out, self._follow_links = excluded(exclude), follow_links
+        self._left_out = excluded(exclude)
         self._seen = {os.path.realpath(index)}
         for path in paths:
             if path.is_dir():
@@ -72,7 +69,7 @@ class FoundFiles:
             name = shown(self._name(error.filename))
             self.skipped[f"{name}/"] = f"cannot be read: {error.strerror}"
 
-        for folder, folders, files in os.walk(root, onerror=unreadable, followlinks=True):
+        for folder, folders, files in os.walk(root, onerror=unreadable):
             real = os.path.realpath(folder)
             if real in self._seen:
                 folders.clear()
@@ -91,12 +88,12 @@ class FoundFiles:
         if not slash and suffix.lower() not in SUFFIXES and (suffix or not _is_text(path)):
             self.ignored.append(shown(name))
             return False
-        if self._follow_links or not os.path.islink(path):  # noqa: PTH114
+        if not os.path.islink(path):  # noqa: PTH114
             return True
         real = os.path.realpath(path)
         within = any(f"{real}{os.sep}".startswith(f"{root}{os.sep}") for root in self._roots)
         if not within and os.path.exists(real):  # noqa: PTH110
-            self.skipped[shown(name)] = "is a link out of the documents: --follow-links reads it"
+            self.skipped[shown(name)] = "is a link out of the documents: name its target to read it"
             return False
         return not slash
 

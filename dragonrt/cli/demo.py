@@ -19,7 +19,7 @@ from dragonrt import bundled
 from dragonrt.cli.answering import HttpOptions, LinkOptions, Stops
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import chosen_model, make_file
-from dragonrt.cli.options import derived, option, settings
+from dragonrt.cli.options import derived, given, option, settings
 from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
@@ -79,7 +79,7 @@ def demo(
 ) -> None:
     """Ask sample documents, private and public, in two processes, and compare."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
-    emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
+    emulate = LinkSettings(link=given(link).get("link", ROUND_TRIP_OF_100_MS)).emulate("device")
     model = chosen_model(model)
     make_file(model)
     if serve:

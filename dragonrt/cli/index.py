@@ -18,7 +18,7 @@ from dragonrt.node.process.side_settings import SideSettings
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
         *("embedder", "chunk_words", "kv_cache", "llama_library"),
-        *("exclude", "largest_file", "follow_links", "rebuild"),
+        *("exclude", "largest_file", "rebuild"),
     ),
 )
 class IndexOptions:

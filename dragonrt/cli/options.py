@@ -26,10 +26,12 @@ REMOVED: Final[dict[str, str]] = {
     "--chrome": "use dragonrt trace FILE --json, or draw from the lines of the trace",
     "--replay": "a question asked again with the same --seed gives the same text",
     **dict.fromkeys(("--jitter", "--jitter-kind", "--bandwidth"), "write it into a --link FILE"),
+    "--latency": "use --link, such as --link 150ms, or write it into a --link FILE",
     "--link-seed": "an emulated link has always the same jitter",
     "--waiting": "four requests may wait for each of --answers-at-once",
     "--pad": "use --traffic padded, or --traffic plain for --no-pad",
     **dict.fromkeys(("--cadence", "--cadence-ticks"), "use --traffic constant:TICK[:TICKS]"),
+    "--follow-links": "name the targets of links to other places as --documents",
     "--stopping": "give the length of blocks by --block-tokens",
 }
 """Options of the release before this one that are gone: what to do instead, by `--name`.

@@ -104,7 +104,7 @@ def serving(
     options = [f"--documents={bundled.documents('cloud')}", "--device-rate=100000"]
     with cloud_process(*options, f"--engine={engine}", model=cloud or model) as process:
         for way, port in (("together", process.wait_ready()), ("alone", free_port())):
-            yield from of_clients(way, f"--latency={latency}", f"--port={port}")
+            yield from of_clients(way, f"--link={latency}", f"--port={port}")
         for count, others in ((devices, 0), (1, 0), (1, greedy)):
             way = f"devices, {others} sessions of another" if others else "devices"
             progress(f"{count} {way}")

@@ -23,7 +23,7 @@ FEDERATED = "--mode federated"
         ("--rule best", "'best'"),
         ("--rule algorithm1", "algorithm1"),
         ("--aggregator me", "aggregator"),
-        ("--latency=-5ms", "'-5ms'"),
+        ("--link=-5ms", "'-5ms'"),
         ("--link moon", "'moon'"),
         ("--key-file missing", "missing"),
         ("--tls-cert mine", "certificate"),

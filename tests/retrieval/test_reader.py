@@ -146,20 +146,16 @@ def test_only_regular_files_are_read_and_the_rest_has_a_reason(
     (documents / "endless.txt").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(documents / "socket.txt"))
-        for follow_links in (False, True):
-            report = Index.update(
-                tmp_path / "index", documents, embedder, follow_links=follow_links
-            )
-            assert [name for name, _ in report.skipped] == [
-                *("endless.txt", "pipe.txt", "socket.txt")
-            ]
-            assert report.chunks == 1
+        report = Index.update(tmp_path / "index", documents, embedder)
+        skipped = [name for name, _ in report.skipped]
+        assert skipped == ["endless.txt", "pipe.txt", "socket.txt"]
+        assert report.chunks == 1
     # A file may become a pipe after it was looked at.
     with Reader() as confined, pytest.raises(DocumentError):
         confined.read(documents / "pipe.txt", 1)
 
 
-def test_links_are_followed_out_of_the_documents_only_if_asked(
+def test_links_out_of_the_documents_are_skipped_unless_named(
     tmp_path: Path, embedder: Embedder
 ) -> None:
     documents, outside = tmp_path / "documents", tmp_path / "documents of others"
@@ -177,9 +173,9 @@ def test_links_are_followed_out_of_the_documents_only_if_asked(
     (outside / "back").symlink_to(documents)
     (outside / "again").symlink_to(outside)
 
-    def indexed(*named: Path, follow_links: bool = False) -> tuple[set[str], set[str]]:
+    def indexed(*named: Path) -> tuple[set[str], set[str]]:
         where = tmp_path / "index"
-        report = Index.update(where, named, embedder, follow_links=follow_links)
+        report = Index.update(where, named, embedder)
         return set(Index.open(where).files()), {name for name, _ in report.skipped}
 
     broken = {"itself.txt", "nothing.txt"}
@@ -187,11 +183,6 @@ def test_links_are_followed_out_of_the_documents_only_if_asked(
         {"ferry.txt", "below/within.txt"},
         {"bus.txt", "out", *broken},
     )
-    found, skipped = indexed(documents, follow_links=True)
-    assert {"ferry.txt", "below/within.txt", "bus.txt", "out/bus.txt"} <= found
-    assert {Path(name).name for name in found} == {"ferry.txt", "within.txt", "bus.txt", "tram.txt"}
-    assert len(found) == 5, "each directory once"
-    assert skipped == broken
     assert indexed(documents / "bus.txt")[0] == {"bus.txt"}, "it is named"
     assert indexed(documents / "out")[0] == {"bus.txt", "deeper/tram.txt"}, "it is named"
 

@@ -7,7 +7,7 @@ import pytest
 from retrieval import Embedder, Index, RetrievalError
 from retrieval.following import Order, UpdateOptions, stamps
 
-OPTIONS = UpdateOptions(words=64, url=None, exclude=(), largest=1e9, follow_links=False)
+OPTIONS = UpdateOptions(words=64, url=None, exclude=(), largest=1e9)
 
 
 def order(index: Path, *documents: Path) -> Order:

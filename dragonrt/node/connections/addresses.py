@@ -27,24 +27,20 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 class LinkSettings:
     """An emulated link, slower than the real one, in both directions, as this side sees it."""
 
-    link: str | None = setting(None, "Emulated link: a name or a TOML file.", limit=4096)
-    latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
-
-    @property
-    def _asked(self) -> bool:
-        return self.link is not None or self.latency is not None
-
-    def or_latency(self, latency: str) -> "LinkSettings":
-        """Return this link, or one with that latency if no emulation is configured."""
-        return self if self._asked else replace(self, latency=latency)
+    link: str | None = setting(
+        None,
+        "Emulated link: a one-way delay in each direction, such as 150ms; a name; or a TOML file.",
+        limit=4096,
+    )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return what puts the link around a stream, or None; `latency` replaces that of `link`."""
-        if not self._asked:
+        """Return what puts the link around a stream, or None."""
+        if self.link is None:
             return None
-        profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()
-        if self.latency is not None:
-            profile = replace(profile, latency_s=parse_duration(self.latency))
+        if re.match(r"-?[\d.]+ *(us|ms|s|min)$", self.link):
+            profile = LinkProfile(latency_s=parse_duration(self.link))
+        else:
+            profile = LinkProfile.load(self.link)
         return lambda stream: EmulatedStream(stream, *profile.models(side, 0))
 
 

@@ -237,5 +237,4 @@ def _options(settings: SideSettings) -> UpdateOptions:
         url=settings.store,
         exclude=settings.exclude,
         largest=parse_size(settings.largest_file),
-        follow_links=settings.follow_links,
     )

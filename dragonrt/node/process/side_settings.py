@@ -67,7 +67,6 @@ class SideSettings:
         (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
     largest_file: str = setting("5MB", "Skip larger files, and files with more text.", rare=True)
-    follow_links: bool = setting(False, "Follow links to files outside the documents.")
     index: Path | None = setting(
         None, "Path of the index. Default: one per directory of documents."
     )

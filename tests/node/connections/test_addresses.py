@@ -109,10 +109,10 @@ def test_the_address_of_a_page_is_no_host(url: str, host: str) -> None:
         assert str(error.value).endswith(f" {host}")
 
 
-def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
-    assert LinkSettings().or_latency("50ms").latency == "50ms"
-    assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"
-    assert LinkSettings(link="lte").or_latency("50ms").latency is None
+@pytest.mark.parametrize("link", ["50ms", "lte"])
+def test_a_link_is_a_latency_or_the_name_of_a_profile(link: str) -> None:
+    assert LinkSettings(link=link).emulate("device") is not None
+    assert LinkSettings().emulate("device") is None
 
 
 @pytest.mark.parametrize("tls", [False, True])
