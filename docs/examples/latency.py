@@ -19,7 +19,7 @@ async def measure(round_trips_ms: Sequence[int], tokens: int = 24) -> dict[int, 
             async with dragonrt.connect(
                 f"127.0.0.1:{port}",
                 documents=bundled.documents("device"),
-                latency=f"{round_trip / 2:g}ms",  # one way, in each direction
+                link=f"{round_trip / 2:g}ms",  # one way, in each direction
                 max_tokens=tokens,
             ) as device:
                 start_s = loop.time()

@@ -65,14 +65,9 @@ class Settings:
         return False
 
     @property
-    def cadence_s(self) -> float:
-        """Seconds between the frames of a constant rate; 0: there is none."""
-        return 0.0
-
-    @property
-    def cadence_ticks(self) -> int:
-        """Frames of a constant rate after a question, or a multiple of it."""
-        return 0
+    def cadence(self) -> tuple[float, int]:
+        """Seconds between the frames of a constant rate, 0: there is none; ticks of one budget."""
+        return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:

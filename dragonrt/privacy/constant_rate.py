@@ -24,12 +24,8 @@ class Shape(Protocol):
         """Whether every frame has one of a few sizes."""
 
     @property
-    def cadence_s(self) -> float:
-        """Seconds between the frames of a constant rate; 0: there is none."""
-
-    @property
-    def cadence_ticks(self) -> int:
-        """Ticks of one budget."""
+    def cadence(self) -> tuple[float, int]:
+        """Seconds between the frames of a constant rate, 0: there is none; ticks of one budget."""
 
 
 class ConstantRate:
@@ -58,8 +54,8 @@ class ConstantRate:
         """Apply the traffic shape of an answer to the connection from now on."""
         if shape.pads:
             self._connection.pad()
-        if shape.cadence_s and not self._stopped:
-            self._period_s, self._budget = shape.cadence_s, shape.cadence_ticks
+        if shape.cadence[0] and not self._stopped:
+            self._period_s, self._budget = shape.cadence
             self._left = max(self._left, self._budget)
             self._connection.pace()
             self._over.clear()

@@ -96,7 +96,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(each.settings.cadence_s for each in plain.requests)
+        slow |= any(each.settings.cadence[0] for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8

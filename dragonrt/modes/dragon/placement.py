@@ -39,7 +39,7 @@ class Placement:
         self._decision = decision
         self._estimates = Estimates()
         self._placement = settings.placement
-        self._times = self._placement is Aggregator.GREEDY and not settings.cadence_s
+        self._times = self._placement is Aggregator.GREEDY and not settings.cadence[0]
         self._round_trip = RoundTrip()
         self._link: tuple[float, float | None] = 0.0, None
 

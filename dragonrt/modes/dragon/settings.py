@@ -151,13 +151,8 @@ class DragonSettings(Settings):
 
     @property
     @override
-    def cadence_s(self) -> float:
-        return constant_rate(self.traffic)[0]
-
-    @property
-    @override
-    def cadence_ticks(self) -> int:
-        return constant_rate(self.traffic)[1]
+    def cadence(self) -> tuple[float, int]:
+        return constant_rate(self.traffic)
 
     @property
     def placement(self) -> Aggregator:
