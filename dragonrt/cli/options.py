@@ -59,8 +59,7 @@ def option(
     """Return an option; if given again, the last one counts.
 
     `kind` names its value, of at least `low`, or a text that is `full`: not empty. `default` is
-    shown; `no` adds a --no-… flag. What
-    is not to `show` is only a key.
+    shown; `no` adds a --no-… flag. Without `show` it is a key of the settings file only.
     """
     return Parameter(
         name=names or None,
