@@ -1,17 +1,18 @@
 """A next-token distribution as a value, and as bits."""
 
-from dragonrt.distributions.block import (
+from dragonrt.distributions.codec import codec, distribution_codec
+from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
+from dragonrt.distributions.lattice import ConformalThreshold, LatticePoint, backtrack
+from dragonrt.distributions.protocol import (
+    Codec,
+    Quantized,
+    Step,
     block_steps,
     decode_block,
     decode_distribution,
     encode_block,
     encode_distribution,
 )
-from dragonrt.distributions.codec import codec, distribution_codec
-from dragonrt.distributions.conformal import ConformalThreshold, backtrack
-from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
-from dragonrt.distributions.lattice import LatticePoint
-from dragonrt.distributions.protocol import Codec, Quantized, Step
 from dragonrt.errors import CodecError, DistributionError
 
 __all__ = [

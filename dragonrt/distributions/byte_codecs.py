@@ -1,10 +1,16 @@
 """Codecs of whole bytes: all probabilities, or the most likely ones as Elias-Fano and fp16.
 
-Their bytes encode their kind and length, so a payload has no other header.
-"""
+Their bytes encode their kind and length, so a payload has no other header. They are little endian
+and start with the byte `kind | low_bits << 3`. Then follow
+- for the dense kinds: the values of all V tokens;
+- for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
+  RESIDUAL one more for the sum of all others, then the K ids (`support`).
+Values are relative to the largest of them, so they are between 0 and 1, and not all 0."""
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -12,19 +18,186 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.distribution import Distribution, checked_sum
-from dragonrt.distributions.payload import (
-    Format,
-    Kind,
-    decode_dense,
-    decode_sparse,
-    encode_dense,
-    encode_sparse,
-    kind_of,
-)
+from dragonrt.distributions.distribution import FEW, Distribution, checked_sum, top_k, top_p
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, other_codec
-from dragonrt.distributions.truncation import top_k, top_p
+from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
 from dragonrt.errors import CodecError
+
+
+class Kind(IntEnum):
+    """The kind of a distribution's code: three bits of the first byte; 0: a code of bits."""
+
+    DENSE_FP16 = 1
+    DENSE_FP32 = 2
+    TOP_P = 3
+    RENORMALISED = 4
+    RESIDUAL = 5
+    NO_RESIDUAL = 6  # from the codec with a residual, where none is left
+
+
+KIND_BITS = 3
+_KINDS = (1 << KIND_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A float format whose bit patterns 0 … `one` are its values from 0 to 1, in order."""
+
+    kind: Kind
+    dtype: np.dtype[np.floating[Any]]
+    bits: np.dtype[np.unsignedinteger[Any]]
+    one: int
+
+
+FP16 = Format(Kind.DENSE_FP16, np.dtype("<f2"), np.dtype("<u2"), 0x3C00)
+_FP16_VALUES = np.arange(FP16.one + 1, dtype=FP16.bits).view(FP16.dtype).astype(np.float64)
+FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
+
+
+def kind_of(data: memoryview) -> int:
+    """Return the kind of the code that begins `data`; 0, which is no kind, if it is empty."""
+    return data[0] & _KINDS if data else 0
+
+
+def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
+    """Return the code of all values, floating [V], whose largest is 1, and its distribution."""
+    rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
+    return bytes((form.kind,)) + rounded.tobytes(), all_values(form, rounded)
+
+
+def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
+    """Return the distribution of an `encode_dense` code at the beginning of `data`, and its length.
+
+    Raises CodecError for any other bytes.
+    """
+    length = 1 + vocabulary * form.dtype.itemsize
+    if len(data) < length:
+        raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
+    coded = bytes(data[1:length])  # copied, so that the values are aligned: twice as fast
+    largest = int(np.frombuffer(coded, form.bits).max())
+    if largest > form.one:
+        raise CodecError("payload has a value that is not between 0 and 1; discard it")
+    if not largest:
+        raise CodecError("payload has no value above zero; discard it")
+    return all_values(form, np.frombuffer(coded, form.dtype)), length
+
+
+def encode_sparse(
+    kind: Kind,
+    ids: NDArray[np.int64],
+    values: NDArray[np.floating[Any]],
+    rest: float,
+    vocabulary: int,
+) -> tuple[bytes, Distribution]:
+    """Return the code of `ids`, int64 [K], increasing, with `values` [K], and its distribution.
+
+    The largest of the values and `rest`, the sum of all others, is 1. Entries that fp16 rounds to
+    zero are not listed. Kind RESIDUAL becomes NO_RESIDUAL if `rest` rounds to zero.
+    """
+    rounded = _to_fp16(values)
+    if not rounded.all():
+        listed = np.flatnonzero(rounded)
+        ids, rounded = ids[listed], rounded[listed]
+    left, tail = 0.0, b""
+    if kind is Kind.RESIDUAL:
+        half = np.array(rest).astype(FP16.dtype)
+        left, tail = float(half), half.tobytes()
+        if not left:
+            kind, tail = Kind.NO_RESIDUAL, b""
+    low_bits = low_bits_of(ids)
+    head = bytes((kind | low_bits << KIND_BITS,)) + varint(ids.size)
+    code = head + rounded.tobytes() + tail + encode_support(ids, low_bits)
+    return code, _normalised(ids, rounded.astype(np.float64), left, vocabulary)
+
+
+def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Distribution, int]:
+    """Return the distribution of an `encode_sparse` code at the start of `data`, and its length.
+
+    Raises CodecError for any other bytes, or more than `at_most` tokens.
+    """
+    count, start = read_varint(data)
+    if not 0 < count <= min(at_most, vocabulary):
+        raise CodecError(f"payload lists {count} tokens; discard it")
+    has_rest = data[0] & _KINDS == Kind.RESIDUAL
+    if has_rest and count == vocabulary:
+        raise CodecError("payload has a residual but lists all tokens; discard it")
+    values_end = start + FP16.dtype.itemsize * (count + has_rest)
+    if len(data) <= values_end:
+        raise CodecError("payload ends before its last value; discard it")
+    values = _half_values(data, start, count + has_rest)
+    rest = float(values[count]) if has_rest else 0.0
+    ids, length = decode_support(data[values_end:], count, data[0] >> KIND_BITS, vocabulary)
+    return _normalised(ids, values[:count], rest, vocabulary), values_end + length
+
+
+def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64]:
+    """Return `count` values of fp16, each above 0 and up to 1."""
+    if count <= FEW:
+        listed = struct.unpack_from(f"<{count}e", data, start)
+        good, values = True, np.array(listed)
+        for each in listed:
+            good = good and 0 < each <= 1
+    else:
+        encoded = np.frombuffer(data, FP16.dtype, count=count, offset=start)
+        # Minus one turns the pattern of 0 into the largest: one comparison finds every bad value.
+        good = int((encoded.view(FP16.bits) - FP16.bits.type(1)).max()) < FP16.one
+        values = encoded.astype(np.float64)
+    if not good:
+        raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
+    return values
+
+
+def all_values(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
+    """Return the distribution of the values of all tokens, floating [V]."""
+    bits = values.view(form.bits)
+    ids = np.flatnonzero(bits != 0)  # not the values: numpy compares fp16 slowly, and widens it so
+    listed = _FP16_VALUES[bits[ids]] if form is FP16 else values[ids].astype(np.float64)
+    return _normalised(ids, listed, 0.0, values.size)
+
+
+def _normalised(
+    ids: NDArray[np.int64], values: NDArray[np.float64], rest: float, vocabulary: int
+) -> Distribution:
+    # Values of fp16 are multiples of 2^-24, their sum in float64 is exact in any order; for fp32
+    # both sides rely on numpy's order of summation, which no instruction set changes.
+    total = float(values.sum()) + rest
+    return Distribution(ids, values / total, rest / total, vocabulary)
+
+
+def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
+    if values.size <= FEW:
+        rounded: NDArray[np.float16] = values.astype(FP16.dtype)
+        return rounded
+    # numpy rounds what is below the smallest normal value, most of a vocabulary, 20 times slower
+    # than the rest. But there the bits are those of a whole number: the multiple of 2^-24.
+    multiples = np.minimum(values, 2.0**-14) * 2.0**24
+    bits = np.rint(multiples, out=multiples).astype(FP16.bits)
+    normal = np.flatnonzero(values >= 2.0**-14)
+    rounded = bits.view(FP16.dtype)
+    rounded[normal] = values[normal].astype(FP16.dtype)
+    return rounded
+
+
+def varint(number: int) -> bytes:
+    """Return a number as bytes of 7 bits, the lowest first; the high bit says that more follow."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def read_varint(data: memoryview) -> tuple[int, int]:
+    """Return the varint after the first byte, and the place of the bytes after it."""
+    number = 0
+    for position, byte in enumerate(data[1:5]):
+        number |= (byte & 0x7F) << 7 * position
+        if byte < 0x80:
+            if position and not byte:
+                break
+            return number, position + 2
+    raise CodecError("payload has no valid number of tokens; discard it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.byte_codecs import Dense, Sparse
+from dragonrt.distributions.byte_codecs import FP16, FP32, Dense, Kind, Sparse
 from dragonrt.distributions.distribution import Distribution, checked_sum
-from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
-from dragonrt.distributions.payload import FP16, FP32, Kind
+from dragonrt.distributions.lattice import MAX_RESOLUTION, LatticeCodec, LatticeKind
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
 from dragonrt.errors import CodecError
 

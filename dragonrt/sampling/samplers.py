@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.distributions.truncation import top_k, top_p
+from dragonrt.distributions.distribution import top_k, top_p
 from dragonrt.errors import SamplingError
 from dragonrt.settings import setting
 

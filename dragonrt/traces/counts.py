@@ -6,7 +6,7 @@ from itertools import zip_longest
 from math import inf, isfinite
 from typing import Any
 
-from dragonrt.distributions.conformal import ConformalThreshold, theorem2_bound
+from dragonrt.distributions.lattice import ConformalThreshold, theorem2_bound
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.traces.events import Event, Record

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing_extensions import override
 
 from dragonrt.distributions import Codec, decode_block, decode_distribution
-from dragonrt.distributions.block import block_steps
+from dragonrt.distributions.protocol import block_steps
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.dragon.drafts import Coefficients, Draft

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, mix, total_variation
-from dragonrt.distributions.distribution import probabilities_on, union_support
-from dragonrt.distributions.truncation import top_k
+from dragonrt.distributions.distribution import probabilities_on, top_k, union_support
 
 
 def expected_acceptance_coupled(p_own: Distribution, p_target: Distribution) -> float:

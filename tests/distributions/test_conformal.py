@@ -15,7 +15,7 @@ from dragonrt.distributions import (
     codec,
     total_variation,
 )
-from dragonrt.distributions.conformal import theorem2_bound
+from dragonrt.distributions.lattice import theorem2_bound
 
 VOCABULARY = 40
 CODEC = codec("csqs:0.5:100", VOCABULARY)

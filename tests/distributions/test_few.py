@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.distributions import (
+    byte_codecs,
     codec,
     decode_distribution,
     encode_distribution,
     mix,
-    payload,
     support,
 )
 from dragonrt.distributions import distribution as values
@@ -27,7 +27,7 @@ TAILS = st.lists(st.integers(0, V - 1), min_size=1, max_size=values.FEW // 2, un
 def both_ways(compute: Callable[[], T]) -> tuple[T, T]:
     with pytest.MonkeyPatch.context() as patched:
         one_by_one = compute()
-        for module in (values, support, payload):
+        for module in (values, support, byte_codecs):
             patched.setattr(module, "FEW", 0)
         return one_by_one, compute()
 

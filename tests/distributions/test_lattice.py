@@ -1,12 +1,29 @@
-"""Rounding to the lattice (SQS Alg. 2) and what is lost by it."""
+"""QS, K-SQS and C-SQS: rounding (SQS Alg. 2), and points as exactly as many bits as the formula."""
+
+from math import comb
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, LatticePoint, total_variation
-from dragonrt.distributions.lattice import dropped_mass, round_to_lattice
+from dragonrt.distributions import (
+    Codec,
+    CodecError,
+    Distribution,
+    LatticePoint,
+    Quantized,
+    Step,
+    block_steps,
+    codec,
+    decode_block,
+    decode_distribution,
+    total_variation,
+)
+from dragonrt.distributions.bits import BitReader, BitWriter
+from dragonrt.distributions.lattice import LatticeCodec, dropped_mass, round_to_lattice
+from tests.distributions.test_codec import same
 
 
 def algorithm_2(q: list[float], resolution: int) -> list[int]:
@@ -77,3 +94,180 @@ def test_dropped_mass(seed: int, kept: int) -> None:
 def test_nothing_dropped_is_exactly_nothing() -> None:
     q = np.random.default_rng(1).dirichlet(np.full(500, 0.3))
     assert dropped_mass(q, np.arange(500)) == 0.0
+
+
+NAMES = ["qs:40", "ksqs:1:7", "ksqs:12:100", "ksqs:500:100", "csqs:0.02:100", "csqs:0:30"]
+
+
+def ceil_log2(count: int) -> int:
+    return (count - 1).bit_length()
+
+
+def formula(name: str, vocabulary: int, k: int, resolution: int) -> int:
+    """QSV Eq. (6); SQS Eq. (1), (2), (5) and section 3, each part rounded up."""
+    bits = ceil_log2(comb(resolution + k - 1, k - 1))
+    if not name.startswith("qs"):
+        bits += ceil_log2(comb(vocabulary, k))
+    if name.startswith("csqs"):
+        bits += ceil_log2(vocabulary)
+    return bits
+
+
+def peaked(rng: np.random.Generator, vocabulary: int, size: int) -> NDArray[np.float64]:
+    """A random distribution with most of its mass on about `size` tokens and a thin tail."""
+    q = np.full(vocabulary, 0.01 / vocabulary)
+    q[rng.integers(vocabulary, size=size)] += rng.gamma(0.2, size=size)
+    peaks: NDArray[np.float64] = q / q.sum()
+    return peaks
+
+
+def point_of(quantized: Quantized) -> LatticePoint:
+    assert isinstance(quantized.code, LatticePoint)
+    return quantized.code
+
+
+def written(each: Codec, quantized: Quantized) -> BitWriter:
+    writer = BitWriter()
+    each.write(quantized, writer)
+    return writer
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    vocabulary=st.integers(1, 300),
+    resolution=st.none() | st.integers(1, 400),
+    threshold=st.none() | st.floats(-0.1, 1.1),
+    seed=st.integers(0, 2**32),
+)
+def test_round_trip(
+    name: str, vocabulary: int, resolution: int | None, threshold: float | None, seed: int
+) -> None:
+    q = np.random.default_rng(seed).dirichlet(np.full(vocabulary, 0.1))
+    each, step = codec(name, vocabulary), Step(0, resolution, threshold)
+    quantized = each.quantize(q, step)
+    point = point_of(quantized)
+    assert point.resolution == (resolution or int(name.split(":")[-1]))
+    assert (np.diff(point.ids) > 0).all()
+    writer = written(each, quantized)
+    assert writer.bits == quantized.bits
+    assert writer.bits == formula(name, vocabulary, point.ids.size, point.resolution)
+    reader = BitReader(writer.to_bytes())
+    assert same(each.read(reader, step)(), quantized.distribution)
+    reader.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "size"),
+    [
+        ("qs:100", 8192, 500),
+        ("ksqs:8:100", 50_257, 300),
+        ("ksqs:64:100", 50_257, 300),
+        ("csqs:0.001:100", 50_257, 300),
+        ("ksqs:512:1000", 151_936, 1000),
+        ("qs:10000", 50_257, 1500),
+    ],
+)
+def test_measured_bits_are_the_formula(name: str, vocabulary: int, size: int) -> None:
+    """For random distributions, one in 20 of which is read back."""
+    rng = np.random.default_rng(5)
+    each = codec(name, vocabulary)
+    for draw in range(40):
+        quantized = each.quantize(peaked(rng, vocabulary, size))
+        point, writer = point_of(quantized), written(each, quantized)
+        assert writer.bits == formula(name, vocabulary, point.ids.size, point.resolution)
+        if draw % 20 == 0:
+            assert same(each.read(BitReader(writer.to_bytes()))(), quantized.distribution)
+
+
+@pytest.mark.parametrize("name", ["qs:3", "ksqs:2:3", "csqs:0.1:3"])
+def test_every_bit_string_is_one_point_or_refused(name: str) -> None:
+    """Over four tokens, every string: what is read are all points there are, each just once."""
+    each = codec(name, 4)
+    assert isinstance(each, LatticeCodec)
+    sizes = {"qs:3": [4], "ksqs:2:3": [2], "csqs:0.1:3": [1, 2, 3, 4]}[name]
+    longest = max(formula(name, 4, k, 3) for k in sizes)
+    strings: dict[tuple[object, ...], tuple[int, int]] = {}
+    for value in range(2**longest):
+        string = BitWriter()
+        string.write(value, longest)
+        try:
+            point = each.read_point(BitReader(string.to_bytes()))()
+        except CodecError:
+            continue
+        bits = formula(name, 4, point.ids.size, 3)
+        read = (bits, value >> (longest - bits))
+        assert strings.setdefault((*point.ids.tolist(), *point.counts.tolist()), read) == read
+        writer = written(each, Quantized(point.distribution(), bits, 0, point, 0.0))
+        writer.write(value & ((1 << (longest - bits)) - 1), longest - bits)
+        assert writer.to_bytes() == string.to_bytes()
+    assert len(strings) == sum(comb(4, k) * comb(3 + k - 1, k - 1) for k in sizes)
+
+
+def test_ranks_out_of_range_are_refused() -> None:
+    with pytest.raises(CodecError):
+        codec("qs:3", 4).read(BitReader(b"\xff"))  # 20 points in 5 bits
+    with pytest.raises(CodecError):
+        codec("ksqs:2:3", 4).read(BitReader(b"\xff"))  # 6 sets in 3 bits
+    with pytest.raises(CodecError):
+        codec("csqs:0.1:3", 5).read(BitReader(b"\xa0\0\0"))
+
+
+def test_a_large_set_that_is_not_there_costs_nothing() -> None:
+    """Half of a vocabulary announced in a few bytes is refused before anything is computed."""
+    with pytest.raises(CodecError):
+        codec("csqs:0.1:100", 151_936).read(BitReader(b"\x80" * 20))
+
+
+@pytest.mark.parametrize("name", ["ksqs:8192:10000", "qs:10000"])
+@pytest.mark.parametrize("fill", [b"\0", b"\x40", b"\x7f", b"\xff"])
+def test_garbage_is_refused_before_a_point_is_computed(
+    name: str, fill: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(*_: object) -> None:
+        raise AssertionError("this takes tens of milliseconds")
+
+    monkeypatch.setattr("dragonrt.distributions.lattice.unrank_subset", computed)
+    monkeypatch.setattr("dragonrt.distributions.lattice.unrank_composition", computed)
+    each = codec(name, 151_936)
+    for length in (100, 10_000, 32_767):
+        data = each.header + fill * length
+        with pytest.raises(CodecError):
+            decode_distribution(each, data)
+        with pytest.raises(CodecError):
+            decode_block(each, data, block_steps(0, 2))
+
+
+@pytest.mark.parametrize("resolution", [0, -1, 10_001])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resolution_out_of_range_is_refused(name: str, resolution: int) -> None:
+    each, step = codec(name, 10), Step(0, resolution)
+    with pytest.raises(CodecError):
+        each.quantize(np.ones(10), step)
+    with pytest.raises(CodecError):
+        each.read(BitReader(bytes(50)), step)
+
+
+class TestWhatIsKept:
+    Q = np.array([0.1, 0.4, 0.1, 0.3, 0.0, 0.1])
+
+    def test_k_sqs_keeps_exactly_k(self) -> None:
+        q = np.array([0, 0, 0.5, 0, 0.5, 0])
+        assert point_of(codec("ksqs:4:8", 6).quantize(q)).ids.tolist() == [0, 1, 2, 4]
+        assert point_of(codec("ksqs:9:8", 6).quantize(q)).ids.tolist() == [0, 1, 2, 3, 4, 5]
+
+    @pytest.mark.parametrize(
+        ("threshold", "ids"),
+        [(-0.1, [0, 1, 2, 3, 4, 5]), (0, [0, 1, 2, 3, 4, 5]), (0.2, [1, 3]), (0.5, [1])],
+    )
+    def test_c_sqs_keeps_what_reaches_the_threshold(self, threshold: float, ids: list[int]) -> None:
+        each, step = codec("csqs:0.3:10", 6), Step(threshold=threshold)
+        assert point_of(each.quantize(self.Q, step)).ids.tolist() == ids
+        assert point_of(each.quantize(3 * self.Q, step)).ids.tolist() == ids
+
+    def test_c_sqs_starts_from_its_own_threshold(self) -> None:
+        assert point_of(codec("csqs:0.35:10", 6).quantize(self.Q)).ids.tolist() == [1]
+
+    def test_a_mass_at_the_threshold_is_kept(self) -> None:
+        q = np.array([0.25, 0.75])
+        assert point_of(codec("csqs:0.25:10", 2).quantize(q)).ids.tolist() == [0, 1]

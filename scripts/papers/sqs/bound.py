@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import ConformalThreshold, Distribution, codec, total_variation
-from dragonrt.distributions.conformal import theorem2_bound
+from dragonrt.distributions.lattice import theorem2_bound
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
