@@ -20,11 +20,10 @@ from dragonrt.modes.registry import mode_entry
 from dragonrt.side import Side
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, State
 from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.fields import NONCE_BYTES, unpack
 from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Open, Opened
 from dragonrt.wire.reasons import HandshakeError, MessageError, RemoteProtocolError
-from dragonrt.wire.values import unpack
 from scripts.fuzz_documents import documents, file_names, indexes
 
 Target = Callable[[bytes], None]

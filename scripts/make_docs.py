@@ -18,8 +18,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
 from dragonrt.schema import must
 from dragonrt.settings import Entry, entries
-from dragonrt.traces import events, file, notices, schema
-from dragonrt.wire import connection, encoding, frames, sessions, values
+from dragonrt.traces import events, file
+from dragonrt.wire import connection, encoding, frames, sessions
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
@@ -73,7 +73,7 @@ def wire_page() -> str:
         "## Messages of a session",
         *(_part(kind) for kind in sorted(SESSION_MESSAGES, key=lambda kind: kind.TYPE)),
         "## What an Open carries",
-        _text(values),
+        "Settings as names with values, so that a field is declared once.",
         "### The question",
         _text(Question),
         _settings(Question),
@@ -89,14 +89,13 @@ def wire_page() -> str:
 def traces_page() -> str:
     """docs/traces.md: the file, and every event with its fields."""
     decided = events.TokenDecided(3, 421, True, False, "other", 0.0125, 0.75)
-    line = schema.to_object(events.Record(12.5, "device", 1, decided))
+    line = file.to_object(events.Record(12.5, "device", 1, decided))
     return _page(
-        f"# Traces: schema {schema.SCHEMA}",
+        f"# Traces: schema {file.SCHEMA}",
         "What `--trace FILE` writes and `dragonrt trace FILE` reads.",
         _text(events),
         "## Files",
         _text(file),
-        _text(schema),
         f"```json\n{json.dumps(line)}\n```",
         "## Records",
         _text(events.Record),
@@ -107,8 +106,8 @@ def traces_page() -> str:
             for kind in events.EVENTS
         ),
         "## Kinds of notices",
-        _text(notices),
-        _states(notices.NoticeKind),
+        _text(events.NoticeKind),
+        _states(events.NoticeKind),
         "## Settings in `open`",
         "Those of the question and of the mode; a question's own words are never among them.",
         _table(

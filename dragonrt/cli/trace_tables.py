@@ -90,8 +90,8 @@ def trace(
     from rich import box
     from rich.table import Table
 
-    from dragonrt.traces.answers import summary
     from dragonrt.traces.file import read_trace
+    from dragonrt.traces.statistics import summary
 
     reports = [summary(read_trace(path)) for path in (file, second) if path is not None]
     if as_json:

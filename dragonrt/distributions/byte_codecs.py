@@ -5,7 +5,8 @@ and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
   RESIDUAL one more for the sum of all others, then the K ids (`support`).
-Values are relative to the largest of them, so they are between 0 and 1, and not all 0."""
+Values are relative to the largest of them, so they are between 0 and 1, and not all 0.
+"""
 
 import struct
 from collections.abc import Callable

@@ -12,7 +12,8 @@ C-SQS's threshold is controlled by online conformal prediction. Every token's su
 q(x) ≥ β_n}. β falls if more than the wanted mass α was dropped, and rises if less was (SQS Eq.
 (8)). Only accepted tokens move β, so it is stored before each drafted token and rolled back with
 it. As the most likely token always stays, β may rise above 1 + ηα (unlike SQS Lemma 4). Theorem 2
-still holds: it needs only β ≥ -η(1-α)."""
+still holds: it needs only β ≥ -η(1-α).
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -8,7 +8,8 @@ payload is a single one; its token is a field of the message. So is each of an u
 
 The bits are the codec's header (a byte, or none if distributions start with their own), the
 distributions, then the tokens. A token is its rank in its distribution's support, or its id. Zero
-bits fill the last byte."""
+bits fill the last byte.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

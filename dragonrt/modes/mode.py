@@ -23,8 +23,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.privacy.evidence import Moved, Rows
-from dragonrt.traces.events import Event, Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Event, Noticed, NoticeKind
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import End, Reason
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from dragonrt.modes.mode import Finish, Leave, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import End, Reason
 

@@ -8,7 +8,7 @@ from dragonrt.errors import DragonError
 from dragonrt.privacy.redaction import longest_redacted
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, setting
-from dragonrt.wire.limits import (
+from dragonrt.wire.fields import (
     MAX_64,
     MAX_CONVERSATION,
     MAX_DOCUMENTS,

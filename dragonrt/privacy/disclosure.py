@@ -15,8 +15,8 @@ from typing import Any, Final
 from dragonrt.errors import DragonError
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
+from dragonrt.wire.fields import Values
 from dragonrt.wire.messages import SessionMessage
-from dragonrt.wire.values import Values
 
 
 class Disclosure(StrEnum):

@@ -19,7 +19,7 @@ from dragonrt.side import Side
 from dragonrt.traces import statistics
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed
-from dragonrt.traces.schema import own_fields
+from dragonrt.traces.file import own_fields
 from dragonrt.wire import messages as wire
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Finish
@@ -33,7 +33,7 @@ SEED_BITS = 32
 NEUTRAL = 0.5
 """The share of a refusal, and of words between the answers of two parts: they are nobody's."""
 
-News = Piece | Noticed | Answer | Record
+News: TypeAlias = Piece | Noticed | Answer | Record
 """News of an answer: a piece of its text, a notice for the user (each once), the complete
 answer to a part, or an event of the trace; the decision of a piece comes before it."""
 OnNews = Callable[[News], None]

@@ -13,8 +13,7 @@ from pathlib import PurePath
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 
 MOST = 12
 """The most chunks of a document that are read."""

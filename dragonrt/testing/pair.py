@@ -51,7 +51,7 @@ from dragonrt.testing.scripted import (
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.fields import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from dragonrt.wire.reasons import BusyError, HandshakeError
 

@@ -9,8 +9,7 @@ from typing import Any
 from dragonrt.distributions.lattice import ConformalThreshold, theorem2_bound
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.events import Event, Record
-from dragonrt.traces.schema import KINDS
+from dragonrt.traces.events import KINDS, Event, Record
 
 OPENS = "open"
 """The message that opens a session."""

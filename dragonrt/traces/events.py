@@ -7,12 +7,12 @@ token (0-based), `round` the number of a block, times are seconds.
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass
+from enum import StrEnum
 from typing import Any, ClassVar, Literal, dataclass_transform
 
 from typing_extensions import override
 
 from dragonrt.side import Side
-from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire.reasons import Reason
 
 Cause = Literal["own", "other", "target"]
@@ -279,6 +279,25 @@ class Rejoined(Event, kind="resume"):
     step: int
 
 
+class NoticeKind(StrEnum):
+    """The subject of a notice, one word: programs and tests match these, never the text."""
+
+    ALONE = "alone"  # this side goes on alone
+    WAITING = "waiting"  # the answer waits for another side
+    PARTED = "parted"  # the cloud, which is away, receives no more of this answer
+    ABSENT = "absent"  # a worker takes no part
+    LATE = "late"  # a worker takes no part because it missed the deadline
+    BACK = "back"  # a worker takes part again
+    DISAGREEMENT = "disagreement"  # documents hold another value than the answer
+    BEGINNING = "beginning"  # only the beginning of a document is read
+    LOST = "lost"  # a connection is lost
+    CONNECTED = "connected"  # a connection is there, or there again
+    REFUSED = "refused"  # another side refuses this side
+    UNREACHED = "unreached"  # another side cannot be reached yet
+    CUT = "cut"  # a document has pieces that are longer than the model reads
+    STORE = "store"  # computed KV is not stored
+
+
 class Noticed(Event, kind="notice"):
     """A one-line notice for the user, of a `kind`; `reason` is the end that it reports, if any."""
 
@@ -319,3 +338,6 @@ class Record:
     session: int
     event: Event
     peer: str = ""
+
+
+KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}

@@ -1,23 +1,31 @@
-"""Traces as files: one JSON object per line and record; the first one is `start`."""
+"""Traces as files: one JSON object per line and record; the first one is `start`.
+
+An object has `t`, `side`, `session`, `event` (its KIND), `peer` where there is one, and the event's
+own fields. Fields with their default are left out. Reading returns the same records.
+"""
 
 import json
 import logging
 import platform
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
+
+from msgspec import ValidationError, convert
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.side import Side
-from dragonrt.traces.events import AnswerClosed, Event, Record, TraceStarted
-from dragonrt.traces.schema import SCHEMA, from_object, to_object
+from dragonrt.traces.events import EVENTS, KINDS, AnswerClosed, Event, Record, TraceStarted
 from retrieval.files import create, opened
 
 log = logging.getLogger("dragonrt")
 
+SCHEMA = 7
+"""Raised with every change of a field; files of another number are refused."""
 WRITTEN_AT_ONCE = (TraceStarted, AnswerClosed)
 """Events after which the file is flushed, so that a killed process loses at most one answer."""
 
@@ -126,3 +134,37 @@ def _check_start(value: object, path: Path) -> None:
             f"{path} is a trace of schema {schema}, and this version reads schema {SCHEMA}: "
             f"record it again, or read it with dragonrt {value.get('version', 'of its time')}"
         )
+
+
+def to_object(record: Record) -> dict[str, Any]:
+    """Return the JSON object of a record."""
+    return {**own_fields(record), "event": record.event.KIND, **own_fields(record.event)}
+
+
+def own_fields(of: Event | Record) -> dict[str, Any]:
+    """Return the fields of a record in a file, except those of its event."""
+    values = ((name, default, getattr(of, name)) for name, default in _DEFAULTS[type(of)].items())
+    return {name: value for name, default, value in values if value != default}
+
+
+def from_object(value: Any) -> Record:
+    """Return the record of a JSON object. Raises DragonError, which names the fault."""
+    if not isinstance(value, dict):
+        raise DragonError("it is not an object")
+    event = value.get("event")
+    if not isinstance(event, str) or event not in KINDS:
+        raise DragonError(f"this version has no event {event!r}")
+    kind = KINDS[event]
+    if unknown := value.keys() - _DEFAULTS[Record].keys() - _DEFAULTS[kind].keys() - {"event"}:
+        raise DragonError(f"{event} has no field {min(unknown)}")
+    try:
+        return convert({**value, "event": convert(value, kind)}, Record)
+    except ValidationError as error:
+        raise DragonError(str(error)) from None
+
+
+_CLASSES: tuple[type[Event | Record], ...] = (Record, *EVENTS)
+_DEFAULTS = {
+    cls: {each.name: each.default for each in fields(cls) if each.name != "event"}
+    for cls in _CLASSES
+}

@@ -14,7 +14,7 @@ from msgspec import ValidationError, convert
 from msgspec.structs import astuple
 
 from dragonrt import schema
-from dragonrt.wire.limits import MAX_32
+from dragonrt.wire.fields import MAX_32
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,

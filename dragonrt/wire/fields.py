@@ -1,17 +1,46 @@
-"""The types of messages' fields, each with its bounds: `schema` checks them where bytes come in."""
+"""The types of messages' fields, each with its bounds: `schema` checks them where bytes come in.
 
-from typing import Annotated, Any, Final, TypeAlias
+Settings travel as names with values, so that a field is declared once (see `setting`).
+"""
+
+import struct
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from dragonrt.errors import DragonError
 from dragonrt.schema import FINITE, natural
+from dragonrt.settings import Entry, assemble, entries, flat
 from dragonrt.side import Side
-from dragonrt.wire import limits
-from dragonrt.wire.reasons import Reason
-from dragonrt.wire.values import MOST_VALUES
+from dragonrt.wire.reasons import MessageError, Reason
 
+NONCE_BYTES = 16
+PROOF_BYTES = 32
+MAX_NAME = 128
+MAX_MODEL_NAME = 512
+MAX_PROMPT = 64 * 1024
+MAX_CONVERSATION = 1024 * 1024
+MAX_TURNS = 64
+MAX_TOKENS = 65536
+MAX_STEP = 2 * MAX_TOKENS  # a side may draft beyond the last token, within this limit
+MAX_TOKEN = 2**31 - 1
+MAX_STOP_TOKENS = 256
+MAX_DOCUMENTS = 256
+MAX_MISSING = 64
+MAX_CODE = 256
+MAX_RUN_AHEAD = 4096
+MAX_PAYLOAD = 2 * 1024 * 1024
+MAX_BLOCK = 256
+MAX_RESOLUTION = 2**20
+MAX_UPLOAD = 3 * 1024 * 1024
+MAX_PADDING = 1024 * 1024
+MAX_32 = 2**32 - 1
+MAX_64 = 2**64 - 1
+MAX_TIME_US = 2**63 - 1
 MAX_LINE = 1024
+MOST_VALUES = 64
+LONGEST_VALUE = 256 * 1024  # bytes: as many as the accepted tokens of the longest answer take
 # Controls, spaces but " ", what is invisible or turns the direction, surrogates, private use.
 _PRINTABLE: Final = (
     r"\A[^\x00-\x1f\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f"
@@ -46,15 +75,15 @@ def printable(limit: int) -> Meta:
     return Meta(max_length=limit, pattern=_PRINTABLE, description=words)
 
 
-U32: TypeAlias = Annotated[int, Meta(ge=0, le=limits.MAX_32)]
+U32: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_32)]
 Hash: TypeAlias = Annotated[int, natural()]
-Time: TypeAlias = Annotated[int, Meta(ge=0, le=limits.MAX_TIME_US)]
-Step: TypeAlias = Annotated[int, Meta(ge=0, le=limits.MAX_STEP)]
-Token: TypeAlias = Annotated[int, Meta(ge=0, le=limits.MAX_TOKEN)]
+Time: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TIME_US)]
+Step: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_STEP)]
+Token: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]
 Finite: TypeAlias = Annotated[float, Meta(ge=-FINITE, le=FINITE, description="a finite number")]
-Name: TypeAlias = Annotated[str, printable(limits.MAX_NAME)]
+Name: TypeAlias = Annotated[str, printable(MAX_NAME)]
 Line: TypeAlias = Annotated[str, Meta(description="text")]
-Payload: TypeAlias = Annotated[bytes, Meta(max_length=limits.MAX_PAYLOAD)]
+Payload: TypeAlias = Annotated[bytes, Meta(max_length=MAX_PAYLOAD)]
 Role: TypeAlias = Annotated[Side, Meta(description="'device' or 'cloud'")]
 Why: TypeAlias = Annotated[Reason, Meta(description="text")]
 Packed: TypeAlias = Annotated[
@@ -65,3 +94,55 @@ Packed: TypeAlias = Annotated[
         "characters with a value, which its setting bounds",
     ),
 ]
+T = TypeVar("T")
+Value = bool | int | float | str | bytes | tuple[Any, ...] | None
+Values = tuple[tuple[str, Value], ...]
+
+
+def pack(instance: Any) -> Values:
+    """Return the fields to send, in order."""
+    values = flat(instance)
+    return tuple(
+        (entry.name, _packed(entry, values[entry.name]))
+        for entry in entries(type(instance))
+        if entry.about.travels
+    )
+
+
+def unpack(cls: type[T], values: Values) -> T:
+    """Return the instance, with defaults for fields not sent. Raises MessageError."""
+    known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
+    given: dict[str, Any] = {}
+    for name, value in values:
+        if name not in known or name in given:
+            raise MessageError(
+                Reason.UNSUPPORTED,
+                f"there is no setting {name!r} here, or it came twice: install the same dragonrt "
+                "on both sides",
+            )
+        given[name] = _unpacked(known[name], value)
+    try:
+        return assemble(cls, given)
+    except MessageError:
+        raise
+    except DragonError as error:
+        raise MessageError(Reason.UNSUPPORTED, str(error)) from None
+
+
+def _packed(entry: Entry, value: Any) -> Value:
+    # Four bytes a token, not an array: decoding then never allocates more than it is sent.
+    tokens = _is_tokens(entry.type)
+    packed: Value = struct.pack(f"<{len(value)}I", *value) if tokens else value
+    return packed
+
+
+def _unpacked(entry: Entry, value: Any) -> Any:
+    if not _is_tokens(entry.type):
+        return value
+    if type(value) is not bytes or len(value) % 4 or len(value) > LONGEST_VALUE:
+        raise MessageError(Reason.MALFORMED, f"{entry.name} must be four bytes a token")
+    return struct.unpack(f"<{len(value) // 4}I", value)
+
+
+def _is_tokens(kind: Any) -> bool:
+    return get_origin(kind) is tuple and get_args(kind) == (int, Ellipsis)

@@ -10,8 +10,16 @@ from typing import Annotated, ClassVar, TypeAlias, get_args
 
 from msgspec import Meta
 
-from dragonrt.wire import limits
 from dragonrt.wire.fields import (
+    MAX_32,
+    MAX_CODE,
+    MAX_DOCUMENTS,
+    MAX_MISSING,
+    MAX_MODEL_NAME,
+    MAX_PADDING,
+    MAX_TOKEN,
+    NONCE_BYTES,
+    PROOF_BYTES,
     U32,
     Fields,
     Finite,
@@ -39,12 +47,12 @@ class Hello(Fields, frozen=True):
     """
 
     TYPE: ClassVar[int] = 0
-    version: Annotated[int, Meta(ge=1, le=limits.MAX_32)]
-    nonce: Annotated[bytes, Meta(min_length=limits.NONCE_BYTES, max_length=limits.NONCE_BYTES)]
+    version: Annotated[int, Meta(ge=1, le=MAX_32)]
+    nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     role: Role
     tokenizer: Name
-    vocabulary: Annotated[int, Meta(ge=1, le=limits.MAX_TOKEN)]
-    model: Annotated[str, printable(limits.MAX_MODEL_NAME)]
+    vocabulary: Annotated[int, Meta(ge=1, le=MAX_TOKEN)]
+    model: Annotated[str, printable(MAX_MODEL_NAME)]
     software: Name
     weights: Name = "unknown"
     corpus: Name = "unknown"
@@ -55,7 +63,7 @@ class Authenticate(Fields, frozen=True):
     """The answer to a Hello: the proof of the shared key (see `connection`)."""
 
     TYPE: ClassVar[int] = 1
-    proof: Annotated[bytes, Meta(min_length=limits.PROOF_BYTES, max_length=limits.PROOF_BYTES)]
+    proof: Annotated[bytes, Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
 
 
 class Ping(Fields, frozen=True):
@@ -64,7 +72,7 @@ class Ping(Fields, frozen=True):
     TYPE: ClassVar[int] = 2
     sequence: U32
     time_us: Time
-    padding: Annotated[bytes, Meta(max_length=limits.MAX_PADDING)] = b""
+    padding: Annotated[bytes, Meta(max_length=MAX_PADDING)] = b""
 
 
 class Pong(Fields, frozen=True):
@@ -127,8 +135,8 @@ class Source(Fields, frozen=True):
         self.clean("title", "name", "sentence")
 
 
-_Code: TypeAlias = Annotated[str, Meta(max_length=limits.MAX_CODE)]
-_Number: TypeAlias = Annotated[str, printable(limits.MAX_CODE)]
+_Code: TypeAlias = Annotated[str, Meta(max_length=MAX_CODE)]
+_Number: TypeAlias = Annotated[str, printable(MAX_CODE)]
 
 
 class Attribution(Fields, frozen=True):
@@ -138,9 +146,9 @@ class Attribution(Fields, frozen=True):
     `differing` are numbers of the answer that these documents hold otherwise: each, then theirs.
     """
 
-    sources: Annotated[tuple[Source, ...], Meta(max_length=limits.MAX_DOCUMENTS)] = ()
-    missing: Annotated[tuple[_Code, ...], Meta(max_length=limits.MAX_MISSING)] = ()
-    differing: Annotated[tuple[_Number, ...], Meta(max_length=limits.MAX_MISSING)] = ()
+    sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()
+    missing: Annotated[tuple[_Code, ...], Meta(max_length=MAX_MISSING)] = ()
+    differing: Annotated[tuple[_Number, ...], Meta(max_length=MAX_MISSING)] = ()
 
 
 class Opened(SessionMessage, frozen=True):

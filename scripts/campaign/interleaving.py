@@ -31,8 +31,8 @@ from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from dragonrt.wire.fields import pack, unpack
 from dragonrt.wire.reasons import End, Reason
-from dragonrt.wire.values import pack, unpack
 from scripts.campaign.invariants import Taking, ViolationError, check
 from scripts.campaign.scenario import Request, Scenario
 

@@ -11,7 +11,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.liveness import may_seem_mute
 from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario

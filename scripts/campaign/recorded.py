@@ -17,9 +17,8 @@ from dragonrt.modes.messages import Target
 from dragonrt.modes.question import Question
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import decode
+from dragonrt.wire.fields import MAX_PAYLOAD, unpack
 from dragonrt.wire.frames import FrameDecoder
-from dragonrt.wire.limits import MAX_PAYLOAD
-from dragonrt.wire.values import unpack
 
 WITHOUT_WORDS = (*wire.CONNECTION_MESSAGES, Coefficients, wire.Conclude)
 

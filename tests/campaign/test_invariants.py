@@ -6,8 +6,7 @@ import pytest
 
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.testing.faults import Schedule
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.exploration import explore_one
 from scripts.campaign.invariants import BREACHES, EXPECTED

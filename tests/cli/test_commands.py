@@ -26,8 +26,7 @@ from dragonrt.traces.events import (
     TokenDecided,
     TraceStarted,
 )
-from dragonrt.traces.file import TraceFile
-from dragonrt.traces.schema import SCHEMA
+from dragonrt.traces.file import SCHEMA, TraceFile
 
 Run = Callable[..., Any]
 

@@ -14,8 +14,7 @@ import pytest
 from dragonrt.cli.console import JsonLines, SafeConsole, say_listening
 from dragonrt.service.answer import Piece
 from dragonrt.service.view import AnswerView
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 
 Run = Callable[..., Any]
 

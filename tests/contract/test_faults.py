@@ -24,7 +24,7 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, drawn_link

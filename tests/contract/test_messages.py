@@ -38,12 +38,12 @@ from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import encode
+from dragonrt.wire.fields import pack
 from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.reasons import End, Reason
-from dragonrt.wire.values import pack
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 from tests.contract.scenes import delay_postprocessing, together

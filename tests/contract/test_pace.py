@@ -15,7 +15,7 @@ from dragonrt.testing.faults import Cut, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import Request, Scenario
 

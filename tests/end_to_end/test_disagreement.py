@@ -17,7 +17,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 
 from .conftest import connected_device, slow_link
 

@@ -25,7 +25,7 @@ from dragonrt.service.answer import Answer, Piece
 from dragonrt.service.chat import News, OnNews
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.timeouts import Timeouts
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.reasons import Reason
 
 from .conftest import DeviceAt, connected_device, counts

@@ -25,9 +25,8 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import Noticed, OnNotice, Record, RoundDecided, TokenDecided
+from dragonrt.traces.events import Noticed, NoticeKind, OnNotice, Record, RoundDecided, TokenDecided
 from dragonrt.traces.file import read_trace
-from dragonrt.traces.notices import NoticeKind
 
 from .conftest import Alone
 

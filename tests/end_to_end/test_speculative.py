@@ -18,9 +18,9 @@ from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer
 from dragonrt.service.cloud_process import CloudProcess
-from dragonrt.traces.answers import split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.file import read_trace
+from dragonrt.traces.statistics import split
 
 from .conftest import Alone, Device, connected_device, counts, slow_link
 

@@ -26,7 +26,7 @@ from dragonrt.testing.scripted import (
 )
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_UPLOAD
+from dragonrt.wire.fields import MAX_UPLOAD
 from dragonrt.wire.reasons import Reason
 from tests.modes.machines import of, work_off
 

@@ -15,7 +15,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.wire.limits import MAX_TOKENS
+from dragonrt.wire.fields import MAX_TOKENS
 
 ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
 

@@ -19,7 +19,7 @@ from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJ
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
-from dragonrt.wire.limits import MAX_PAYLOAD
+from dragonrt.wire.fields import MAX_PAYLOAD
 
 V = 40
 RANDOM = np.random.default_rng(3)

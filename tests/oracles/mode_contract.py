@@ -37,7 +37,7 @@ from dragonrt.testing.scripted import (
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent, Record
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_32
+from dragonrt.wire.fields import MAX_32
 from tests.oracles import oracle
 from tests.oracles.asked import Attendance
 

@@ -6,7 +6,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.fields import MAX_BLOCK
 
 
 @dataclass(frozen=True, slots=True)

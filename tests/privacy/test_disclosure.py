@@ -16,8 +16,8 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.privacy.disclosure import RULES, Disclosure, Door
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
+from dragonrt.wire.fields import pack
 from dragonrt.wire.reasons import Reason
-from dragonrt.wire.values import pack
 
 ASKED = Question(
     prompt="où?", instructions="short", history=(("who?", "Tom"),), accepted=(7, 3, 8, 3)

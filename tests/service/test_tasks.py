@@ -11,8 +11,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.service.answer import Piece
 from dragonrt.service.chat import Chat, News
 from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 
 from .conftest import RecitingSide, reciting_device
 

@@ -24,10 +24,10 @@ from dragonrt.traces.events import (
     Disclosed,
     Event,
     Noticed,
+    NoticeKind,
     Record,
     TokenDecided,
 )
-from dragonrt.traces.notices import NoticeKind
 from dragonrt.wire import messages as wire
 from dragonrt.wire.messages import Attribution
 

@@ -27,11 +27,10 @@ from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, scripted_resources
-from dragonrt.traces.answers import split, summary
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
 from dragonrt.traces.file import TraceFile, read_trace, start
-from dragonrt.traces.statistics import statistics
+from dragonrt.traces.statistics import split, statistics, summary
 
 SCRIPT = Script(seed=3, disagreement=0.7, stop=0.01)
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from dragonrt.errors import DragonError
 from dragonrt.traces import events
 from dragonrt.traces.events import Event, Record
-from dragonrt.traces.file import Recorder, TraceFile, read_trace, start
-from dragonrt.traces.schema import from_object, to_object
+from dragonrt.traces.file import Recorder, TraceFile, from_object, read_trace, start, to_object
 from tests.strategies import of_kind
 
 SETTINGS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

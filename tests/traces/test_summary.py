@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.answers import summary
 from dragonrt.traces.events import Event, Record
+from dragonrt.traces.statistics import summary
 
 STARTED = events.TraceStarted(2, "1", "tiny", "a clock")
 

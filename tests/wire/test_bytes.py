@@ -12,6 +12,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.fields import pack
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     SESSION_MESSAGES,
@@ -29,7 +30,6 @@ from dragonrt.wire.messages import (
     Working,
 )
 from dragonrt.wire.reasons import Reason
-from dragonrt.wire.values import pack
 
 RECORDED = (Path(__file__).parent / "messages.hex").read_text().splitlines()
 """A line for each message: its type, its bytes."""

@@ -13,9 +13,8 @@ from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.messages import Target
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.fields import MAX_LINE, Fields
+from dragonrt.wire.fields import MAX_LINE, MAX_TOKENS, Fields
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.limits import MAX_TOKENS
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,

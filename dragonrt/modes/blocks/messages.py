@@ -9,12 +9,21 @@ from typing_extensions import override
 from dragonrt.distributions.codec import Ids
 from dragonrt.modes.messages import message
 from dragonrt.privacy.disclosure import Crossing
-from dragonrt.wire import limits
-from dragonrt.wire.fields import U32, Finite, Payload, Step, Time, Token
+from dragonrt.wire.fields import (
+    MAX_BLOCK,
+    MAX_RESOLUTION,
+    MAX_UPLOAD,
+    U32,
+    Finite,
+    Payload,
+    Step,
+    Time,
+    Token,
+)
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import MessageError, Reason
 
-_Resolution: TypeAlias = Annotated[int, Meta(ge=1, le=limits.MAX_RESOLUTION)]
+_Resolution: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_RESOLUTION)]
 
 
 def _of_block(message: "Block", marker: Sequence[int]) -> Crossing:
@@ -38,9 +47,9 @@ class Block(SessionMessage, frozen=True):
     round: U32
     step: Step
     prefix_hash: U32
-    count: Annotated[int, Meta(ge=0, le=limits.MAX_BLOCK)]
-    resolutions: Annotated[tuple[_Resolution, ...], Meta(max_length=limits.MAX_BLOCK)]
-    decided: Annotated[tuple[Token, ...], Meta(max_length=limits.MAX_BLOCK)]
+    count: Annotated[int, Meta(ge=0, le=MAX_BLOCK)]
+    resolutions: Annotated[tuple[_Resolution, ...], Meta(max_length=MAX_BLOCK)]
+    decided: Annotated[tuple[Token, ...], Meta(max_length=MAX_BLOCK)]
     payload: Payload
 
     def __post_init__(self) -> None:
@@ -63,7 +72,7 @@ class Verdict(SessionMessage, frozen=True):
     """
 
     round: U32
-    accepted: Annotated[int, Meta(ge=0, le=limits.MAX_BLOCK)]
+    accepted: Annotated[int, Meta(ge=0, le=MAX_BLOCK)]
     token: Token
     verify_us: Time
 
@@ -83,10 +92,8 @@ class Upload(SessionMessage, frozen=True):
     round: U32
     relevance: Finite
     verify_us: Time
-    payloads: Annotated[tuple[Payload, ...], Meta(max_length=limits.MAX_BLOCK + 1)]
+    payloads: Annotated[tuple[Payload, ...], Meta(max_length=MAX_BLOCK + 1)]
 
     def __post_init__(self) -> None:
-        if sum(map(len, self.payloads)) > limits.MAX_UPLOAD:
-            raise MessageError(
-                Reason.MALFORMED, f"payloads must be at most {limits.MAX_UPLOAD} bytes"
-            )
+        if sum(map(len, self.payloads)) > MAX_UPLOAD:
+            raise MessageError(Reason.MALFORMED, f"payloads must be at most {MAX_UPLOAD} bytes")

@@ -24,7 +24,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, own, setting
 from dragonrt.side import Side
-from dragonrt.wire.limits import MAX_RUN_AHEAD
+from dragonrt.wire.fields import MAX_RUN_AHEAD
 
 TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 """The shapes of traffic; the groups are the tick and the number of ticks."""

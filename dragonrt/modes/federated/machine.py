@@ -46,9 +46,9 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.traces import events
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.fields import MAX_BLOCK
 from dragonrt.wire.reasons import End, Reason
 
 

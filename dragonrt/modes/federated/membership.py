@@ -7,8 +7,7 @@ from statistics import median
 
 from dragonrt.modes.federated.settings import Weighing
 from dragonrt.sampling.aggregation import relevance_weights, renormalise
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 from dragonrt.wire.reasons import End, Reason
 
 LEAST_DEADLINE_S = 1.0

@@ -13,7 +13,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import SampleQuantize, speculative_rule
 from dragonrt.settings import check, own, setting
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.fields import MAX_BLOCK
 
 Weighing = Literal["fixed", "relevance"]
 """The source of the weights of a round: the settings, or the relevance of each's documents."""

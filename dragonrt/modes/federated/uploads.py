@@ -27,7 +27,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.sampling.verification import SpeculativeRule
-from dragonrt.wire.limits import MAX_UPLOAD
+from dragonrt.wire.fields import MAX_UPLOAD
 
 
 def longest_upload(code: Codec) -> int:

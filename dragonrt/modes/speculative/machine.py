@@ -29,7 +29,7 @@ from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Wo
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
-from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
+from dragonrt.wire.fields import MAX_BLOCK, MAX_PAYLOAD
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from itertools import chain
 
 from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
-from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
+from dragonrt.wire.fields import MAX_CODE, MAX_MISSING
 from dragonrt.wire.messages import Attribution, Source
 
 FEWEST_BITS = 2.0

@@ -20,12 +20,11 @@ from dragonrt.privacy.evidence import Moved
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
-from dragonrt.traces.events import Noticed, Record, TokenDecided
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind, Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.connection import Traffic
+from dragonrt.wire.fields import pack
 from dragonrt.wire.reasons import End, Reason
-from dragonrt.wire.values import pack
 
 
 @dataclass(slots=True, kw_only=True)

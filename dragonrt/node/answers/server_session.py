@@ -17,7 +17,7 @@ from dragonrt.node.connections.admission import CloudAdmission, CloudLimits, sou
 from dragonrt.node.connections.peer import Peer
 from dragonrt.traces.events import AnswerClosed
 from dragonrt.wire import messages as wire
-from dragonrt.wire.values import unpack
+from dragonrt.wire.fields import unpack
 
 
 def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:

@@ -8,8 +8,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
 from dragonrt.node.connections.peer import ENDED, Peer
 from dragonrt.timeouts import USUAL, BackOff, Timeouts
-from dragonrt.traces.events import Noticed, OnNotice
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
 from dragonrt.wire.connection import Traffic
 from dragonrt.wire.reasons import End, HandshakeError, Reason
 

@@ -27,8 +27,8 @@ from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.encoding import encode
+from dragonrt.wire.fields import NONCE_BYTES
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Goodbye, Hello
 from dragonrt.wire.reasons import BusyError
 

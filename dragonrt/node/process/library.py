@@ -13,8 +13,7 @@ from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.compute.worker import Worker
-from dragonrt.traces.events import Noticed, OnNotice
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
 from retrieval import (
     Chunk,
     Embedder,

@@ -38,9 +38,8 @@ from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.reindexing import OnReport
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
-from dragonrt.traces.events import AnswerClosed, Noticed, OnNotice, Record
+from dragonrt.traces.events import AnswerClosed, Noticed, NoticeKind, OnNotice, Record
 from dragonrt.traces.file import Recorder, Sink
-from dragonrt.traces.notices import NoticeKind
 
 T = TypeVar("T")
 

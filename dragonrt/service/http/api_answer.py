@@ -25,7 +25,7 @@ from dragonrt.service.languages import OtherLanguageError
 from dragonrt.service.tasks import TaskError
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
-from dragonrt.traces.schema import to_object
+from dragonrt.traces.file import to_object
 
 PING_S = 15.0
 """Seconds after which a silent stream sends a comment: proxies close idle connections."""

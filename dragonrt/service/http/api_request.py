@@ -13,7 +13,7 @@ from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.request_body import Asked, ChatMessage
 from dragonrt.service.view import without_sources
 from dragonrt.settings import SettingError
-from dragonrt.wire.limits import MAX_64
+from dragonrt.wire.fields import MAX_64
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 MAX_WARNED = 16

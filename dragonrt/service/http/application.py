@@ -45,7 +45,7 @@ from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.view import LEAVES
 from dragonrt.traces.events import OnNotice
-from dragonrt.wire.limits import MAX_CONVERSATION
+from dragonrt.wire.fields import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
 from retrieval import Embedder, Report
 

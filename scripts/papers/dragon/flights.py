@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from dragonrt.errors import DragonError
 from dragonrt.side import Side, other
 from dragonrt.traces import events
-from dragonrt.traces.answers import of_type
 from dragonrt.traces.events import Record
+from dragonrt.traces.statistics import of_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
-from dragonrt.traces.file import read_trace
-from dragonrt.traces.schema import SCHEMA, from_object, to_object
+from dragonrt.traces.file import SCHEMA, from_object, read_trace, to_object
 from scripts.lab.arena import emulated
 from scripts.lab.intervals import Row, grouped
 from scripts.lab.virtual_arena import Pace, played, scripted

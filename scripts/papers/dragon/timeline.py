@@ -7,9 +7,9 @@ from typing import Any
 from dragonrt.errors import DragonError
 from dragonrt.side import SIDES, Side, other
 from dragonrt.traces import events
-from dragonrt.traces.answers import At, of_type, split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
+from dragonrt.traces.statistics import At, of_type, split
 from scripts.papers.dragon.flights import Flight, flights
 
 

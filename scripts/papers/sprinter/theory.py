@@ -25,7 +25,7 @@ from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
 from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.fields import MAX_BLOCK
 from scripts.lab.intervals import Row, averages, having
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all

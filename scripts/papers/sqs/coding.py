@@ -12,7 +12,7 @@ from typing import Any
 
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.fields import MAX_BLOCK
 from scripts.lab.intervals import Row, averages, distinct, grouped, having, mean, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all

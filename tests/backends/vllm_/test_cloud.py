@@ -15,7 +15,7 @@ from dragonrt.node.connections.endpoints import Address
 from dragonrt.service.answer import Piece
 from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.reasons import HandshakeError, Reason
 from tests.end_to_end.conftest import BOTH, connected_device, counts
 from tests.tiny_models import saved, tiny

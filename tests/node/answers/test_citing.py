@@ -23,7 +23,7 @@ from dragonrt.node.answers.citing import (
     sentence_of,
 )
 from dragonrt.privacy.evidence import Moved
-from dragonrt.wire.limits import MAX_MISSING
+from dragonrt.wire.fields import MAX_MISSING
 from dragonrt.wire.messages import Source
 
 BITS = st.floats(0, 200)

@@ -37,8 +37,7 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Event, Noticed, NoticeKind, Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
 

@@ -28,8 +28,7 @@ from dragonrt.privacy.redaction import MARKER
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import AnswerOpened, NoticeKind, Record, TokenDecided, WentAlone
 from dragonrt.wire.reasons import Reason
 from scripts.campaign.liar import Leading, Says, speaking
 from tests.node.virtual import peer_of

@@ -10,7 +10,7 @@ from dragonrt.node.answers.citing import disagreements, storable
 from dragonrt.node.answers.model_session import ModelSession
 from dragonrt.node.compute.job_thread import JobThread
 from dragonrt.node.compute.worker import Worker
-from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
+from dragonrt.wire.fields import MAX_CODE, MAX_MISSING
 from tests.copying_model import AGREEMENT, START, Copying, cache, numbered
 from tests.node.virtual import outcome
 

@@ -16,8 +16,7 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 from dragonrt.wire.reasons import HandshakeError, Reason
 from tests.node.virtual import virtual
 

@@ -33,10 +33,10 @@ from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.fields import pack
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import End, Reason
-from dragonrt.wire.values import pack
 from tests.node.virtual import alone
 from tests.oracles import oracle
 from tests.oracles.asked import Models

@@ -23,7 +23,7 @@ from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.messages import Message, Open, Opened
 from dragonrt.wire.reasons import BusyError, Reason
 from tests.node.virtual import alone_from

@@ -11,8 +11,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.node.process.composition import open_library, update_index
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.traces.events import Noticed
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import Noticed, NoticeKind
 from retrieval.documents import load
 from retrieval.reader import Reader
 

@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
-from dragonrt.traces.notices import NoticeKind
+from dragonrt.traces.events import NoticeKind
 from retrieval import Chunk
 from tests.service.conftest import READS_ENGLISH
 

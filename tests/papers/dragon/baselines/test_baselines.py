@@ -15,7 +15,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.fields import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from retrieval import Chunk, Hit
 from scripts.lab.model_sides import PacedWorker

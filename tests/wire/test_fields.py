@@ -15,9 +15,8 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flat, traced
-from dragonrt.wire.limits import MAX_PROMPT, MAX_TOKENS
+from dragonrt.wire.fields import MAX_PROMPT, MAX_TOKENS, Values, pack, unpack
 from dragonrt.wire.reasons import MessageError
-from dragonrt.wire.values import Values, pack, unpack
 
 TOKEN = st.integers(0, 2**31 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
