@@ -16,7 +16,7 @@ from dragonrt.cli.demo import DemoOptions, TogetherOptions
 from dragonrt.cli.loading import chosen_model, counting, load
 from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
-from dragonrt.link.units import parse_duration
+from dragonrt.link.profile import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings

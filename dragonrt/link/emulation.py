@@ -1,7 +1,7 @@
-"""A stream that emulates a slower link, in both directions at one end.
+"""Streams for simulation: a pair inside one process without delay, and one that is a slower link.
 
-Written and received bytes are both delayed. Latency is one-way: a round trip takes twice as long.
-The event loop's clock may be virtual.
+A slower link is emulated in both directions at one end: written and received bytes are delayed.
+Latency is one-way: a round trip takes twice as long. The event loop's clock may be virtual.
 """
 
 import asyncio
@@ -12,7 +12,58 @@ from typing_extensions import override
 
 from dragonrt.errors import LinkError
 from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import BufferedStream, Stream
+from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
+
+
+def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
+    """Return the two connected ends of a stream, named `names`."""
+    first, second = _MemoryStream(names[1]), _MemoryStream(names[0])
+    first._peer, second._peer = second, first
+    return first, second
+
+
+class _MemoryStream(BufferedStream):
+    """One end of the pair; written bytes go straight into the other end's inbox."""
+
+    _peer: "_MemoryStream"
+
+    def __init__(self, peer_name: str) -> None:
+        super().__init__(peer_name, self._emptied)
+
+    @override
+    def write(self, data: bytes) -> None:
+        if not self._over:
+            self._peer._inbox.feed(bytes(data))
+            if self._peer._inbox.size > HIGH_WATER:
+                self._writable.clear()
+
+    @override
+    def close(self) -> None:
+        self._inbox.discard()
+        if not self._over:
+            self._end()
+            self._peer._inbox.end()
+            self._peer._end()
+
+    @override
+    def abort(self) -> None:
+        self._inbox.discard()
+        if not self._over:
+            self._end()
+            self._peer._inbox.discard(LinkError(f"the stream to {self._peer.peer_name} broke"))
+            self._peer._end()
+
+    @override
+    async def wait_closed(self) -> None:
+        """Return at once: ending a pair takes no time."""
+
+    def _emptied(self) -> None:
+        self._peer._writable.set()
+
+    def _end(self) -> None:
+        self._over = True
+        self._writable.set()
+
 
 MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 

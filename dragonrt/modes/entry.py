@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from dragonrt.bundled import DEFAULT_DRAFT
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import TokenVerifier
+from dragonrt.control.trained import TokenVerifier
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dragonrt.errors import DragonError
-from dragonrt.privacy.redaction import longest_redacted
+from dragonrt.privacy.disclosure import longest_redacted
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, setting
 from dragonrt.wire.fields import (

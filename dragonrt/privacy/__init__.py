@@ -4,13 +4,13 @@
                                   |          |             |             |         |
     evidence    bits of each file-+----------+             |             |         |
     guards      rulings on decided tokens ---+             |             |         |
-    redaction   what the cloud reads --------+-------------+             |         |
-    disclosure  messages that a level admits --------------+             |         |
+    disclosure  what the cloud reads --------+-------------+             |         |
+                and messages that a level admits --------------+             |         |
     wire.frames     frames of four sizes --------------------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+
     traces.counts   what left in one answer: a fold over its records
 
-The upper four are pure; the modes hold them as objects. `constant_rate` runs on the event loop; the
+The upper three are pure; the modes hold them. `constant_rate` runs on the event loop; the
 connection's peer holds it. Padded frames are part of the protocol (`wire`), and the ledger is a
 fold of `traces`.
 """

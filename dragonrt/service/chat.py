@@ -17,7 +17,7 @@ from dragonrt.node.answers.marking import DecidedText
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
-from dragonrt.privacy.redaction import MARKER, redacted
+from dragonrt.privacy.disclosure import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.answer import Answer, JoinedAnswer, Piece
 from dragonrt.service.languages import OtherLanguageError, check_language

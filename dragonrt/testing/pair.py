@@ -13,8 +13,7 @@ from itertools import count
 
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.modes.entry import Resources

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import TokenVerifier
+from dragonrt.control.trained import TokenVerifier, controller
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.registry import entry_of

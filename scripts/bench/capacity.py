@@ -26,8 +26,7 @@ from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.link.profile import LinkProfile
-from dragonrt.link.units import parse_duration
+from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question

@@ -21,8 +21,7 @@ from dragonrt import bundled
 from dragonrt.backends.engines import AUTO
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.link.profile import LinkProfile
-from dragonrt.link.units import parse_duration
+from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import ClientSession

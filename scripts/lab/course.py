@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState, Static
 from dragonrt.errors import TrainingError
-from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.link.models import MarkovChannel, MarkovRates
 from dragonrt.link.profile import LinkProfile
 
 CODEC, LINK = "qs:100", "nb-iot-markov"

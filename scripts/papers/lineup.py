@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from dataclasses import dataclass, replace
 
 from dragonrt import bundled
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question

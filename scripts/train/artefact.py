@@ -1,4 +1,4 @@
-"""Write what was trained to the two files that `dragonrt.control.artefact` reads."""
+"""Write what was trained to the two files that `dragonrt.control.trained` reads."""
 
 import json
 from dataclasses import asdict
@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from dragonrt.control.artefact import FORMATS, Arrays, Record, files
-from dragonrt.control.verifier import KIND, Verifier
+from dragonrt.control.trained import FORMATS, KIND, Arrays, Record, Verifier, files
 from dragonrt.errors import ControlError
 
 

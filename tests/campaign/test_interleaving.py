@@ -11,7 +11,7 @@ from dragonrt.modes.mode import Effects
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting
 from dragonrt.modes.sprinter.machine import SprinterDrafting
-from dragonrt.privacy.redaction import Redacted
+from dragonrt.privacy.disclosure import Redacted
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import ViolationError
 from scripts.campaign.scenario import Scenario

@@ -12,7 +12,7 @@ import pytest
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.trained import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question

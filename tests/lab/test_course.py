@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.link.models import MarkovChannel, MarkovRates
 from dragonrt.modes.blocks.messages import Block
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
-from dragonrt.link.markov import MarkovRates
+from dragonrt.link.models import MarkovRates
 from scripts.lab.course import IterationCosts, best, evaluate, grid
 from scripts.lab.model_pair import ModelPair, Tasks
 from scripts.lab.prompt import bundled_prompts

@@ -7,8 +7,7 @@ from typing import TypeVar
 import pytest
 
 from dragonrt.errors import LinkError
-from dragonrt.link.emulation import MAX_IN_FLIGHT, EmulatedStream
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import MAX_IN_FLIGHT, EmulatedStream, memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import HIGH_WATER, Stream

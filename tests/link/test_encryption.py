@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from dragonrt.errors import LinkError
 from dragonrt.link import encryption
+from dragonrt.link.emulation import memory_streams
 from dragonrt.link.encryption import EncryptedStream
-from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.testing.loop import run
 from dragonrt.wire.encoding import decode

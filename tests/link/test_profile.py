@@ -7,10 +7,8 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError, LinkError
-from dragonrt.link.markov import MarkovRates
-from dragonrt.link.models import DeliveryTrace, RttSeries
-from dragonrt.link.profile import LinkProfile
-from dragonrt.link.units import parse_bandwidth, parse_duration, parse_size
+from dragonrt.link.models import DeliveryTrace, MarkovRates, RttSeries
+from dragonrt.link.profile import LinkProfile, parse_bandwidth, parse_duration, parse_size
 
 MARKOV = ["lora-markov", "lte-markov", "nb-iot-markov"]
 FIXED = ["3g", "home", "intercontinental", "lan", "lora", "lte", "nb-iot", "satellite", "wifi"]

@@ -13,9 +13,8 @@ from typing import TypeAlias
 import pytest
 
 from dragonrt.errors import LinkError
-from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.encryption import EncryptedStream
-from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import (
     HIGH_WATER,

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.control.verifier import TokenVerifier
+from dragonrt.control.trained import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import ModeError

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import memory_streams
 from dragonrt.link.stream import Stream
 from dragonrt.modes.mode import Work
 from dragonrt.node.answers.backend_session import BackendSession, ForwardResult

@@ -13,8 +13,7 @@ from numpy.random import Philox
 from scipy import stats
 
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.philox import philox_words
+from dragonrt.sampling.noise import Noise, Purpose, philox_words
 from dragonrt.side import Side
 
 SIDES: tuple[Side | None, ...] = (None, "device", "cloud")

@@ -16,9 +16,8 @@ from dragonrt.distributions import Distribution
 from dragonrt.modes.messages import Target, message
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
-from dragonrt.privacy.disclosure import NOTHING
+from dragonrt.privacy.disclosure import NOTHING, Prefix, Redacted
 from dragonrt.privacy.evidence import RowShares
-from dragonrt.privacy.redaction import Prefix, Redacted
 from dragonrt.side import Side
 from dragonrt.wire.fields import U32, Finite, Hash, Payload, Step, Time, Token
 from dragonrt.wire.messages import Opened, SessionMessage, Working

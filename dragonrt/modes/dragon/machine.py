@@ -27,7 +27,7 @@ from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, f
 from dragonrt.modes.peering import Peering
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.privacy.redaction import MARKER
+from dragonrt.privacy.disclosure import MARKER
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events

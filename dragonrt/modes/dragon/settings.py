@@ -13,7 +13,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Codec, codec
 from dragonrt.errors import DragonError
-from dragonrt.link.units import parse_duration
+from dragonrt.link.profile import parse_duration
 from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question

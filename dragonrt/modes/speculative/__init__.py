@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.control.learned import controller
+from dragonrt.control.trained import controller
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.values import blocks
 from dragonrt.modes.blocks.verifier import BlockVerifier

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.trained import Verifier
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.values import blocks
 from dragonrt.modes.blocks.verifier import BlockVerifier

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dragonrt.control.verifier import TokenVerifier
+from dragonrt.control.trained import TokenVerifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss

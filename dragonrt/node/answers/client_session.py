@@ -15,9 +15,8 @@ from dragonrt.node.answers.citing import Passage, disagreements
 from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.connections.peer import Peer
-from dragonrt.privacy.disclosure import Door
+from dragonrt.privacy.disclosure import MARKER, Door
 from dragonrt.privacy.evidence import Moved
-from dragonrt.privacy.redaction import MARKER
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
 from dragonrt.traces.events import Noticed, NoticeKind, Record, TokenDecided

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.profile import LinkProfile
+from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, last_day, server_context
-from dragonrt.link.units import parse_duration
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.endpoints import Address

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
+from dragonrt.control.profiler import BandwidthEstimator, RttEstimator
 from dragonrt.errors import DragonError, LinkError
-from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import HIGH_WATER, Stream, TlsError
 from dragonrt.privacy.constant_rate import ConstantRate
 from dragonrt.timeouts import USUAL, Timeouts

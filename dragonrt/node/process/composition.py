@@ -17,7 +17,7 @@ from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import READER, PromptTemplate
 from dragonrt.errors import DragonError
-from dragonrt.link.units import parse_size
+from dragonrt.link.profile import parse_size
 from dragonrt.modes.question import Question
 from dragonrt.node.compute.job_thread import JobThread
 from dragonrt.node.compute.worker import Worker

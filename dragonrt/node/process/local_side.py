@@ -13,10 +13,9 @@ from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.control.learned import controller
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.verifier import Verifier, fitting_verifier
+from dragonrt.control.trained import Verifier, controller, fitting_verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
@@ -28,7 +27,7 @@ from dragonrt.node.compute.job_thread import JobThread
 from dragonrt.node.compute.worker import Worker
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.reindexing import Following
-from dragonrt.privacy.redaction import MARKER
+from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder

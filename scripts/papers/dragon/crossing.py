@@ -25,7 +25,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.privacy.redaction import MARKER
+from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.control.learned import controller
 from dragonrt.control.policies import Action, Heuristic, Static
+from dragonrt.control.trained import controller
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from scripts.lab.course import (

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from dragonrt import bundled
-from dragonrt.link.profile import LinkProfile
-from dragonrt.link.units import parse_duration
+from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.modes.question import Question
 from dragonrt.side import SIDES
 from dragonrt.testing import loop

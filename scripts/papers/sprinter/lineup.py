@@ -15,7 +15,7 @@ from dragonrt import bundled
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.trained import Verifier
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings

@@ -13,7 +13,7 @@ import numpy as np
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.trained import Verifier
 from dragonrt.errors import ControlError
 from dragonrt.side import Side
 from retrieval.documents import load

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.control.verifier import TokenVerifier
+from dragonrt.control.trained import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.prefix import LOW_BITS

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.verifier import confidences
+from dragonrt.control.trained import confidences
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.passages import CutPassage, Passage
 
@@ -32,7 +32,7 @@ class Samples:
     """n drafted tokens x, each drawn from the draft model's q after some prefix.
 
     `hidden` float32 [n, hidden]: the draft model's last hidden state, from which q was computed.
-    `confidence` float32 [n, 3]: `control.verifier.confidences`. `log_ratio` float32 [n]:
+    `confidence` float32 [n, 3]: `control.trained.confidences`. `log_ratio` float32 [n]:
     log q(x)/p(x). `kind` int64 [n]: which of `KINDS` its prefix is.
     """
 

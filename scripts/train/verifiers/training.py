@@ -16,7 +16,7 @@ from torch.nn import functional
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
-from dragonrt.control.verifier import KIND, Features, TrainedPair, Verifier, trained_verifiers
+from dragonrt.control.trained import KIND, Features, TrainedPair, Verifier, trained_verifiers
 from dragonrt.errors import TrainingError
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.passages import SHARES, Part, Texts, read_texts

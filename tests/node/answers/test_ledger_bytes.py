@@ -25,8 +25,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.answers.client_session import Answer
-from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.privacy.redaction import redacted
+from dragonrt.privacy.disclosure import Disclosure, redacted
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device

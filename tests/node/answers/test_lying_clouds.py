@@ -22,9 +22,8 @@ from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process.composition import complete_library, local_side
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.disclosure import MARKER, Disclosure
 from dragonrt.privacy.guards import SURE
-from dragonrt.privacy.redaction import MARKER
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.traces.counts import AnswerCounts

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from dragonrt.errors import DragonError, LinkError
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import memory_streams
 from dragonrt.link.stream import TlsError
 from dragonrt.node.connections.connector import Connector, mistaken
 from dragonrt.node.connections.peer import Peer

@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream, TlsError
 from dragonrt.modes.dragon.drafts import Draft

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import memory_streams
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragonrt import bundled
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.trained import Verifier
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dragonrt.control.verifier import confidences
+from dragonrt.control.trained import confidences
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.passages import Passage, answered, questions
 from scripts.train.verifiers.samples import KINDS, Samples, collect

@@ -8,8 +8,7 @@ import pytest
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.memory import memory_streams
+from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.side import Side

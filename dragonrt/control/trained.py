@@ -1,0 +1,315 @@
+"""What was trained: learned controllers and verifiers, each read from two files.
+
+Weights are in `NAME.safetensors`, their meaning in `NAME.json`; the recipes in a checkout's
+`scripts/train` write them. A controller is a network of two layers that gives each action a value
+(QSV IV-C). A verifier is a head on a draft model that predicts whether the target accepts a token
+(SPEC section 4).
+"""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from dragonrt import bundled
+from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
+from dragonrt.errors import ControlError
+
+T = TypeVar("T")
+Arrays = Mapping[str, NDArray[Any]]
+Record = Mapping[str, Any]
+FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier 1"}
+"""The `format` in the record of each kind that `scripts/train/run` trains."""
+
+
+def files(path: Path) -> tuple[Path, Path]:
+    """Name the files of weights and record; `path` has one of their suffixes or none."""
+    base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
+    return Path(f"{base}.safetensors"), Path(f"{base}.json")
+
+
+def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
+    """Return the result of `read` on the finite float32 arrays and the record in the files.
+
+    Raises ControlError for wrong files, and for a ValueError, KeyError or TypeError of `read`.
+    """
+    weights_file, record_file = files(path.expanduser())
+    for file in (weights_file, record_file):
+        if not file.is_file():
+            raise ControlError(
+                f"there is no {kind} {path}: {file.name} is missing; name one that is bundled "
+                "or a file that is there"
+            )
+    try:
+        arrays = load_file(weights_file)
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        if record["format"] != FORMATS[kind]:
+            raise ValueError(f"its format is {record['format']!r}, not {FORMATS[kind]!r}")
+        if not all(a.dtype == np.float32 and np.isfinite(a).all() for a in arrays.values()):
+            raise ValueError("its weights are not finite float32 numbers")
+        return read(arrays, record)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, ControlError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error}"
+        reason = reason.splitlines()[0] if reason else type(error).__name__
+        raise ControlError(f"{path} is not a {kind}: {reason}") from None
+
+
+_NONE_YET = -1.0  # distinguishes an answer's beginning from certain tokens
+_FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The network's inputs for a state, and the actions of its outputs.
+
+    Outputs are ordered by length, then resolution. The inputs are the newest `confidences`
+    confidences (-1 if there are fewer), the next one's and the natural logarithm of the rate,
+    standardized.
+    """
+
+    lengths: tuple[int, ...]
+    resolutions: tuple[int, ...]
+    confidences: int
+    log_rate_mean: float
+    log_rate_deviation: float
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return all actions in the order of the outputs."""
+        return tuple(Action(each, finest) for each in self.lengths for finest in self.resolutions)
+
+    @property
+    def inputs(self) -> int:
+        """Return the number of the network's inputs."""
+        return self.confidences + 2
+
+    def features(self, state: ControlState) -> NDArray[np.float32]:
+        """Return the network's input for a state: float32 [inputs]."""
+        known = state.confidences[-self.confidences :]
+        missing = [_NONE_YET] * (self.confidences - len(known))
+        log_rate = math.log(state.rate) if state.rate > 0 else -math.inf
+        away = (log_rate - self.log_rate_mean) / self.log_rate_deviation
+        rate = min(max(away, -_FARTHEST), _FARTHEST)
+        return np.array([*missing, *known, state.next_confidence, rate], np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A trained network of two layers, relu between them.
+
+    `weights` are float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
+    output_bias [actions]. `trained_on` records its training data and its scores.
+    """
+
+    encoding: Encoding
+    weights: Arrays
+    trained_on: Record = field(default_factory=dict)
+
+    def values(self, state: ControlState) -> NDArray[np.float32]:
+        """Return the value of each action in this state: float32 [actions]."""
+        w, features = self.weights, self.encoding.features(state)
+        hidden = np.maximum(w["hidden"] @ features + w["hidden_bias"], 0)
+        values: NDArray[np.float32] = w["output"] @ hidden + w["output_bias"]
+        return values
+
+    def choose(self, state: ControlState) -> Action:
+        """Return the action of the highest value in this state; ties: the first."""
+        return self.encoding.actions[int(self.values(state).argmax())]
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read either of the two files, or their name without suffix. Raises ControlError."""
+        return load("controller", path, cls._read)
+
+    @classmethod
+    def _read(cls, arrays: Arrays, record: Record) -> Self:
+        lengths, resolutions = (tuple(map(_whole, record[n])) for n in ("lengths", "resolutions"))
+        mean, deviation = (float(record[n]) for n in ("log_rate_mean", "log_rate_deviation"))
+        if not (math.isfinite(mean) and 0 < deviation < math.inf):
+            raise ValueError("the scale of its rates is not finite and above 0")
+        encoding = Encoding(lengths, resolutions, _whole(record["confidences"]), mean, deviation)
+        width, actions = arrays["hidden_bias"].size, len(encoding.actions)
+        shapes = {"hidden": (width, encoding.inputs), "hidden_bias": (width,)}
+        shapes |= {"output": (actions, width), "output_bias": (actions,)}
+        if {name: array.shape for name, array in arrays.items()} != shapes:
+            raise ValueError("its two files do not fit together")
+        return cls(encoding, arrays, dict(record["trained_on"]))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{value!r} is not a whole number above 0")
+    return value
+
+
+def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
+    """Return the controller of a specification, for drafts of that model. Raises ControlError."""
+    kind, *numbers = spec.split(":")
+    if kind not in ("static", "heuristic"):
+        known = spec in ("default", *bundled.controllers())
+        return Learned.load(bundled.controller_path(spec, draft) if known else Path(spec))
+    if len(numbers) != (2 if kind == "static" else 1) or not all(map(_is_number, numbers)):
+        raise ControlError(
+            f"{spec!r} is not a controller: write static:LENGTH:RESOLUTION, "
+            "heuristic:RESOLUTION, default, or the FILE of a trained one"
+        )
+    values = map(int, numbers)
+    return Static(Action(*values)) if kind == "static" else Heuristic(*values)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 6
+
+
+log = logging.getLogger("dragonrt")
+
+KIND = "sprinter"
+"""The prediction for a token x drafted from q, if p is the target's distribution: q(x)/p(x) ≤ λ
+(SPRINTER section 3.2). Files name it."""
+
+Features = Literal["hidden", "hidden+confidence"]
+"""hidden: the draft model's last hidden state of the token before x, from which q was computed.
+hidden+confidence: that, and the `confidences` of x."""
+
+
+class TokenVerifier(Protocol):
+    """A prediction of the target's verdict on a drafted token."""
+
+    @property
+    def threshold(self) -> float:
+        """τ of a sprinter whose settings have none."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """Return how likely `token` is accepted, given the draft model's `hidden` and `q` [V]."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPair:
+    """Names and fingerprints of the models that a verifier is for."""
+
+    draft: str
+    target: str
+    draft_fingerprint: str
+    target_fingerprint: str
+
+    @property
+    def fingerprints(self) -> tuple[str, str]:
+        """Return the fingerprints of draft model and target."""
+        return self.draft_fingerprint, self.target_fingerprint
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verifier:
+    """σ(w · f + b) of the features f of a drafted token.
+
+    Attributes:
+        weight: w, float32 [features].
+        threshold: τ; below this probability a token is expected to be rejected by the target.
+        ratio: λ of the labels.
+        trained_on: its training data, and its scores on held-out text.
+    """
+
+    features: Features
+    pair: TrainedPair
+    weight: NDArray[np.float32]
+    bias: float
+    threshold: float = 0.5
+    ratio: float | None = None
+    trained_on: Mapping[str, Any] = field(default_factory=dict)
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """Predict the probability that `token`, drafted from `q` [V], is accepted.
+
+        `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
+        distribution before any sampler.
+        """
+        if self.features == "hidden+confidence":
+            hidden = np.concatenate((hidden, confidences(q, token)))
+        logit = float(self.weight @ hidden) + self.bias
+        return (1 + math.tanh(logit / 2)) / 2  # the sigmoid, of any logit
+
+    def check_pair(self, draft_fingerprint: str, target_fingerprint: str) -> None:
+        """Raise ControlError if it was trained for another draft model or another target."""
+        if (draft_fingerprint, target_fingerprint) != self.pair.fingerprints:
+            raise ControlError(
+                f"this verifier was trained for drafts of {self.pair.draft} and the target "
+                f"{self.pair.target}: choose these models or another --verifier"
+            )
+
+    @classmethod
+    def load(cls, name: str | Path) -> Self:
+        """Read a bundled verifier by its name, or either of two files. Raises ControlError."""
+        known = name in bundled.verifiers()
+        path = bundled.verifier_path(str(name)) if known else Path(name)
+        return load("verifier", path, cls._read)
+
+    @classmethod
+    def _read(cls, arrays: Arrays, record: Record) -> Self:
+        kind, features = record["kind"], record["features"]
+        weight, bias = arrays["weight"], arrays["bias"]
+        if kind != KIND or features not in get_args(Features):
+            raise ValueError(f"there is no {kind!r} verifier that reads {features!r}")
+        if weight.ndim != 1:
+            raise ValueError("its layer is not a row of numbers")
+        return cls(
+            features=features,
+            pair=TrainedPair(*(str(record[each.name]) for each in fields(TrainedPair))),
+            weight=weight,
+            bias=float(bias.item()),
+            threshold=float(record["threshold"]),
+            ratio=None if record["ratio"] is None else float(record["ratio"]),
+            trained_on=dict(record["trained_on"]),
+        )
+
+    @classmethod
+    def for_pair(cls, draft: str, target: str) -> Self:
+        """Return that of these fingerprints, trained locally or else bundled; or ControlError.
+
+        A file that cannot be read is skipped with a warning: it may be another pair's.
+        """
+        names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
+        for name in [*names, *bundled.verifiers()]:
+            try:
+                found = cls.load(name)
+            except ControlError as error:
+                log.warning("%s", error)
+                continue
+            if found.pair.fingerprints == (draft, target):
+                return found
+        raise ControlError(
+            "there is no verifier for these two models: name a file with --verifier, or choose "
+            "another mode"
+        )
+
+
+def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
+    """Return the file's verifier, or that of these fingerprints. ControlError if none fits."""
+    if file is None:
+        return Verifier.for_pair(draft, target)
+    given = Verifier.load(Path(file))
+    given.check_pair(draft, target)
+    return given
+
+
+def trained_verifiers() -> Path:
+    """Return the directory of locally trained verifiers."""
+    return Path(platformdirs.user_data_dir("dragonrt")) / "verifiers"
+
+
+def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:
+    """Return q(x), ln q(x) and max q of a token x drafted from `q` [V], in float32."""
+    probability = max(float(q[token]), 1e-12)  # avoids log 0
+    return np.array((probability, math.log(probability), q.max()), np.float32)
