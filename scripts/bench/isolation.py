@@ -49,7 +49,7 @@ from scripts.lab.arena import Given
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
 from scripts.lab.model_sides import run
-from scripts.lab.sample_sides import LoadedSide, flags
+from scripts.lab.sample_sides import LoadedSide, environment
 
 MEASURES = ("right", "parts", "f1", "refused", "read")
 IN_PARTS = ", part by part"
@@ -306,11 +306,11 @@ def _pair(
 ) -> Iterator[Row]:
     """Yield what two processes answer at each level of disclosure, one question at a time."""
     values = {name: getattr(side, name) for name in SHARED} | {"index": folder / "pair-cloud"}
-    options = flags(values) + [f"--documents={each}" for each in world.cloud]
+    options = [f"--documents={each}" for each in world.cloud]
     prompts = [each.known.question for each in sample]
     # A cloud answers while a large corpus is still being indexed: these answers need all of it.
     Index.update(folder / "pair-cloud", world.cloud, answers.embedder, words=side.chunk_words)
-    with cloud_process(*options) as cloud:
+    with cloud_process(*options, model=side.model, within=environment(values)) as cloud:
         own = replace(side, documents=world.device, index=folder / "pair-device")
         loaded = LoadedSide.opened(own, answers.model)
         port = cloud.wait_ready()

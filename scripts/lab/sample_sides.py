@@ -69,13 +69,13 @@ def sample_pair(
     """
     device = LoadedSide.load(sample_settings("device", model, **settings))
     complete_library(sample_settings("cloud", model, **settings), device.model)
-    command = [f"--documents={bundled.documents('cloud')}", *flags(settings), *options]
-    with cloud_process(*command, model=model) as cloud:
+    command = [f"--documents={bundled.documents('cloud')}", *options]
+    with cloud_process(*command, model=model, within=environment(settings)) as cloud:
         # The indexes are complete: others only open them.
         yield device, cloud.wait_ready(), cloud.pid
 
 
-def flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return the options of a command for a side's settings; none for None."""
-    given = {name: value for name, value in settings.items() if value is not None}
-    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+def environment(settings: Mapping[str, Any]) -> list[str]:
+    """Return the command within which a side has these settings, options or not, but None."""
+    given = [(name.upper(), value) for name, value in settings.items() if value is not None]
+    return ["env", *(f"DRAGONRT_{name}={value}" for name, value in given)]

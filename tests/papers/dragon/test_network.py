@@ -16,7 +16,7 @@ def test_the_first_token_over_a_network_has_the_measured_round_trip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(first_token, "DOCUMENTS", (2,))
-    options = ("--documents", str(bundled.documents("cloud")), "--latency", "30ms")
+    options = ("--documents", str(bundled.documents("cloud")), "--link", "30ms")
     with cloud_process(*options) as process:
         cloud = Address("127.0.0.1", process.wait_ready())
         settings = Settings(True, True, 1, 0, tmp_path, cloud=cloud)
