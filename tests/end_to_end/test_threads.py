@@ -73,8 +73,8 @@ async def test_a_chat_is_the_same_at_every_number_of_threads(
 async def test_a_cloud_of_other_threads_resumes_the_text(
     clouds: dict[int, CloudProcess], mode: str
 ) -> None:
-    name, (*_, how) = MODES[mode]
-    if isinstance(how, SpeculativeSettings):  # else the whole text may be on its way already
+    name, (how, *_) = MODES[mode]  # of dragon the synchronous one: each token needs the cloud
+    if isinstance(how, SpeculativeSettings):  # or the whole text may be on its way already
         how = replace(how, cloud_decodes=False, block_tokens=2)
     model = LanguageModel.load(name, "cpu", threads=1)
     with socket.create_server(("127.0.0.1", 0)) as free:
