@@ -22,9 +22,9 @@ def lone_places(sequences: Sequence[int]) -> list[int]:
     while left:
         first = min(left, key=lambda sequence: left[sequence][0])
         chosen = [first]
-        for sequence in sorted(left, key=lambda sequence: left[sequence][0]):
-            if sequence == chosen[-1] + 1:
-                chosen.append(sequence)
+        for place in sorted(place for places in left.values() for place in places):
+            if sequences[place] == chosen[-1] + 1:
+                chosen.append(sequences[place])
         size = min(len(left[sequence]) for sequence in chosen)
         if len(chosen) == size == 1:
             alone.append(left[first][0])

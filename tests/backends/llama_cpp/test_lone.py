@@ -20,6 +20,7 @@ from dragonrt.backends.llama_cpp.lone import lone_places
         ([0, 1, 2, 0, 2], [3, 4]),
         ([0, 1, 2, 0, 1, 0], [5]),
         ([7, 0, 1, 0, 1], [0]),
+        ([3, 5, 4, 5], [3]),
     ],
     ids=str,
 )
