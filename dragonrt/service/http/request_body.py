@@ -184,7 +184,7 @@ def json_object(data: bytes) -> Json:
     """Return the body of a request. Raises ApiError if it is not a JSON object."""
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ApiError(400, "the body must be JSON", code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object", code="invalid_json")
