@@ -129,10 +129,10 @@ class Index:
     ) -> list[Hit]:
         """Return the `k` chunks (or fewer) that may answer a question, best first.
 
-        "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" by both
-        (reciprocal rank fusion, Cormack et al. 2009). A hit's score is always its cosine. `vector`
-        is the question's embedding, float32 [dimension], normalised; RetrievalError for another
-        dimension.
+        "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" the best
+        of both by cosine and by the share of the question's words that are in a chunk. Rare words
+        and names count more. A hit's score is always its cosine. `vector` is the question's embedding,
+        float32 [dimension], normalised; RetrievalError for another dimension.
         """
         if len(self) == 0 or k < 1:
             return []

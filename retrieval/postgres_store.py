@@ -6,7 +6,7 @@ corpus gives the same hits in either store.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ WITH asked AS (
     SELECT chunk, length, words FROM finding JOIN searched ON words @@ query
     ORDER BY chunk LIMIT 2 * {frequent}
 ), scored AS (
-    SELECT chunk, count(*) AS shared, sum(
+    SELECT chunk, sum(
         greatest(ln((total - number + 0.5) / (number + 0.5)), 1e-6) * cardinality(positions) * 2.2
         / (cardinality(positions) + 1.2 * (0.25 + 0.75 * length / average))
     ) AS score
@@ -62,10 +62,11 @@ WITH asked AS (
     CROSS JOIN (SELECT count(*) AS total, avg(length) AS average FROM searched) AS sizes
     GROUP BY chunk
 )
-SELECT chunk FROM (
-    SELECT *, max(score) OVER () AS best FROM scored ORDER BY score DESC, chunk LIMIT ?
-) AS most
-WHERE NOT ? OR (2 * score >= best AND 2 * shared >= ?) ORDER BY score DESC, chunk
+SELECT chunk FROM scored ORDER BY score DESC, chunk LIMIT ?
+"""
+_HAVING = """
+SELECT count(*), coalesce(array_agg(chunk) FILTER (WHERE chunk = ANY(?)), '{}') FROM searched
+WHERE words @@ quote_literal((tsvector_to_array(to_tsvector('english', ?)))[1])::tsquery
 """
 
 
@@ -125,9 +126,14 @@ class PostgresStore(Store):
         return [(number, cosine) for number, cosine in self.run(sql, _literal(vector), k)]
 
     @override
-    def with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
+    def with_words(self, words: Sequence[str], k: int) -> list[int]:
         sql = _WITH_WORDS.format(frequent=FREQUENT)
-        return [number for (number,) in self.run(sql, list(words), k, filtered, len(words))]
+        return [number for (number,) in self.run(sql, list(words), k)]
+
+    @override
+    def having(self, word: str, numbers: Collection[int]) -> tuple[int, list[int]]:
+        ((count, among),) = self.run(_HAVING, list(numbers), word)
+        return count, among
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
         """Run a statement that takes a lock; RetrievalError `busy` if others hold it too long."""

@@ -26,13 +26,17 @@ _REFERRING = re.compile(
 )
 
 
-def words_of(question: str) -> list[str]:
-    """Return the words of a question to search for, each once, without function words.
+def words_of(question: str) -> dict[str, int]:
+    """Return the words of a question to search for and their weights, without function words.
 
-    In a small corpus "my" is rarer than "ferry" and would dominate. If all are such, they stay.
+    Names and numbers weigh twice: a chunk about another place answers another question. In a small
+    corpus "my" is rarer than "ferry" and would dominate. If all are function words, they stay.
     """
-    words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
-    return [word for word in words if word not in _FUNCTION_WORDS] or words
+    words: dict[str, int] = {}
+    for number, word in enumerate(re.findall(r"\w+", spaced(question))):
+        weight = 2 if word[0].isdigit() or (number and word[0].isupper()) else 1
+        words[word.lower()] = max(weight, words.get(word.lower(), 0))
+    return {w: weight for w, weight in words.items() if w not in _FUNCTION_WORDS} or words
 
 
 def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:

@@ -130,6 +130,6 @@ def test_a_long_question_finds_by_its_rarest_words(tmp_path: Path, hashes: WordH
     (folder / "meant.txt").write_text(rare)
     blind = replace(hashes.embedder(), questions=lambda texts: hashes([common] * len(texts)))
     Index.update(tmp_path / "index", folder, blind)
-    found = Retriever(Index.open(tmp_path / "index"), blind, search="hybrid")
+    found = Retriever(Index.open(tmp_path / "index"), blind, search="words")
     hits = found.retrieve(f"{common} {rare}", 2)
     assert "meant.txt" in [hit.chunk.source for hit in hits]
