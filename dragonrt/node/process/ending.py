@@ -15,48 +15,28 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0  # longest time for a process to close
-RAISED_AGAIN_S = 0.01  # between attempts to raise what a destructor has lost
 
 
 def exit_on_sigterm() -> None:
     """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
 
-    A destructor loses what a signal's handler raises in it. A timer then raises that again.
+    Python loses what a signal's handler raises in a destructor. Then the process ends at once.
     """
-    ending = False
-    lost: BaseException | None = None
 
     # In a container the kernel drops what process 1 does not handle.
     def end(number: int, frame: FrameType | None) -> NoReturn:
-        nonlocal ending
-        if ending:
-            os._exit(TERMINATED)
-        ending = True
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
         _end_soon()
         raise SystemExit(TERMINATED)
 
-    def note_lost(unraisable: "sys.UnraisableHookArgs") -> None:
-        nonlocal lost
+    def end_if_lost(unraisable: "sys.UnraisableHookArgs") -> None:
         if isinstance(unraisable.exc_value, SystemExit | KeyboardInterrupt):
-            lost = unraisable.exc_value
-            # More than once: a signal just before a system call does not interrupt that.
-            signal.setitimer(signal.ITIMER_REAL, RAISED_AGAIN_S, RAISED_AGAIN_S)
-        else:
-            sys.__unraisablehook__(unraisable)
-
-    def raise_again(number: int, frame: FrameType | None) -> None:
-        nonlocal lost
-        if frame is not None and frame.f_code is note_lost.__code__:
-            return  # it would be lost there, too
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        raised, lost = lost, None
-        if raised is not None:
-            raise raised
+            interrupted = isinstance(unraisable.exc_value, KeyboardInterrupt)
+            os._exit(128 + signal.SIGINT if interrupted else TERMINATED)
+        sys.__unraisablehook__(unraisable)
 
     signal.signal(signal.SIGTERM, end)
-    if sys.platform != "win32":
-        signal.signal(signal.SIGALRM, raise_again)
-        sys.unraisablehook = note_lost
+    sys.unraisablehook = end_if_lost
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:

@@ -14,18 +14,13 @@ class Destroyed:
         signal.raise_signal(int(sys.argv[1]))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 exit_on_sigterm()
-try:
-    Destroyed()
-    time.sleep(60)
-except KeyboardInterrupt:
-    sys.exit(130)
-finally:
-    print("in order")
+Destroyed()
+time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_destructor_ends_the_process_in_order(number: signal.Signals) -> None:
+def test_a_signal_in_a_destructor_ends_the_process(number: signal.Signals) -> None:
     program = [sys.executable, "-c", PROGRAM, str(int(number))]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=30)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "in order\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
