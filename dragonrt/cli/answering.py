@@ -14,9 +14,8 @@ from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import DEFAULT_MODE, MODES
-from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.addresses import Address, LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
-from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 from dragonrt.service.setup import CloudSetup, DeviceSetup

@@ -174,7 +174,7 @@ def _pair(
     """Start the cloud and load the device meanwhile, with its sample documents or `notes`."""
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
-            from dragonrt.node.connections.endpoints import Address
+            from dragonrt.node.connections.addresses import Address
             from dragonrt.node.process.composition import complete_library, load_model
             from dragonrt.service.comparison import sample_settings
 

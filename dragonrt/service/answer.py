@@ -11,8 +11,17 @@ from typing_extensions import override
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
-from dragonrt.node.answers.citing import Code, cited, is_refusal, missing, named, texts
-from dragonrt.node.answers.marking import DecidedText, Mark, marks
+from dragonrt.node.answers.citing import (
+    Code,
+    DecidedText,
+    Mark,
+    cited,
+    is_refusal,
+    marks,
+    missing,
+    named,
+    texts,
+)
 from dragonrt.service.parts import JoinedText
 from dragonrt.settings import traced
 from dragonrt.side import Side

@@ -13,7 +13,7 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
-from dragonrt.node.answers.marking import DecidedText
+from dragonrt.node.answers.citing import DecidedText
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device

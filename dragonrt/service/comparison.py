@@ -21,8 +21,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers import client_session
-from dragonrt.node.connections.addresses import Member
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.process import programs
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings

@@ -12,7 +12,7 @@ from rich.table import Table
 from dragonrt import __version__, bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.connections.link_probe import ProbedLink, probe
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service import comparison

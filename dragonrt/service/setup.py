@@ -10,8 +10,13 @@ from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import Settings
-from dragonrt.node.connections.addresses import LinkSettings, Member, NetworkSettings, members
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import (
+    Address,
+    LinkSettings,
+    Member,
+    NetworkSettings,
+    members,
+)
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.settings import picked
 

@@ -21,10 +21,10 @@ from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.backend_session import BackendSession, PrefillResult
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
+from dragonrt.node.answers.model_session import BackendSession, PrefillResult
 from dragonrt.node.answers.server_session import admission
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudLimits
 from dragonrt.node.connections.connector import Connector

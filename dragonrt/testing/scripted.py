@@ -18,7 +18,7 @@ from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, OnResult
+from dragonrt.node.answers.model_session import BackendSession, ForwardResult, OnResult
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 

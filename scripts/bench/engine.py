@@ -26,11 +26,10 @@ from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
-from dragonrt.node.answers.backend_session import ForwardResult
-from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ForwardResult, ModelSession
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.node.worker import Worker
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

@@ -18,10 +18,10 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Prediction, Work
-from dragonrt.node.answers.backend_session import BackendSession, ForwardResult
+from dragonrt.node.answers.model_session import BackendSession, ForwardResult
 from dragonrt.node.answers.server_session import admission
-from dragonrt.node.connections.admission import CloudLimits
-from dragonrt.node.connections.endpoints import Address, Identity, serve
+from dragonrt.node.connections.addresses import Address, Identity
+from dragonrt.node.connections.admission import CloudLimits, serve
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedSaid

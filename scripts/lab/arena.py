@@ -16,8 +16,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeResources
-from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.answers.model_session import Prefiller
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Device, Reached

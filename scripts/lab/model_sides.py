@@ -21,10 +21,9 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
 from dragonrt.node.process import programs
+from dragonrt.node.worker import JobThread, Worker
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide

@@ -9,7 +9,7 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Stream
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings

@@ -72,7 +72,7 @@ def figure(
 ) -> None:
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
     from dragonrt.link.shared_key import read_key
-    from dragonrt.node.connections.endpoints import Address
+    from dragonrt.node.connections.addresses import Address
     from scripts.papers import figures, framework
 
     over_a_network = ", ".join(figures.OVER_A_NETWORK)

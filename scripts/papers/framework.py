@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from dragonrt.errors import DragonError
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from scripts.lab.harness import environment
 from scripts.lab.intervals import Row, grouped
 

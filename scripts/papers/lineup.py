@@ -15,7 +15,7 @@ from dragonrt.link.emulation import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.cloud_process import listening_process
 from dragonrt.service.comparison import (

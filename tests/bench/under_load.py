@@ -22,10 +22,9 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.client_session import ClientSession
-from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ModelSession, PrefillResult
+from dragonrt.node.worker import Worker
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script

@@ -21,9 +21,8 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.connections.connector import Connector
-from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import complete_library
 from dragonrt.node.process.library import Library

@@ -12,7 +12,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.cloud_process import CloudProcess

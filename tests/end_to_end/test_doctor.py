@@ -8,8 +8,7 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.link.shared_key import new_key
-from dragonrt.node.connections.addresses import NetworkSettings
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address, NetworkSettings
 from dragonrt.node.process.diagnosis import Finding, diagnose
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.cloud_process import CloudProcess

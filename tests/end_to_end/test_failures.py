@@ -16,7 +16,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process import composition as process
 from dragonrt.node.process.local_side import LocalSide

@@ -15,9 +15,8 @@ from dragonrt.distributions import codec, mix
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer
-from dragonrt.node.connections.addresses import Member
+from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.connections.connector import NotConnectedError
-from dragonrt.node.connections.endpoints import Address
 from dragonrt.node.process import programs
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise

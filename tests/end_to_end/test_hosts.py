@@ -23,8 +23,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import documents
 from dragonrt.link.shared_key import new_key, read_key
-from dragonrt.node.connections.addresses import Member
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import complete_library
 from dragonrt.node.process.library import Library

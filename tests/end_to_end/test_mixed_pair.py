@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.service.cloud_process import cloud_process
 from tests.tiny_models import saved, tiny, written_file
 

@@ -17,7 +17,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings

@@ -17,7 +17,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process

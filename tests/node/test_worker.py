@@ -24,12 +24,10 @@ from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
-from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ForwardResult, ModelSession, PrefillResult
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
+from dragonrt.node.worker import JobThread, Worker
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
 from retrieval import Chunk, Hit

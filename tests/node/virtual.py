@@ -8,8 +8,8 @@ from typing import Any, ParamSpec
 from dragonrt.link.emulation import memory_streams
 from dragonrt.link.stream import Stream
 from dragonrt.modes.mode import Work
-from dragonrt.node.answers.backend_session import BackendSession, ForwardResult
 from dragonrt.node.answers.client_session import Answer
+from dragonrt.node.answers.model_session import BackendSession, ForwardResult
 from dragonrt.node.connections.peer import Peer
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide

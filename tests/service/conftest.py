@@ -14,8 +14,8 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
-from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.citing import Passage
+from dragonrt.node.answers.model_session import PrefillResult
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.programs import Device
 from dragonrt.node.process.reindexing import Following

@@ -20,8 +20,8 @@ from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.citing import Passage
+from dragonrt.node.answers.model_session import PrefillResult
 from dragonrt.node.process.programs import Device
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler

@@ -10,9 +10,9 @@ from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.backend_session import Prefiller
 from dragonrt.node.answers.citing import Passage, disagreements
 from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
+from dragonrt.node.answers.model_session import Prefiller
 from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import MARKER, Door

@@ -16,7 +16,7 @@ from dragonrt.modes import mode as modes
 from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.node.answers.backend_session import BackendSession, ForwardResult, PrefillResult
+from dragonrt.node.answers.model_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Peer, Session
 from dragonrt.privacy.disclosure import Door

@@ -10,9 +10,9 @@ from msgspec import structs
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import mode_entry
-from dragonrt.node.answers.backend_session import Prefiller, PrefillResult
 from dragonrt.node.answers.citing import attribution, storable
 from dragonrt.node.answers.driver import AnswerSession, Driver, opening
+from dragonrt.node.answers.model_session import Prefiller, PrefillResult
 from dragonrt.node.connections.admission import CloudAdmission, CloudLimits, source_of
 from dragonrt.node.connections.peer import Peer
 from dragonrt.traces.events import AnswerClosed

@@ -1,25 +1,116 @@
 """Addresses of other sides and protection of the link, as the user configures them."""
 
+import os
 import re
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.link.shared_key import read_key, renewal
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Stream, TcpStream, TlsError, connect, is_loopback
 from dragonrt.link.tls import client_context, last_day, server_context
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.node.connections.endpoints import Address
 from dragonrt.settings import setting
 from dragonrt.side import Side
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.fields import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+
+if TYPE_CHECKING:
+    from dragonrt.backends.model import LanguageModel
 
 SOON = timedelta(days=30)  # how long before its end a key or certificate is warned of
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A side's part of the handshake; `corpus` returns `LocalSide.corpus`."""
+
+    side: Side
+    model: "LanguageModel"
+    corpus: Callable[[], str] = lambda: "unknown"
+
+    def hello(self) -> Hello:
+        """Return a Hello with a fresh nonce, for one connection."""
+        return Hello(
+            version=PROTOCOL_VERSION,
+            nonce=os.urandom(NONCE_BYTES),
+            role=self.side,
+            tokenizer=self.model.tokenizer_fingerprint,
+            vocabulary=self.model.vocabulary,
+            model=self.model.name,
+            software=f"dragonrt {__version__}",
+            weights=self.model.fingerprint,
+            corpus=self.corpus(),
+            clock_ms=time.time_ns() // 10**6,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a cloud. A shared `key` encrypts all data; `emulate` wraps each stream.
+
+    A device dials an `exposed` one only if that is meant to be `insecure`.
+    """
+
+    host: str
+    port: int
+    key: bytes | None = None
+    tls: ssl.SSLContext | None = None
+    emulate: Callable[[Stream], Stream] | None = None
+    insecure: bool = False
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others could read and change what is sent to this host."""
+        return not (is_loopback(self.host) or self.key is not None or self.tls is not None)
+
+    def check(self) -> None:
+        """Raise TlsError if a device may not dial it."""
+        if self.exposed and not self.insecure:
+            raise TlsError(
+                f"anyone on the way to {self.host} could read and change what is sent: give both "
+                "sides the same --key-file, or use TLS with --tls or --tls-ca (--insecure dials it)"
+            )
+
+    def check_listening(self) -> None:
+        """Raise DragonError if a cloud may not listen on it: anyone could connect."""
+        knows_devices = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
+        if not (is_loopback(self.host) or self.key is not None or knows_devices):
+            raise DragonError(
+                f"listening on {self.host} lets anyone in: give both sides the same --key-file, "
+                "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
+            )
+
+    def around(self, stream: Stream, side: Side) -> Stream:
+        """Return the stream, emulated and encrypted as the address requires."""
+        link = self.emulate(stream) if self.emulate is not None else stream
+        key, dials = self.key, side == "device"
+        return link if key is None else EncryptedStream(link, key, dials=dials)
+
+    async def reach(self) -> TcpStream:
+        """Connect as a device. Raises LinkError."""
+        self.check()
+        return await connect(self.host, self.port, tls=self.tls)
+
+    def begin(self, stream: TcpStream, identity: Identity) -> tuple[Stream, Connection]:
+        """Return a device's stream around that one, and the state of the connection on it."""
+        connection = Connection(identity.side, identity.hello(), self.key)
+        return self.around(stream, identity.side), connection
+
+    async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
+        """Reach and begin. Raises LinkError."""
+        return self.begin(await self.reach(), identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,18 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dragonrt.node.connections.peer import Peer, Session
+from dragonrt.errors import DragonError
+from dragonrt.link.stream import Server, TcpStream, TlsError, listen
+from dragonrt.link.tls import TlsStream
+from dragonrt.node.connections.addresses import Address, Identity
+from dragonrt.node.connections.peer import ConnectionLostError, Peer, Session, log
 from dragonrt.settings import setting
 from dragonrt.timeouts import Timeouts
+from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.reasons import BusyError
 
 Work = Coroutine[Any, Any, None]
@@ -302,3 +310,69 @@ def source_of(host: str) -> str:
     if address.version == 4 or address.ipv4_mapped is not None:
         return str(address)
     return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
+
+
+async def serve(
+    address: Address,
+    identity: Identity,
+    admission: CloudAdmission,
+    recorder: Recorder,
+    on_change: Callable[[str], None] = log.info,
+) -> Server:
+    """Listen as the cloud; log a line with `on_change` when a device joins, leaves or is refused.
+
+    Silent connections, which balancers make, are not logged, and lines per host are limited. Raises
+    DragonError for an address beyond loopback without a key or certificates.
+    """
+    address.check_listening()
+    lines = BoundedLines(on_change, asyncio.get_running_loop().time)
+
+    async def handle(stream: TcpStream) -> None:
+        name = stream.peer_name
+        host = name.rpartition(":")[0]
+        carrier = stream if address.tls is None else TlsStream(stream, address.tls)
+
+        def heard() -> bool:
+            return stream.bytes_received > 0
+
+        def refuse(error: BusyError) -> None:
+            # No key is agreed on yet: a device with a key accepts the reason in the clear.
+            carrier.write(encode_frame(encode(wire.Goodbye(error.reason, error.text))))
+
+        def dismiss() -> None:
+            if not heard():
+                refuse(BusyError("too many unauthenticated connections", 1.0))
+
+        peer = Peer(
+            address.around(carrier, identity.side),
+            Connection(identity.side, identity.hello(), address.key),
+            recorder.of(name),  # devices number their sessions alike
+            admission.answering,
+            admission.timeouts,
+        )
+        try:
+            async with admission.handshakes.place(host, heard, dismiss):
+                if isinstance(carrier, TlsStream):
+                    await carrier.secure()
+                admission.check_room()
+                await peer.handshake()
+        except BusyError as error:
+            admission.refused += 1
+            refuse(error)
+            lines.say(host, f"refused {name}: {error}")
+            return
+        except (DragonError, PlaceLostError) as error:
+            if heard() or isinstance(error, ConnectionLostError | TlsError | PlaceLostError):
+                lines.say(host, f"refused {name}: {error}")
+            return
+        try:
+            with admission.admit(peer):
+                lines.say(host, f"{name} connected")
+                await peer.run()
+        except BusyError as error:
+            lines.say(host, f"refused {name}: {error}")
+            await peer.refuse(error)
+        else:
+            lines.say(host, f"{name} left: {peer.end or 'done'}")
+
+    return await listen(address.host, address.port, handle)

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.profiler import BandwidthEstimator
 from dragonrt.link.stream import Stream
-from dragonrt.node.connections.endpoints import Address, Identity
+from dragonrt.node.connections.addresses import Address, Identity
 from dragonrt.node.connections.peer import ConnectionLostError
 from dragonrt.timeouts import USUAL
 from dragonrt.wire.connection import Connection, Event, State

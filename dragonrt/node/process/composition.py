@@ -19,13 +19,12 @@ from dragonrt.backends.prompt import READER, PromptTemplate
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_size
 from dragonrt.modes.question import Question
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.library import Library, prefill, prefilling
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.reindexing import Following, OnReport, reindexing
 from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.node.worker import JobThread, Worker
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import (

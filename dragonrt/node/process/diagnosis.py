@@ -16,8 +16,7 @@ from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usable_cores, usual_threads
 from dragonrt.errors import DragonError
-from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address, LinkSettings, NetworkSettings
 from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process.composition import index_directory, kv_limit, load_model
 from dragonrt.node.process.host_profile import load_profile

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.worker import Worker
 from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
 from retrieval import (
     Chunk,

@@ -20,13 +20,11 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
-from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.citing import Passage, is_refusal
-from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ModelSession, PrefillResult
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.reindexing import Following
+from dragonrt.node.worker import JobThread, Worker
 from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts

@@ -26,10 +26,9 @@ from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.told import ToldAnswers, told_path
-from dragonrt.node.connections.addresses import Member
-from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits
+from dragonrt.node.connections.addresses import Address, Identity, Member
+from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits, serve
 from dragonrt.node.connections.connector import Connector, NotConnectedError, mistaken
-from dragonrt.node.connections.endpoints import Address, Identity, serve
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process.composition import local_side
 from dragonrt.node.process.ending import on_signals, terminable

@@ -1,7 +1,7 @@
 """Indexes documents while a side answers: the remaining ones, and changes (`--watch`).
 
-`dragonrt.node.process.following` updates the index in its own process; the side retrieves from each
-new snapshot.
+This module as a program, with llama.cpp's library as its argument if it is not an installed one,
+updates the index in its own process; the side retrieves from each new snapshot.
 """
 
 import asyncio
@@ -10,14 +10,18 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.errors import DragonError
-from dragonrt.node.process.library import Library
 from dragonrt.timeouts import USUAL
 from retrieval import Report, RetrievalError
-from retrieval.following import Order
+from retrieval.following import Order, main
+
+if TYPE_CHECKING:
+    from dragonrt.node.process.library import Library
 
 END_S = 2.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -40,7 +44,7 @@ class Following:
 @asynccontextmanager
 async def reindexing(
     order: Order,
-    library: Library,
+    library: "Library",
     on_report: OnReport,
     following: Following,
     llama_library: Path | None,
@@ -64,7 +68,7 @@ async def reindexing(
 async def _kept_up(
     order: Order,
     arguments: Sequence[str],
-    library: Library,
+    library: "Library",
     on_report: OnReport,
     following: Following,
     begun: "asyncio.Future[None]",
@@ -102,7 +106,7 @@ async def _kept_up(
 async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyncio.StreamReader]:
     """Start the process; yield its output once it notices changes; end it with the context."""
     pipe = asyncio.subprocess.PIPE
-    program = (sys.executable, "-P", "-m", "dragonrt.node.process.following", *arguments)
+    program = (sys.executable, "-P", "-m", "dragonrt.node.process.reindexing", *arguments)
     try:
         process = await asyncio.create_subprocess_exec(
             *program, stdin=pipe, stdout=pipe, limit=_LONGEST
@@ -134,7 +138,7 @@ async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyn
 
 
 async def _follow(
-    lines: asyncio.StreamReader, library: Library, on_report: OnReport, following: Following
+    lines: asyncio.StreamReader, library: "Library", on_report: OnReport, following: Following
 ) -> None:
     skipped: Any = ()
     while line := await lines.readline():
@@ -159,3 +163,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if "error" in found:
         raise DragonError(found["error"])
     return found
+
+
+if __name__ == "__main__":
+    main(partial(load_embedder, library=next(map(Path, sys.argv[1:]), None)))

@@ -86,7 +86,7 @@ def _record_virtual(question: Question) -> Iterator[Traces]:
 def _record_real(question: Question, settings: Settings) -> Iterator[Traces]:
     """Yield the traces of an answer in each way, over one connection; keep them in the results."""
     from dragonrt import bundled
-    from dragonrt.node.connections.endpoints import Address
+    from dragonrt.node.connections.addresses import Address
     from scripts.lab.model_sides import run
     from scripts.lab.sample_sides import LoadedSide, sample_pair, sample_settings
 

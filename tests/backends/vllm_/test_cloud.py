@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.service.answer import Piece
 from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process

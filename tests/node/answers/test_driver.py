@@ -30,8 +30,8 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import ForwardResult, PrefillResult
 from dragonrt.node.answers.driver import AnswerSession, Driver
+from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
 from dragonrt.privacy.evidence import Moved
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide

@@ -19,10 +19,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.node.answers.backend_session import ForwardResult
-from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.answers.model_session import ForwardResult, ModelSession
+from dragonrt.node.worker import JobThread, Worker
 
 DOCUMENTS = (
     "When the printer beeps, press green twice and wait 20 seconds.",

@@ -8,8 +8,7 @@ from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.node.answers.citing import disagreements, storable
 from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.compute.job_thread import JobThread
-from dragonrt.node.compute.worker import Worker
+from dragonrt.node.worker import JobThread, Worker
 from dragonrt.wire.fields import MAX_CODE, MAX_MISSING
 from tests.copying_model import AGREEMENT, START, Copying, cache, numbered
 from tests.node.virtual import outcome

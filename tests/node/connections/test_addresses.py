@@ -12,14 +12,14 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.node.answers.server_session import admission
 from dragonrt.node.connections.addresses import (
+    Address,
     LinkSettings,
     Member,
     NetworkSettings,
     host_and_port,
     members,
 )
-from dragonrt.node.connections.admission import USUAL_LIMITS
-from dragonrt.node.connections.endpoints import Address, serve
+from dragonrt.node.connections.admission import USUAL_LIMITS, serve
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 

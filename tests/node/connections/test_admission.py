@@ -14,8 +14,8 @@ from typing_extensions import override
 from dragonrt.backends.fair_shares import Client
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.backend_session import PrefillResult
 from dragonrt.node.answers.client_session import Answer, ClientSession
+from dragonrt.node.answers.model_session import PrefillResult
 from dragonrt.node.answers.server_session import admission as admission_of
 from dragonrt.node.connections.admission import (
     LINES_A_SECOND,

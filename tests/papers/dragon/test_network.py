@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled
-from dragonrt.node.connections.endpoints import Address
+from dragonrt.node.connections.addresses import Address
 from dragonrt.service.cloud_process import cloud_process
 from scripts.papers.dragon import first_token
 from scripts.papers.framework import Settings, read_rows, run_experiment

@@ -1,1 +1,0 @@
-"""The threads of a process and the batches of its model."""
