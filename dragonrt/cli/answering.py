@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,9 +167,7 @@ def _setup(
     return setup
 
 
-def _loaded(
-    setup: DeviceSetup, side: SideSettings
-) -> "tuple[LanguageModel, Library | None, OnNotice]":
+def _loaded(setup: DeviceSetup) -> "tuple[LanguageModel, Library | None, OnNotice]":
     """Load the model and the documents; return them with the printer of notices.
 
     The other sides are dialled once before the documents are indexed, which may take long. Their
@@ -189,7 +188,7 @@ def _loaded(
         else:
             say(found.text)
 
-    return *load(side, look), notice
+    return *load(setup.side, look), notice
 
 
 def device(
@@ -211,7 +210,7 @@ def device(
     from dragonrt.service.chat import Chat
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library, notice = _loaded(setup, setup.side)
+    loaded, library, notice = _loaded(setup)
     lines = BetweenAnswers()
 
     async def converse() -> None:
@@ -246,16 +245,15 @@ def serve(
     from dragonrt.service.http.application import serve_device
     from dragonrt.service.http.private_documents import with_uploads
 
-    side = with_uploads(setup.side, served.uploads)
-    loaded, library, notice = _loaded(setup, side)
-    name, how = loaded.name, (setup.how, served, setup.question, setup.seed, stop)
+    setup = replace(setup, side=with_uploads(setup.side, served.uploads))
+    loaded, library, notice = _loaded(setup)
 
     def ready(url: str) -> None:
-        say_listening(f"serve: {name} answers at {url}")
+        say_listening(f"serve: {loaded.name} answers at {url}")
         say_languages(loaded, library)
 
     sinks = notice, say_report, ready
-    programs.run(serve_device(side, loaded, library, setup.others, *how, *sinks))
+    programs.run(serve_device(setup, loaded, library, served, stop, *sinks))
 
 
 def doctor(

@@ -147,18 +147,16 @@ def _serve(
         from dragonrt.node.connections.addresses import Member
         from dragonrt.node.process.programs import run
         from dragonrt.service.http.application import serve_device
+        from dragonrt.service.setup import DeviceSetup
 
         say("Ctrl-C ends both processes")
         settings, loaded, library = own
+        setup = DeviceSetup(question, how, [Member("cloud", address)], settings, None, ())
         serving = serve_device(
-            settings,
+            setup,
             loaded,
             library,
-            [Member("cloud", address)],
-            how,
             http,
-            question,
-            None,
             stops,
             on_notice=lambda notice: say(notice.text),
             on_report=lambda report: None,

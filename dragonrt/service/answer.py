@@ -22,7 +22,7 @@ from dragonrt.node.answers.citing import (
     named,
     texts,
 )
-from dragonrt.service.parts import JoinedText
+from dragonrt.service.text import JoinedText
 from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces import statistics

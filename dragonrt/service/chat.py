@@ -20,10 +20,16 @@ from dragonrt.node.process.programs import Device
 from dragonrt.privacy.disclosure import MARKER, redacted
 from dragonrt.sampling.noise import Noise
 from dragonrt.service.answer import Answer, JoinedAnswer, Piece
-from dragonrt.service.languages import OtherLanguageError, check_language
-from dragonrt.service.parts import JoinedText, parts_of
-from dragonrt.service.tasks import TaskError, named_in, reads_whole, turns
-from dragonrt.service.text import TextStream
+from dragonrt.service.prompts import (
+    OtherLanguageError,
+    TaskError,
+    check_language,
+    named_in,
+    parts_of,
+    reads_whole,
+    turns,
+)
+from dragonrt.service.text import JoinedText, TextStream
 from dragonrt.traces.events import Noticed, Record, TokenDecided
 
 HISTORY = 16

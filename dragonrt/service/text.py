@@ -1,4 +1,4 @@
-"""The text of growing lists of tokens."""
+"""The text of an answer while it grows: of its tokens, and of the answers to several parts."""
 
 from collections.abc import Callable, Sequence
 
@@ -61,3 +61,73 @@ class TextStream:
         begun = (end for end in ends if any(stop.startswith(end) for stop in self._stops))
         self._held = next(begun, "")
         return text.removesuffix(self._held)
+
+
+class JoinedText:
+    """Joins the answers of several parts while they are generated; a single answer stays as it is.
+
+    A refusal waits for the answer of another part, and then names its own: "who bred them: I don't
+    know." That of a part without words is left out. If all parts are refused, the text is one
+    refusal. `text` is what is shown so far; `places` are the characters of it where the parts'
+    answers begin.
+    """
+
+    def __init__(self, parts: Sequence[str], refusal: str) -> None:
+        self.text = ""
+        self.places = [0] * len(parts)
+        self._parts, self._refusal = parts, refusal.strip().casefold()
+        self._number, self._said, self._shown = 0, "", 0
+        self._refused: dict[int, str] = {}
+
+    def push(self, text: str) -> tuple[str, str]:
+        """Return a lead and words to show, after more text of the part under way."""
+        self._said += text
+        several = len(self._parts) > 1
+        if several and not self._shown and self._may_refuse():
+            return "", ""
+        before = len(self.text)
+        if not self._shown:
+            self._release()
+            self._begin(self._number)
+        lead = self.text[before:]
+        # White space at its end waits for the next word: a separator may come.
+        words = (self._said.rstrip() if several else self._said)[self._shown :]
+        self._shown += len(words)
+        self.text += words
+        return lead, words
+
+    def next(self) -> None:
+        """Go on to the next part."""
+        if not self._shown and self._said.strip():
+            self._refused[self._number] = self._said.strip()
+        self._number, self._said, self._shown = self._number + 1, "", 0
+
+    def end(self) -> str:
+        """Return the refusals to show behind the last part."""
+        before = len(self.text)
+        if not self.text and self._refused:
+            self.text = self._refused.popitem()[1]
+        else:
+            self._release()
+        return self.text[before:]
+
+    def _may_refuse(self) -> bool:
+        said, refusal = self._said.casefold().strip(), self._refusal
+        return refusal.startswith(said) or (refusal != "" and said.startswith(refusal))
+
+    def _release(self) -> None:
+        for number, said in self._refused.items():
+            if self._parts[number]:
+                self._begin(number, f"{self._parts[number].rstrip('?')}: ")
+                self.text += said
+        self._refused = {}
+
+    def _begin(self, number: int, label: str = "") -> None:
+        """Append what stands before a part's answer."""
+        if self.text and self.text[-1] not in ".!?\u2026":
+            self.text += "; "
+            label = label[:1].lower() + label[1:] if label[1:2].islower() else label
+        elif self.text:
+            self.text += " "
+        self.text += label
+        self.places[number] = len(self.text)

@@ -25,7 +25,8 @@ from dragonrt.node.process.local_side import sought
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.cloud_process import cloud_process
-from dragonrt.service.parts import JoinedText, parts_of
+from dragonrt.service.prompts import parts_of
+from dragonrt.service.text import JoinedText
 from dragonrt.side import Side
 from retrieval import Hit, Index, Retriever
 from scripts.bench.isolated_answers import (

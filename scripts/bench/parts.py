@@ -18,7 +18,7 @@ from dragonrt.cli.options import option, settings
 from dragonrt.modes.question import Question
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.parts import parts_of
+from dragonrt.service.prompts import parts_of
 from dragonrt.side import SIDES, Side
 from scripts.bench.isolated_answers import IsolatedAnswers, in_shared_forwards
 from scripts.bench.isolation import (

@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt.modes.question import Question
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.parts import parts_of
+from dragonrt.service.prompts import parts_of
 from scripts.bench.parts import asked, cases
 from scripts.bench.split_qa.score import contains
 from tests.retrieval.conftest import WordHashes

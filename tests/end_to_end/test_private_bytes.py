@@ -104,7 +104,7 @@ def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> 
     from dragonrt.link.profile import LinkProfile
     from dragonrt.link.shared_key import read_key
     from dragonrt.link.tls import last_day, server_context
-    from dragonrt.service.http.http_settings import ApiKeys
+    from dragonrt.service.http.guard import ApiKeys
     from dragonrt.traces.file import read_trace
 
     path = tmp_path / f"{name}.toml"

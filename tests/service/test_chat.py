@@ -19,8 +19,8 @@ from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer, JoinedAnswer, Piece
 from dragonrt.service.chat import HISTORY, SEED_BITS, Chat, News
-from dragonrt.service.languages import OtherLanguageError
-from dragonrt.service.parts import JoinedText
+from dragonrt.service.prompts import OtherLanguageError
+from dragonrt.service.text import JoinedText
 from dragonrt.settings import traced
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dragonrt.service.parts import LONGEST, MOST, JoinedText, parts_of
+from dragonrt.service.prompts import LONGEST, MOST_PARTS, parts_of
+from dragonrt.service.text import JoinedText
 
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("parts.toml").read_text("utf-8"))
 REFUSAL = "I don't know."
@@ -33,7 +34,7 @@ def test_a_long_text_is_not_cut_and_no_question_has_endless_parts() -> None:
     question = "What is it, and who made it?"
     assert len(parts_of(question)) == 2
     assert parts_of(f"{question} {LONGEST * '-'}") == [f"{question} {LONGEST * '-'}"]
-    assert len(parts_of("Who is it? " * (MOST + 2))) == MOST
+    assert len(parts_of("Who is it? " * (MOST_PARTS + 2))) == MOST_PARTS
     endless = "the cat and x " * 40_000  # at each "and" all before it would be read again
     assert parts_of(endless) == [endless]
 

@@ -10,7 +10,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.service.answer import Piece
 from dragonrt.service.chat import Chat, News
-from dragonrt.service.tasks import MOST, TaskError, named_in, reads_whole
+from dragonrt.service.prompts import MOST_CHUNKS as MOST
+from dragonrt.service.prompts import TaskError, named_in, reads_whole
 from dragonrt.traces.events import Noticed, NoticeKind
 
 from .conftest import RecitingSide, reciting_device

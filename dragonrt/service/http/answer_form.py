@@ -1,22 +1,20 @@
-"""The common part of an answer in all APIs, and the interface of an API's form."""
+"""An answer in the form of an API: the events that it consists of, and what all forms share."""
 
+import itertools
 import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
-
-from typing_extensions import override
 
 from dragonrt.modes.mode import Finish
 from dragonrt.service.answer import Answer, Source, code_json
-from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest
-from dragonrt.service.http.request_body import Json
-from dragonrt.service.view import sources_text, title, warnings
+from dragonrt.service.http.request_body import ApiError, Json
+from dragonrt.service.view import title
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 
@@ -24,18 +22,6 @@ ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
 IMPOSSIBLE = -9999.0
 """OpenAI's value for the logarithm of 0."""
-
-
-class SseEvent(NamedTuple):
-    """One server-sent event; `name` only if the API has one."""
-
-    data: Json | str
-    name: str = ""
-
-    @override
-    def __str__(self) -> str:
-        data = self.data if isinstance(self.data, str) else json.dumps(self.data)
-        return f"event: {self.name}\ndata: {data}\n\n" if self.name else f"data: {data}\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,84 +52,77 @@ def _log(p: float) -> float:
     return math.log(min(p, 1.0)) if p > 0 else IMPOSSIBLE  # a sum of floats may exceed 1
 
 
-class AnswerForm:
-    """One answer in the format of one API: turns what happens into server-sent events, without I/O.
+class Begun(NamedTuple):
+    """The answer begins: no failure is an HTTP error any more."""
 
-    `written` is the text so far, `tokens` its tokens if the request wants their probabilities.
+
+class Delta(NamedTuple):
+    """A piece of the text, perhaps empty, and what the request wants of the moment.
+
+    That is the piece's tokens with their probabilities, and the events of decoding as in a trace.
     """
 
-    PREFIX: ClassVar[str]
-    """The prefix of the ids of its answers."""
+    text: str
+    tokens: Sequence[RankedToken] = ()
+    decoding: Sequence[Json] = ()
 
-    def __init__(self, model: str, request: ApiRequest) -> None:
-        self.model = model
-        self.request = request
-        self.id = f"{self.PREFIX}{secrets.token_hex(12)}"
-        self.created = int(time.time())  # a date, as OpenAI's APIs have it
-        self.written = ""
-        self.tokens: list[RankedToken] = []
 
-    @staticmethod
-    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
-        """Return the request in a body. Raises ApiError for unsupported features."""
-        raise NotImplementedError
+AnswerEvent: TypeAlias = Begun | Delta | Answer | ApiError
+"""An event of an answer; the last one is the Answer, or the error that ended it."""
 
-    def begin(self) -> Iterable[SseEvent]:
-        """Return the events before the first text."""
-        return ()
 
-    def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
-        """Return the events of a piece of the text, which is not in `written` yet."""
-        raise NotImplementedError
+@dataclass(slots=True)
+class Reply:
+    """One answer in the making: `text` and `tokens` are what it has before the event at hand."""
 
-    def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
-        """Return the events of the decoding, as in a trace."""
-        return ()
+    model: str
+    request: ApiRequest
+    text: str = ""
+    tokens: list[RankedToken] = field(default_factory=list)
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))  # a date, as in OpenAI's APIs
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def finish(self, answer: Answer) -> Iterable[SseEvent]:
-        """Return the events after the last text."""
-        raise NotImplementedError
+    def add(self, delta: Delta) -> None:
+        """Append a piece to what there is."""
+        self.text += delta.text
+        self.tokens += delta.tokens
 
-    def failed(self, error: ApiError) -> Iterable[SseEvent]:
-        """Return the events of an answer that fails after its first event."""
-        raise NotImplementedError
 
-    def whole(self, answer: Answer) -> Json:
-        """Return the response object of an unstreamed answer; call after all its events."""
-        raise NotImplementedError
+class AnswerForm(NamedTuple):
+    """The form of an API: how a request is parsed, a stream is written, and a whole answer.
 
-    def cite(self, start: int, end: int, source: Json) -> Json:
-        """Return the annotation of a document, for those characters of the text."""
-        raise NotImplementedError
+    `parse` raises ApiError for unsupported features. `chunks` are pieces of the response's body.
+    """
 
-    def annotations(self, answer: Answer) -> list[Json]:
-        """Return an annotation for each mark, and for each code that no document has.
+    parse: Callable[[Json, ApiRequest], ApiRequest]
+    chunks: Callable[[Reply, AnswerEvent], Iterator[str]]
+    whole: Callable[[Reply, Answer], Json]
 
-        A document without a mark has one that covers the whole answer to its part of the question.
-        """
-        cited: list[Json] = []
-        for part in answer.parts:
-            marks = [(m.start, m.end, Source.of(m.side, m.source)) for m in part.marked]
-            marked = [source for *_, source in marks]
-            whole = [(0, len(part.text), each) for each in part.sources if each not in marked]
-            for start, end, source in (*marks, *whole):
-                cited.append(self.cite(part.start + start, part.start + end, _about(source)))
-        missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in answer.not_found]
-        return [*cited, *missing]
 
-    def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> list[SseEvent]:
-        """Append a piece of the text and return its events."""
-        events = [*self.delta(piece, tokens)]
-        self.written += piece
-        self.tokens += tokens
-        return events
+def sse(data: Json | str, name: str = "") -> str:
+    """Return a server-sent event; it has a name only if the API has names."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
 
-    def end(self, answer: Answer) -> list[SseEvent]:
-        """Return the last events, after the sources as text if the request wants them."""
-        notices = (each.text for each in answer.notices)
-        closing = sources_text(answer.sources, [*notices, *warnings(answer)])
-        events = self.text(closing) if closing and self.request.sources_in_text else []
-        return [*events, *self.finish(answer)]
+
+def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
+    """Return an annotation for each mark, and for each code that no document has.
+
+    `cite` makes that of a document, for characters of the text. A document without a mark has one
+    that covers the whole answer to its part of the question.
+    """
+    cited: list[Json] = []
+    for part in answer.parts:
+        marks = [(m.start, m.end, Source.of(m.side, m.source)) for m in part.marked]
+        marked = [source for *_, source in marks]
+        whole = [(0, len(part.text), each) for each in part.sources if each not in marked]
+        for start, end, source in (*marks, *whole):
+            url = f"dragonrt:{source.side}/{quote(source.file)}"
+            about = {**source.to_object(), "title": title(source) or source.file, "url": url}
+            cited.append(cite(part.start + start, part.start + end, about))
+    missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in answer.not_found]
+    return [*cited, *missing]
 
 
 def too_long(answer: Answer) -> bool:
@@ -190,9 +169,3 @@ def _prompt(answer: Answer) -> tuple[int, float]:
     events = (record.event for record in answer.decoded.records)
     ready = [event for event in events if isinstance(event, SideReady)]
     return sum(e.prompt_tokens for e in ready), sum(e.load + e.prefill for e in ready)
-
-
-def _about(source: Source) -> Json:
-    """Return the fields of a document's annotation in every API."""
-    url = f"dragonrt:{source.side}/{quote(source.file)}"
-    return {**source.to_object(), "title": title(source) or source.file, "url": url}

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.responses import JSONResponse, StreamingResponse
@@ -15,14 +16,20 @@ from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device, LevelError
 from dragonrt.service.answer import Piece
 from dragonrt.service.chat import Chat, Stream, code_of
-from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
-from dragonrt.service.http.api_errors import ApiError, invalid
+from dragonrt.service.http.answer_form import (
+    AnswerEvent,
+    AnswerForm,
+    Begun,
+    Delta,
+    RankedToken,
+    Reply,
+)
 from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.request_body import Json
-from dragonrt.service.languages import OtherLanguageError
-from dragonrt.service.tasks import TaskError
+from dragonrt.service.http.request_body import ApiError, Json, invalid
+from dragonrt.service.prompts import OtherLanguageError, TaskError
+from dragonrt.service.view import sources_text, warnings
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, Record, TokenDecided, TokenRanked
 from dragonrt.traces.file import to_object
@@ -41,8 +48,9 @@ class AnswerDesk:
 
     def chat(self, request: ApiRequest) -> Chat:
         """Return the chat of a request. Raises ApiError for a level not allowed."""
+        level = request.body.disclose
         try:
-            device = self.device if request.level is None else self.device.at(request.level)
+            device = self.device if level is None else self.device.at(level)
         except LevelError as error:
             raise invalid("disclose", error.allowed) from None
         asked = request.question
@@ -55,10 +63,9 @@ class AnswerResponse:
     The answer stops if its client disconnects.
     """
 
-    def __init__(self, desk: AnswerDesk, request: ApiRequest, form: AnswerForm) -> None:
-        self._desk = desk
-        self._request = request
-        self._form = form
+    def __init__(self, desk: AnswerDesk, reply: Reply, form: AnswerForm) -> None:
+        self._desk, self._reply, self._form = desk, reply, form
+        self._request = reply.request
         self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,7 +73,7 @@ class AnswerResponse:
         try:
             await _while_there(receive, self._respond(scope, receive, send))
         except ApiError as error:
-            self._desk.metrics.refuse(error.status)
+            self._desk.metrics.count("refused", {error.status: 1})
             await error.response(scope, receive, send)
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,40 +83,61 @@ class AnswerResponse:
             self._asked() as stream,
             aclosing(self._events(stream)) as events,
         ):
-            if self._request.stream:
+            if self._request.body.stream:
                 headers |= {"X-Accel-Buffering": "no"}
-                body = _encoded(await anext(events), events)
+                body = self._chunks(await anext(events), events)
                 sent = StreamingResponse(body, headers=headers, media_type="text/event-stream")
                 await sent.stream_response(send)
                 return
-            async for _ in events:
-                pass
-            whole = self._form.whole(await stream)
+            async for event in events:
+                if isinstance(event, ApiError):
+                    raise event
+            whole = self._form.whole(self._reply, await stream)
             await JSONResponse(whole, headers=headers)(scope, receive, send)
 
-    async def _events(self, stream: Stream) -> AsyncGenerator[list[SseEvent], None]:
-        """Yield the events of each moment. Raises ApiError for a failure before the first ones."""
-        form, begun, trace = self._form, False, _LiveTrace(self._desk.device)
+    async def _chunks(
+        self, first: AnswerEvent | None, others: AsyncIterator[AnswerEvent | None]
+    ) -> AsyncIterator[str]:
+        chunks = partial(self._form.chunks, self._reply)
+        if first is not None:
+            yield "".join(chunks(first))
+        async for event in others:
+            yield ": ping\n\n" if event is None else "".join(chunks(event))
+
+    async def _events(self, stream: Stream) -> AsyncGenerator[AnswerEvent | None, None]:
+        """Yield the events of an answer; None after PING_S of silence.
+
+        Raises ApiError for a failure before the first one.
+        """
+        begun, trace = False, _LiveTrace(self._desk.device)
         try:
-            async for each in stream.news(PING_S):
-                if not each and not begun:
+            async for news in stream.news(PING_S):
+                if not begun and not news:
                     continue
-                events = [] if begun else [*form.begin()]
-                begun = True
-                if self._request.traced:
-                    events += form.trace(trace.events(each))
-                text, tokens = self._pieces(each)
-                if text:
-                    events += form.text(text, tokens)
-                if events or not each:
-                    yield events
+                if not begun:
+                    begun = True
+                    yield Begun()
+                delta = self._delta(news, trace)
+                if any(delta):
+                    yield delta
+                    self._reply.add(delta)
+                elif not news:
+                    yield None
         except DragonError as error:
             failure = api_error(error, self._request)
-            if not begun or not self._request.stream:
+            if not begun:
                 raise failure from error
-            yield [*form.failed(failure)]
+            yield failure
             return
-        yield [*([] if begun else form.begin()), *form.end(await stream)]
+        answer = await stream
+        if not begun:
+            yield Begun()
+        notices = (each.text for each in answer.notices)
+        closing = Delta(sources_text(answer.sources, [*notices, *warnings(answer)]))
+        if closing.text and self._request.sources_in_text:
+            yield closing
+            self._reply.add(closing)
+        yield answer
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Stream]:
@@ -123,8 +151,8 @@ class AnswerResponse:
         finally:
             await stream.end()
 
-    def _pieces(self, news: Sequence[Piece | Record]) -> tuple[str, list[RankedToken]]:
-        """Return the new text, and its tokens if their probabilities are wanted."""
+    def _delta(self, news: Sequence[Piece | Record], trace: "_LiveTrace") -> Delta:
+        """Return the new text, with its tokens and the events of decoding as far as wanted."""
         decode, text = self._desk.device.side.model.decode, ""
         tokens: list[RankedToken] = []
         for each in news:
@@ -134,7 +162,7 @@ class AnswerResponse:
                     tokens, self._ranked = tokens + self._ranked, []
                 case Record(event=TokenRanked() as event):
                     self._ranked.append(RankedToken.of(event, decode))
-        return text, tokens
+        return Delta(text, tokens, trace.events(news) if self._request.traced else ())
 
 
 class _LiveTrace:
@@ -178,30 +206,21 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
     """Return the HTTP error of an answer that failed."""
     if isinstance(error, ApiError):
         return error
-    code = code_of(error)
-    if isinstance(error, LongQuestionError):
-        return ApiError(
-            400,
-            f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
-            f"for {error.room} beside documents and answer: shorten it, or lower "
-            f"{request.length.field if request.length else 'max_tokens'}",
-            code=code,
-            param=request.asked_in,
-        )
-    if isinstance(error, OtherLanguageError | TaskError):
-        return ApiError(400, str(error), code=code, param=request.asked_in)
-    if isinstance(error, NotConnectedError):
-        return ApiError(503, str(error), code=code, retry_after_s=USUAL.probe_s)
-    return ApiError(500, str(error), code=code)
-
-
-async def _encoded(
-    first: list[SseEvent], others: AsyncIterator[list[SseEvent]]
-) -> AsyncIterator[str]:
-    """Yield server-sent events; those of one moment are one piece of the body."""
-    yield "".join(map(str, first))
-    async for events in others:
-        yield "".join(map(str, events)) or ": ping\n\n"
+    text, code = str(error), code_of(error)
+    match error:
+        case LongQuestionError():
+            text = (
+                f"the question in {request.asked_in} takes {error.tokens} tokens, but there is "
+                f"room for {error.room} beside documents and answer: shorten it, or lower "
+                f"{request.length.field if request.length else 'max_tokens'}"
+            )
+            return ApiError(400, text, code=code, param=request.asked_in)
+        case OtherLanguageError() | TaskError():
+            return ApiError(400, text, code=code, param=request.asked_in)
+        case NotConnectedError():
+            return ApiError(503, text, code=code, retry_after_s=USUAL.probe_s)
+        case _:
+            return ApiError(500, text, code=code)
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

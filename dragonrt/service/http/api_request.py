@@ -3,14 +3,15 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from msgspec import Meta, Struct
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.question import MAX_RANKED, Question, Turn
 from dragonrt.service.chat import HISTORY
-from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
-from dragonrt.service.http.request_body import Asked, ChatMessage
+from dragonrt.service.http.request_body import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
 from dragonrt.settings import SettingError
 from dragonrt.wire.fields import MAX_64
@@ -18,6 +19,106 @@ from dragonrt.wire.fields import MAX_64
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 MAX_WARNED = 16
 """Ignored fields that a response names."""
+
+Stop = Annotated[str, Meta(min_length=1, max_length=256)]
+Share = Annotated[float, Meta(ge=0, le=1)] | None
+Top = Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None
+Whole = Annotated[int, Meta(ge=0)] | None
+Length = Annotated[int, Meta(ge=-1)] | None
+"""The most tokens of an answer; -1: all for which there is room."""
+Zero = Annotated[float, Meta(ge=0, le=0)] | None
+Nothing = Annotated[list[Any], Meta(max_length=0)] | None
+
+
+class Named(Struct, kw_only=True):
+    """The name of a model, and fields without effect."""
+
+    model: Any = None  # the service's handlers check it
+    user: Any = None
+    metadata: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+    parallel_tool_calls: Any = None
+
+
+class Part(Struct, kw_only=True):
+    """A part of a message."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str | None = None
+    annotations: Any = None
+    logprobs: Any = None
+
+
+class ChatMessage(Struct, kw_only=True):
+    """A message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part] | None = None
+    id: Any = None
+    name: Any = None
+    status: Any = None
+    type: Any = None
+    annotations: Any = None
+    refusal: Any = None
+    tool_calls: Nothing = None
+    function_call: None = None
+    audio: None = None
+
+    @property
+    def text(self) -> str:
+        """Return the text of all parts."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or ""
+
+
+class Format(Struct, kw_only=True):
+    """The format of the answer; only text is supported."""
+
+    type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in (None, "text"):
+            raise ValueError(self.type)
+
+
+class StreamOptions(Struct, kw_only=True):
+    """The options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class Asked(Named, kw_only=True):
+    """The fields of a question in every API."""
+
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+    top_p: Share = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    min_p: Share = None
+    seed: Whole = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
+    sources_in_text: bool | None = None
+    document: str | None = None
+    disclose: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    top_logprobs: Top = None
+    n: Literal[1] | None = None
+    tools: Nothing = None
+    functions: Nothing = None
+    tool_choice: Literal["none", "auto"] | None = None
+    function_call: Literal["none", "auto"] | None = None
+    presence_penalty: Zero = None
+    frequency_penalty: Zero = None
+    logit_bias: Annotated[dict[str, Any], Meta(max_length=0)] | None = None
+    modalities: list[Literal["text"]] | None = None
+    audio: None = None
+
+
+NOTHING = Asked()
 
 
 class Wanted(NamedTuple):
@@ -41,9 +142,8 @@ class ApiRequest:
     """A request in any API, with defaults.
 
     `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
-    texts that end the answer, `longest` its most tokens. `level` is that of disclosure, if it is
-    not the device's. `unranked` is why there are no probabilities to return, else None. If
-    `traced`, the stream has the events of decoding.
+    texts that end the answer, `longest` its most tokens. `unranked` is why there are no
+    probabilities to return, else None. If `traced`, the stream has the events of decoding.
     """
 
     question: Question
@@ -52,12 +152,10 @@ class ApiRequest:
     sources_in_text: bool
     longest: int
     unranked: str | None = None
-    stream: bool = False
-    include_usage: bool = False
+    body: Asked = NOTHING
     traced: bool = False
     asked_in: str = ""
     length: Wanted | None = None
-    level: str | None = None
     ignored: tuple[str, ...] = ()
 
     def asked(
@@ -74,53 +172,49 @@ class ApiRequest:
 
         Raises ApiError for invalid values.
         """
-        most, document = self.question.max_tokens, body.document
-        given = {name: getattr(body, name) for name in SAMPLER}
-        lengths_given = (Wanted(name, getattr(body, name)) for name in lengths)
-        length = next((each for each in lengths_given if each.number is not None), None)
-        if length is not None:
-            if not length.number:
-                raise invalid(length.field, "at least 1, or -1 for all for which there is room")
-            most = self.longest if length.number < 0 else min(length.number, self.longest)
+        given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
+        numbers = (Wanted(name, getattr(body, name)) for name in lengths)
+        length = next((each for each in numbers if each.number is not None), None)
+        if length is not None and not length.number:
+            raise invalid(length.field, "at least 1, or -1 for all for which there is room")
         if body.seed is not None and body.seed > MAX_64:
             raise invalid("seed", f"at most {MAX_64}")
+        if ranked is not None and self.unranked is not None:
+            raise unsupported(ranked.field, self.unranked)
+        most = self.question.max_tokens
+        if length is not None:
+            most = self.longest if length.number < 0 else min(length.number, self.longest)
+        usual = self.question
         try:
             question = replace(
-                self.question,
+                usual,
                 prompt=dialogue.prompt,
                 history=dialogue.history,
                 instructions=dialogue.instructions,
-                document=self.question.document if document is None else document,
-                sampler=replace(
-                    self.question.sampler,
-                    **{name: each for name, each in given.items() if each is not None},
-                ),
+                document=usual.document if body.document is None else body.document,
+                sampler=replace(usual.sampler, **given),
                 max_tokens=most,
                 top_logprobs=None if ranked is None else ranked.number,
             )
         except SettingError as error:
-            name = {"prompt": dialogue.asked_in}.get(error.name, error.name)
+            name = dialogue.asked_in if error.name == "prompt" else error.name
             text = f"{name} {error.problem}"
             raise ApiError(400, text, code="invalid_value", param=name) from None
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
-        if ranked is not None and self.unranked is not None:
-            raise unsupported(ranked.field, self.unranked)
         stops = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-        in_text, options = body.sources_in_text, body.stream_options
+        in_text = body.sources_in_text
         return replace(
             self,
             question=question,
             seed=self.seed if body.seed is None else body.seed,
             stops=(*self.stops, *stops),
             sources_in_text=self.sources_in_text if in_text is None else in_text,
-            stream=bool(body.stream),
-            include_usage=options is not None and bool(options.include_usage),
+            body=body,
             traced=traced,
             asked_in=dialogue.asked_in,
             length=length,
-            level=body.disclose,
-            ignored=tuple(dict.fromkeys(ignored)),
+            ignored=tuple(ignored),
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":

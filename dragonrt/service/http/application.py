@@ -4,11 +4,12 @@ import asyncio
 import signal
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,29 +21,32 @@ from starlette.types import ASGIApp
 from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import Settings
-from dragonrt.node.connections.addresses import Member
 from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import device
 from dragonrt.node.process.reindexing import OnReport
-from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.answer_form import AnswerForm
+from dragonrt.service.http.answer_form import AnswerForm, Reply
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
-from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
-from dragonrt.service.http.api_request import ApiRequest, warning
-from dragonrt.service.http.chat_completions import ChatCompletion
-from dragonrt.service.http.guard import Guard
-from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
+from dragonrt.service.http.api_request import ApiRequest, Named, warning
+from dragonrt.service.http.chat_completions import CHAT_COMPLETIONS
+from dragonrt.service.http.guard import Admission, ApiKeys, Guard
+from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import EmbeddingsBody, Json, bounded, json_object, read
-from dragonrt.service.http.responses_api import ApiResponse
+from dragonrt.service.http.request_body import (
+    ApiError,
+    Json,
+    bounded,
+    invalid,
+    json_object,
+    read,
+    unsupported,
+)
+from dragonrt.service.http.responses_api import RESPONSES
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
+from dragonrt.service.setup import DeviceSetup
 from dragonrt.service.view import LEAVES
 from dragonrt.traces.events import OnNotice
 from dragonrt.wire.fields import MAX_CONVERSATION
@@ -60,24 +64,29 @@ WAITING = 4
 AT_ONCE = 16
 """Texts between which a question's retrieval may run."""
 
-Handler = Callable[[Request], Awaitable[Response]]
+MOST_TEXTS = 2048
+"""Texts of one request for embeddings, as in OpenAI's API."""
 
-APIS: dict[str, type[AnswerForm]] = {
-    "/v1/chat/completions": ChatCompletion,
-    "/v1/responses": ApiResponse,
-}
+Handler = Callable[[Request], Awaitable[Response]]
+Text = Annotated[str, Meta(min_length=1)]
+
+FORMS = {"/v1/chat/completions": CHAT_COMPLETIONS, "/v1/responses": RESPONSES}
 """The answer form of each API."""
 
 
+class EmbeddingsBody(Named, kw_only=True):
+    """The body of a request for embeddings."""
+
+    input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
 async def serve_device(
-    settings: SideSettings,
+    setup: DeviceSetup,
     model: LanguageModel,
     library: Library | None,
-    members: Sequence[Member],
-    how: Settings,
     http: HttpSettings,
-    question: Question,
-    seed: int | None,
     stops: tuple[str, ...],
     on_notice: OnNotice,
     on_report: OnReport,
@@ -85,17 +94,17 @@ async def serve_device(
 ) -> None:
     """Serve until SIGINT or SIGTERM; calls `on_ready` with the address. Raises DragonError.
 
-    `question`, `seed` and `stops` are the defaults of requests.
+    The question and the seed of `setup`, and `stops`, are the defaults of requests.
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
-    context = http.context()
-    longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = ApiRequest(question, seed, stops, http.sources_in_text, longest, how.unranked)
+    context, how = http.context(), setup.how
+    most, in_text = max(1, model.context_length // SHARE_OF_CONTEXT), http.sources_in_text
+    defaults = ApiRequest(setup.question, setup.seed, stops, in_text, most, how.unranked)
     waiting = WAITING * http.answers_at_once
     admission = Admission(http.answers_at_once, waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)
     places = Places(HttpBounds().for_queue(http.answers_at_once + waiting))
-    documents = PrivateDocuments(settings.documents, http.uploads)
+    documents = PrivateDocuments(setup.side.documents, http.uploads)
 
     def report(update: Report | DragonError) -> None:
         for each in (documents.report, metrics.report, on_report):
@@ -103,7 +112,7 @@ async def serve_device(
 
     stopped, sinks = asyncio.Event(), (on_notice, report, metrics.take)
     with listen_on(http.http_host, http.http_port) as listening:
-        async with device(settings, model, library, members, how, *sinks) as connected:
+        async with device(setup.side, model, library, setup.others, how, *sinks) as connected:
             metrics.watch_device(connected, admission, places)
             service = HttpService(AnswerDesk(connected, admission, metrics), documents, defaults)
             async with serving(service.application(keys), listening, context, places) as server:
@@ -131,7 +140,7 @@ class HttpService:
     def application(self, keys: ApiKeys | None) -> ASGIApp:
         """Return the ASGI application, behind the guard."""
         routes = [
-            *(Route(path, self._asks(form), methods=["POST"]) for path, form in APIS.items()),
+            *(Route(path, self._asks(form), methods=["POST"]) for path, form in FORMS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
@@ -152,13 +161,13 @@ class HttpService:
         }
         return Guard(Starlette(routes=routes, exception_handlers=handlers), keys)
 
-    def _asks(self, form: type[AnswerForm]) -> Handler:
+    def _asks(self, form: AnswerForm) -> Handler:
         async def ask(request: Request) -> Response:
             body = await _body(request)
             _check_model(body.get("model"), [self._model])
             asked, usual = form.parse(body, self._defaults), self._defaults.question.max_tokens
             asked = await asyncio.to_thread(asked.fitted, usual, self._side.model)
-            answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
+            answer: Any = AnswerResponse(self._desk, Reply(self._model, asked), form)
             return answer  # type: ignore[no-any-return]  # any ASGI callable is a response
 
         return ask
@@ -240,7 +249,7 @@ class HttpService:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def _rejected(self, request: Request, error: ApiError) -> Response:
-        self._desk.metrics.refuse(error.status)
+        self._desk.metrics.count("refused", {error.status: 1})
         return error.response
 
     async def _wrong_route(self, request: Request, error: HTTPException) -> Response:

@@ -1,14 +1,21 @@
-"""The check before every request: keys, origins, and the rules for browsers."""
+"""Who may ask, and when: keys, origins, the rules for browsers, and the queue before the device."""
 
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback
-from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.request_body import ApiError
+from retrieval.files import read_text
 
+SHORTEST_KEY = 16
 OPEN = ("/", "/health", "/ready")
 PAGE = "/page/"
 """Paths without private data: OPEN, and the page's own files."""
@@ -22,6 +29,43 @@ SECURITY = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+
+LONGEST_WAIT_S = 60.0
+"""A request that waits longer is rejected."""
+ENDING_S = 30
+"""Seconds for answers under way when the service ends."""
+FIRST_GUESS_S = 1.0
+"""The expected duration of an answer before there was one."""
+SMOOTHING = 0.2
+
+
+class ApiKeys:
+    """The API keys; a client must send one."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self._keys = tuple(key.encode() for key in keys)
+
+    @classmethod
+    def read(cls, path: Path) -> "ApiKeys":
+        """Return the keys in a file, one per line; empty lines and those with # are skipped."""
+        try:
+            lines = [line.strip() for line in read_text(path).splitlines()]
+        except (OSError, ValueError) as error:
+            raise DragonError(f"cannot read the keys in {path}: {error}") from None
+        keys = tuple(line for line in lines if line and not line.startswith("#"))
+        if not keys or min(map(len, keys)) < SHORTEST_KEY:
+            raise DragonError(
+                f"{path} must have keys of at least {SHORTEST_KEY} characters, one a line: make "
+                f"one with `dragonrt keys new {path}`"
+            )
+        return cls(keys)
+
+    def allow(self, authorization: str | None) -> bool:
+        """Return whether a header `Authorization: Bearer KEY` has a valid key, in constant time."""
+        scheme, _, key = (authorization or "").partition(" ")
+        given = key.strip().encode()
+        known = [hmac.compare_digest(given, each) for each in self._keys]
+        return scheme.lower() == "bearer" and any(known)
 
 
 class Guard:
@@ -68,3 +112,65 @@ class Guard:
             return None
         about = "a key is missing or wrong: send Authorization: Bearer KEY"
         return ApiError(401, about, code="invalid_api_key")
+
+
+class Admission:
+    """Limits the answers at a time and the waiting requests, first come, first served."""
+
+    def __init__(self, at_once: int, waiting: int) -> None:
+        self.running = 0
+        self.waiting = 0
+        self.closing = False
+        self._at_once = at_once
+        self._most_waiting = waiting
+        self._turns = asyncio.Semaphore(at_once)
+        self._answer_s = FIRST_GUESS_S
+        self._drained = asyncio.Event()
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Reject further requests; if `at_once`, `drained` does not wait for accepted ones."""
+        self.closing = True
+        if at_once or not (self.running or self.waiting):
+            self._drained.set()
+
+    async def drained(self) -> bool:
+        """Wait until no request is left after `close`; return False if some are left in the end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                await self._drained.wait()
+        return not (self.running or self.waiting)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold a place among the answers until the context ends.
+
+        Raises ApiError: 429 if too many requests wait, 503 at shutdown or after the longest wait.
+        """
+        if self.closing:
+            raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)
+        if self._turns.locked() and self.waiting >= self._most_waiting:
+            about = f"{self.running} answers are under way and {self.waiting} wait"
+            raise self._full(429, "queue_full", about)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            about = f"no answer could begin within {LONGEST_WAIT_S:g} s"
+            raise self._full(503, "overloaded", about) from None
+        finally:
+            self.waiting -= 1
+        clock = asyncio.get_running_loop().time
+        self.running, began_s = self.running + 1, clock()
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._answer_s += SMOOTHING * (clock() - began_s - self._answer_s)
+            self._turns.release()
+            if self.closing:
+                self.close()
+
+    def _full(self, status: int, code: str, about: str) -> ApiError:
+        free_s = min(LONGEST_WAIT_S, self._answer_s * (self.waiting + 1) / self._at_once)
+        return ApiError(status, f"{about}: try again later", code=code, retry_after_s=free_s)

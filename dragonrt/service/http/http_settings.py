@@ -1,6 +1,5 @@
-"""The settings of the HTTP service, and its API keys."""
+"""The settings of the HTTP service, which need none of its libraries."""
 
-import hmac
 import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,9 +9,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback
 from dragonrt.link.tls import server_context
 from dragonrt.settings import check, setting
-from retrieval.files import read_text
 
-SHORTEST_KEY = 16
 LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 
 
@@ -77,32 +74,3 @@ def check_libraries() -> None:
     for name in LIBRARIES:
         if find_spec(name) is None:
             raise DragonError(f"serving needs {name}: pip install 'dragonrt[serve]'")
-
-
-class ApiKeys:
-    """The API keys; a client must send one."""
-
-    def __init__(self, keys: tuple[str, ...]) -> None:
-        self._keys = tuple(key.encode() for key in keys)
-
-    @classmethod
-    def read(cls, path: Path) -> "ApiKeys":
-        """Return the keys in a file, one per line; empty lines and those with # are skipped."""
-        try:
-            lines = [line.strip() for line in read_text(path).splitlines()]
-        except (OSError, ValueError) as error:
-            raise DragonError(f"cannot read the keys in {path}: {error}") from None
-        keys = tuple(line for line in lines if line and not line.startswith("#"))
-        if not keys or min(map(len, keys)) < SHORTEST_KEY:
-            raise DragonError(
-                f"{path} must have keys of at least {SHORTEST_KEY} characters, one a line: make "
-                f"one with `dragonrt keys new {path}`"
-            )
-        return cls(keys)
-
-    def allow(self, authorization: str | None) -> bool:
-        """Return whether a header `Authorization: Bearer KEY` has a valid key, in constant time."""
-        scheme, _, key = (authorization or "").partition(" ")
-        given = key.strip().encode()
-        known = [hmac.compare_digest(given, each) for each in self._keys]
-        return scheme.lower() == "bearer" and any(known)

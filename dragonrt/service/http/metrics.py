@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
@@ -34,18 +33,11 @@ from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Cloud, Device
 from dragonrt.service.answer import Answer
-from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.http_settings import StatusSettings
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import (
-    AnswerClosed,
-    BlockSent,
-    Drafted,
-    LinkProbed,
-    MessageReceived,
-    Record,
-)
+from dragonrt.traces.events import AnswerClosed, BlockSent, Drafted, MessageReceived, Record
 from dragonrt.wire.reasons import BusyError
 from retrieval import Report
 
@@ -55,11 +47,31 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
 BETWEEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
+
+Counters = Mapping[str, tuple[str, str]]
+OF_SIDE: Counters = {
+    "answers": ("Answers that ended, by reason.", "finish"),
+    "index_updates": ("Updates of the index, by how they ended.", "end"),
+}
+OF_DEVICE: Counters = {
+    "refused": ("Requests refused, by status.", "status"),
+    "tokens": ("Tokens of answers.", ""),
+    "drafted_tokens": ("Draft tokens, by the side that made them.", "side"),
+    "compared_tokens": ("Draft tokens compared with the target.", "side"),
+    "accepted_tokens": ("Draft tokens accepted.", "side"),
+    "waited_seconds": ("Waiting for the next token, by cause.", "cause"),
+    "answer_bytes": ("Bytes between the sides in answers.", "direction"),
+    "answers_together": ("Answers that ended, by the share of the other sides.", "others"),
+    "disclosed_bits": ("Bits of this side's documents in answers, and revealed ones.", "kind"),
+    "disclosed_tokens": ("Tokens sent to the other side, or withheld.", "kind"),
+}
+"""The help and the label of each counter; its printed name ends in _total."""
+
 Value = float | Mapping[str, float]
 """A number, or one for each value of a label."""
 
 
-def gauge(
+def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
     """Return the state of something as a metric that may rise and fall."""
@@ -69,51 +81,50 @@ def gauge(
     return metric
 
 
-total = partial(gauge, kind=CounterMetricFamily)
+total = partial(state, kind=CounterMetricFamily)
 """Return a count that is kept elsewhere as a metric; its printed name ends in _total."""
 
 
 class Metrics(Collector):
-    """The metrics of one process: counters, and the state of its side and its index.
+    """The metrics of one process: what it counts, and the state of its side and its index.
 
     `skipped` is the number of documents that could not be read at the start.
     """
 
-    def __init__(self, skipped: int = 0) -> None:
+    def __init__(self, own: Counters, skipped: int = 0) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has none
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
-        self._answers = self._counter("answers", "Answers that ended, by reason.", "finish")
-        text = "Updates of the index, by how they ended."
-        self._updates = self._counter("index_updates", text, "end")
-        self._batches = self._histogram("batch_size", "Requests that shared a forward.", BATCHES)
+        self._counters = {
+            name: Counter(PREFIX + name, help, [label] * bool(label), registry=self.registry)
+            for name, (help, label) in {**OF_SIDE, **own}.items()
+        }
+        self._batches = self.histogram("batch_size", "Requests that shared a forward.", BATCHES)
         self._skipped, self._changed_s = skipped, 0.0
         self._read: Callable[[], Iterator[Metric]] = lambda: iter(())
 
-    def _counter(self, name: str, help: str, *label: str) -> Counter:
-        return Counter(PREFIX + name, help, label, registry=self.registry)
-
-    def _histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
+    def histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
+        """Return a new histogram of this process."""
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
+
+    def count(self, name: str, amounts: Mapping[Any, float]) -> None:
+        """Add to a counter, for each value of its label; None if it has no label."""
+        for label, amount in amounts.items():
+            counter = self._counters[name]
+            (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
 
     def report(self, report: Report | DragonError) -> None:
         """Count an update of the index, or its failure."""
-        self._updates.labels("failed" if isinstance(report, DragonError) else "done").inc()
+        self.count("index_updates", {"failed" if isinstance(report, DragonError) else "done": 1})
         if isinstance(report, Report):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
         """Report a side's state, and what `read` yields, in each scrape."""
         side.worker.on_forward = self._batches.observe
-        for end in ("done", "failed"):
-            self._updates.labels(end)
-
-        def both() -> Iterator[Metric]:
-            yield from read()
-            yield from self._of_side(side)
-
-        self._read = both
+        self.count("index_updates", {"done": 0, "failed": 0})
+        self._read = lambda: chain(read(), self._of_side(side))
 
     @override
     def collect(self) -> Iterator[Metric]:
@@ -121,28 +132,27 @@ class Metrics(Collector):
         return self._read()
 
     def _of_side(self, side: LocalSide) -> Iterator[Metric]:
-        yield gauge("engine_answers", "Answers under way on the model.", side.worker.answers)
+        yield state("engine_answers", "Answers under way on the model.", side.worker.answers)
         queue = len(side.worker.scheduler.requests)
-        yield gauge("engine_queue", "Requests that wait for a forward pass.", queue)
+        yield state("engine_queue", "Requests that wait for a forward pass.", queue)
         if side.library is not None:
             yield from self._of_index(side.library)
         following = side.following
         alive = following is not None and not following.stopped
         restarts = 0 if following is None else following.restarts
-        yield gauge("watcher_alive", "Whether changes of the documents are noticed.", alive)
+        yield state("watcher_alive", "Whether changes of the documents are noticed.", alive)
         yield total("watcher_restarts", "Times the watcher was started again.", restarts)
 
     def _of_index(self, library: Library) -> Iterator[Metric]:
-        manifest, directory = library.retriever.index.manifest, library.kv.directory.parents[1]
-        sizes, newest_s = _sizes(directory)
-        changed_s = self._changed_s or newest_s
-        yield gauge("index_files", "Files in the index.", manifest.files)
-        yield gauge("index_chunks", "Chunks in the index.", manifest.chunks)
-        yield gauge("index_bytes", "Bytes on disk, of the index and of stored KV.", sizes, "of")
-        yield gauge("index_changed_timestamp_seconds", "When the index last changed.", changed_s)
-        text = "Whether documents are still to be indexed."
-        yield gauge("index_incomplete", text, library.incomplete)
-        yield gauge("files_skipped", "Files that could not be read.", self._skipped)
+        manifest = library.retriever.index.manifest
+        sizes, newest_s = _sizes(library.kv.directory.parents[1])
+        changed_s, text = self._changed_s or newest_s, "Whether documents are still to be indexed."
+        yield state("index_files", "Files in the index.", manifest.files)
+        yield state("index_chunks", "Chunks in the index.", manifest.chunks)
+        yield state("index_bytes", "Bytes on disk, of the index and of stored KV.", sizes, "of")
+        yield state("index_changed_timestamp_seconds", "When the index last changed.", changed_s)
+        yield state("index_incomplete", text, library.incomplete)
+        yield state("files_skipped", "Files that could not be read.", self._skipped)
 
     def page(self, request: Request) -> Response:
         """Return the page for Prometheus. No coroutine, so that starlette calls it in a thread."""
@@ -154,92 +164,69 @@ class DeviceMetrics(Metrics):
     """The metrics of a device; `take` is a sink for every record of its side."""
 
     def __init__(self, skipped: int = 0) -> None:
-        super().__init__(skipped)
-        count, histogram = self._counter, self._histogram
-        self._refused = count("refused", "Requests refused, by status.", "status")
-        self._tokens = count("tokens", "Tokens of answers.")
-        self._drafted = count("drafted_tokens", "Draft tokens, by the side that made them.", "side")
-        self._compared = count("compared_tokens", "Draft tokens compared with the target.", "side")
-        self._accepted = count("accepted_tokens", "Draft tokens accepted.", "side")
-        self._waited = count("waited_seconds", "Waiting for the next token, by cause.", "cause")
-        self._bytes = count("answer_bytes", "Bytes between the sides in answers.", "direction")
-        text = "Answers that ended, by how much of each the other sides took part in."
-        self._together = count("answers_together", text, "others")
-        text = "Bits of this side's documents in answers, and those revealed."
-        self._bits = count("disclosed_bits", text, "kind")
-        text = "Tokens sent to the other side, or withheld."
-        self._disclosed = count("disclosed_tokens", text, "kind")
-        text = "From the question to its first token."
-        self._first = histogram("time_to_first_token_seconds", text, FIRST_S)
-        text = "From a target token to the next."
-        self._between = histogram("time_between_tokens_seconds", text, BETWEEN_S)
-        name, text = f"{PREFIX}round_trip_seconds", "To the other side, as last probed."
-        self._round_trip = Gauge(name, text, ["peer"], registry=self.registry)
-
-    def refuse(self, status: int) -> None:
-        """Count a refused request."""
-        self._refused.labels(status).inc()
+        super().__init__(OF_DEVICE, skipped)
+        name, text = "time_to_first_token_seconds", "From the question to its first token."
+        self._first = self.histogram(name, text, FIRST_S)
+        name, text = "time_between_tokens_seconds", "From a target token to the next."
+        self._between = self.histogram(name, text, BETWEEN_S)
 
     def take(self, record: Record) -> None:
         """Count the next record of this side."""
         match record.event:
             case Drafted():
-                self._drafted.labels("device").inc()
+                self.count("drafted_tokens", {"device": 1})
             case BlockSent(tokens=tokens):
-                self._drafted.labels("device").inc(tokens)
+                self.count("drafted_tokens", {"device": tokens})
             case MessageReceived(message=message) if message == DRAFT:
-                self._drafted.labels("cloud").inc()
-            case LinkProbed(rtt=float(rtt)):
-                self._round_trip.labels(record.peer or "cloud").set(rtt)
+                self.count("drafted_tokens", {"cloud": 1})
             case _:
                 pass
 
     def over(self, answered: Answer | None) -> None:
         """Count a finished answer; None if it failed."""
         if answered is None:
-            self._answers.labels("error").inc()
+            self.count("answers", {"error": 1})
             return
         answer, ledger = answered.decoded, answered.ledger
         counts = AnswerCounts.of(answer.records)
-        self._answers.labels(answer.finish.value).inc()
-        self._together.labels({None: "all", 0: "none"}.get(counts.alone_from, "part")).inc()
-        self._tokens.inc(counts.tokens)
         for seconds in counts.first_token_s:
             self._first.observe(seconds)
         for part in answered.parts:
             for (before, _), (after, _) in pairwise(part.decoded.decisions):
                 self._between.observe(after - before)
         bits = {each: ledger.get(f"{each}_bits") or 0.0 for each in ("evidence", "revealed")}
-        tokens = {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")}
-        for counter, amounts in (
-            (self._compared, counts.compared),
-            (self._accepted, counts.accepted),
-            (self._waited, counts.waited_s),
-            (self._bits, bits),
-            (self._disclosed, tokens),
-            (self._bytes, {"sent": answer.bytes_sent, "received": answer.bytes_received}),
-        ):
-            for label, amount in amounts.items():
-                counter.labels(label).inc(max(0.0, amount))
+        alone = {None: "all", 0: "none"}.get(counts.alone_from, "part")
+        self.count("answers", {answer.finish.value: 1})
+        self.count("answers_together", {alone: 1})
+        self.count("tokens", {None: counts.tokens})
+        self.count("compared_tokens", counts.compared)
+        self.count("accepted_tokens", counts.accepted)
+        self.count("waited_seconds", counts.waited_s)
+        self.count("disclosed_bits", bits)
+        self.count(
+            "disclosed_tokens", {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")}
+        )
+        passed = {"sent": answer.bytes_sent, "received": answer.bytes_received}
+        self.count("answer_bytes", passed)
 
     def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
         """Report the state of a device and of its service in each scrape."""
 
         def read() -> Iterator[Metric]:
-            links = device.connectors
-            peers = {name: link.peer for name, link in links.items()}
+            links = device.connectors.items()
+            peers = {name: link.peer for name, link in links}
+            trips = {name: peer.round_trip_s for name, peer in peers.items() if peer}
             there = {name: peer is not None for name, peer in peers.items()}
-            again = {name: link.reconnections for name, link in links.items()}
-            open_ = {
-                name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()
-            }
-            yield gauge("connected", "Whether the other side is connected.", there, "peer")
+            again = {name: link.reconnections for name, link in links}
+            open_ = {n: len(peer.connection.sessions) if peer else 0 for n, peer in peers.items()}
+            yield state("round_trip_seconds", "To the other side, smoothed.", trips, "peer")
+            yield state("connected", "Whether the other side is connected.", there, "peer")
             yield total("reconnections", "Reconnections after a lost connection.", again, "peer")
-            yield gauge("sessions", "Sessions open with the other side.", open_, "peer")
-            yield gauge("answers_running", "Answers under way.", admission.running)
+            yield state("sessions", "Sessions open with the other side.", open_, "peer")
+            yield state("answers_running", "Answers under way.", admission.running)
             text = "Requests that wait for a free place."
-            yield gauge("answers_waiting", text, admission.waiting)
-            yield gauge("http_connections", "HTTP connections that are open.", places.open)
+            yield state("answers_waiting", text, admission.waiting)
+            yield state("http_connections", "HTTP connections that are open.", places.open)
             text = "HTTP connections for which was no place."
             yield total("http_connections_refused", text, places.refused)
 
@@ -255,14 +242,13 @@ class CloudStatus(Metrics):
     def __init__(
         self, where: StatusSettings, skipped: int, on_ready: Callable[[str], None]
     ) -> None:
-        super().__init__(skipped)
-        self._where = where
-        self._on_ready = on_ready
+        super().__init__({}, skipped)
+        self._where, self._on_ready = where, on_ready
 
     def take(self, record: Record) -> None:
         """Count the next record of this side."""
         if isinstance(record.event, AnswerClosed):
-            self._answers.labels(record.event.finish).inc()
+            self.count("answers", {record.event.finish: 1})
 
     @asynccontextmanager
     async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
@@ -290,9 +276,9 @@ class CloudStatus(Metrics):
 
 def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
     admission, handshakes = cloud.admission, cloud.admission.handshakes
-    yield gauge("devices", "Devices that are connected.", admission.devices)
-    yield gauge("sessions", "Sessions that devices have open.", admission.sessions)
-    yield gauge("handshakes", "Connections that have not authenticated yet.", len(handshakes))
+    yield state("devices", "Devices that are connected.", admission.devices)
+    yield state("sessions", "Sessions that devices have open.", admission.sessions)
+    yield state("handshakes", "Connections that have not authenticated yet.", len(handshakes))
     text = "Connections that ended without authentication."
     yield total("handshakes_failed", text, handshakes.failed)
     text = "Connections of devices since the start, reconnections included."

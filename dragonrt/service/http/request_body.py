@@ -1,171 +1,80 @@
-"""The bodies of requests: fields are checked, rejected by name, or ignored. Null is not given."""
+"""The bodies of requests, and the errors of requests as OpenAI's clients expect them.
+
+Fields of a body are checked, rejected by name, or ignored. Null is not given.
+"""
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 
-from dragonrt.modes.question import MAX_RANKED
-from dragonrt.service.http.api_errors import ApiError, unsupported
+from dragonrt.errors import DragonError
 
 MAX_NAME = 64
 """Characters of an ignored field's name in the response's warning."""
-MOST_TEXTS = 2048
-"""Texts of one request for embeddings, as in OpenAI's API."""
 BODY_S, BYTES_PER_S = 30.0, 64 * 1024
 """A body has BODY_S seconds, and one more for each BYTES_PER_S bytes received."""
-TRACE: Final = "dragonrt.trace"
-"""The value of `include` for the events of decoding, and their type in the stream."""
-LOGPROBS: Final = "message.output_text.logprobs"
-"""The value of `include` for each token's probability."""
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=Struct)
 
-Stop = Annotated[str, Meta(min_length=1, max_length=256)]
-Text = Annotated[str, Meta(min_length=1)]
-Share = Annotated[float, Meta(ge=0, le=1)] | None
-Top = Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None
-Whole = Annotated[int, Meta(ge=0)] | None
-Length = Annotated[int, Meta(ge=-1)] | None
-"""The most tokens of an answer; -1: all for which there is room."""
-Zero = Annotated[float, Meta(ge=0, le=0)] | None
-Nothing = Annotated[list[Any], Meta(max_length=0)] | None
 
+class ApiError(DragonError):
+    """A rejected request, or an answer that failed.
 
-class Model(Struct, kw_only=True):
-    """The name of a model, and fields without effect."""
+    `code` is OpenAI's error code, `param` the name of the faulty field, `retry_after_s` when to
+    retry.
+    """
 
-    model: Any = None  # the service's handlers check it
-    user: Any = None
-    metadata: Any = None
-    safety_identifier: Any = None
-    service_tier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
-    parallel_tool_calls: Any = None
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param = status, code, param
+        self.headers: dict[str, str] = {}
+        if status == 401:
+            self.headers["WWW-Authenticate"] = "Bearer"
+        if status in (408, 413):
+            self.headers["Connection"] = "close"  # the body that follows is not read
+        if retry_after_s is not None:
+            self.headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
 
-
-class Part(Struct, kw_only=True):
-    """A part of a message."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: str | None = None
-    annotations: Any = None
-    logprobs: Any = None
-
-
-class ChatMessage(Struct, kw_only=True):
-    """A message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part] | None = None
-    id: Any = None
-    name: Any = None
-    status: Any = None
-    type: Any = None
-    annotations: Any = None
-    refusal: Any = None
-    tool_calls: Nothing = None
-    function_call: None = None
-    audio: None = None
+    def to_json(self) -> dict[str, dict[str, str | None]]:
+        """Return the body of the response, or the data of an event once an answer has begun."""
+        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = {401: "authentication_error", 429: "rate_limit_error"}.get(self.status, usual)
+        about = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"error": about}
 
     @property
-    def text(self) -> str:
-        """Return the text of all parts."""
-        if isinstance(self.content, list):
-            return "".join(part.text or "" for part in self.content)
-        return self.content or ""
+    def response(self) -> JSONResponse:
+        """Return the HTTP response."""
+        return JSONResponse(self.to_json(), self.status, self.headers)
 
 
-class Format(Struct, kw_only=True):
-    """The format of the answer; only text is supported."""
-
-    type: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.type not in (None, "text"):
-            raise ValueError(self.type)
+def unsupported(name: str, instead: str = "leave it out", value: str | None = None) -> ApiError:
+    """Return the error of a field, or a `value` of it, that is not supported."""
+    what = name if value is None else f"{name} {value}"
+    return ApiError(
+        400, f"{what} is not supported here: {instead}", code="unsupported_parameter", param=name
+    )
 
 
-class TextOptions(Struct, kw_only=True):
-    """The options of a response's text."""
-
-    format: Format | None = None
-
-
-class StreamOptions(Struct, kw_only=True):
-    """The options of a stream."""
-
-    include_usage: bool | None = None
-
-
-class Asked(Model, kw_only=True):
-    """The fields of a question in every API."""
-
-    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
-    top_p: Share = None
-    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    min_p: Share = None
-    seed: Whole = None
-    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
-    sources_in_text: bool | None = None
-    document: str | None = None
-    disclose: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    top_logprobs: Top = None
-    n: Literal[1] | None = None
-    tools: Nothing = None
-    functions: Nothing = None
-    tool_choice: Literal["none", "auto"] | None = None
-    function_call: Literal["none", "auto"] | None = None
-    presence_penalty: Zero = None
-    frequency_penalty: Zero = None
-    logit_bias: Annotated[dict[str, Any], Meta(max_length=0)] | None = None
-    modalities: list[Literal["text"]] | None = None
-    audio: None = None
-
-
-class ChatBody(Asked, kw_only=True):
-    """The body of a chat completion."""
-
-    messages: list[ChatMessage] | None = None
-    response_format: Format | None = None
-    logprobs: bool | None = None
-    max_completion_tokens: Length = None
-    max_tokens: Length = None
-
-
-class ResponseBody(Asked, kw_only=True):
-    """The body of a response."""
-
-    input: str | list[ChatMessage] | None = None
-    instructions: str | None = None
-    text: TextOptions | None = None
-    include: list[Literal["dragonrt.trace", "message.output_text.logprobs"]] | None = None
-    max_output_tokens: Length = None
-    truncation: Any = None  # earlier turns are always dropped to make room
-    background: bool | None = None
-    previous_response_id: None = None
-    conversation: None = None
-    prompt: None = None
-
-    def __post_init__(self) -> None:
-        if self.background:  # an answer ends with its client's connection, and is not stored
-            raise unsupported("background")
-
-
-class EmbeddingsBody(Model, kw_only=True):
-    """The body of a request for embeddings."""
-
-    input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+def invalid(name: str, must: str) -> ApiError:
+    """Return the error of an invalid value of a field."""
+    return ApiError(400, f"{name} must be {must}", code="invalid_value", param=name)
 
 
 UNSUPPORTED = {
@@ -175,7 +84,7 @@ UNSUPPORTED = {
     **dict.fromkeys(("conversation", "prompt"), "leave it out"),
     **dict.fromkeys(("response_format", "format"), "ask for the form in words, or leave it out"),
     "type": "send text only",
-    "include": f"nothing but {TRACE} and {LOGPROBS} can be included",
+    "include": "nothing but dragonrt.trace and message.output_text.logprobs can be included",
 }
 """What to do about fields that have other values in OpenAI's API."""
 

@@ -23,7 +23,7 @@ from typing_extensions import override
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import reason_of
 from dragonrt.node.connections.admission import source_of
-from dragonrt.service.http.admission import ENDING_S
+from dragonrt.service.http.guard import ENDING_S
 
 HEAD_BYTES = 32 * 1024
 """The most bytes of a head, of trailers, or of a chunk's extensions, that have not ended yet."""

@@ -13,11 +13,10 @@ from openai import AsyncOpenAI
 
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.api_answer import AnswerDesk
 from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.application import HttpService
-from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.guard import Admission, ApiKeys
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.web_server import HttpBounds, Places, WebServer, listen_on, serving

@@ -19,6 +19,7 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.http import api_answer, application
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.web_server import WebServer
+from dragonrt.service.setup import DeviceSetup
 from tests.service.conftest import READS_ENGLISH, reciting_device
 
 from .served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served
@@ -383,8 +384,9 @@ async def test_who_asks_while_the_service_ends_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(application, "device", device)
     monkeypatch.setattr(application, "on_signals", lambda numbers, *steps: signals.extend(steps))
     monkeypatch.setattr(WebServer, "stop", stopping)
-    of_side = SideSettings("device"), side.model, None, (), ALONE, HttpSettings(http_port=0)
-    given: Any = (*of_side, Question(), None, (), print, print, ready.set_result)
+    setup = DeviceSetup(Question(), ALONE, (), SideSettings("device"), None, ())
+    given: Any = (setup, side.model, None, HttpSettings(http_port=0), (), print, print)
+    given = (*given, ready.set_result)
     serving = asyncio.create_task(application.serve_device(*given))
     async with httpx2.AsyncClient(base_url=await ready, timeout=BOUND_S) as http:
         path, asked = "/v1/chat/completions", chat_body("long?")

@@ -7,7 +7,8 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.link.tls import client_context
-from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
+from dragonrt.service.http.guard import ApiKeys
+from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.settings import assemble
 from tests.certificates import make_certificates
 

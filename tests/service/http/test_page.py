@@ -13,7 +13,7 @@ from playwright.async_api import Page, async_playwright, expect
 from dragonrt import bundled
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service.http.application import PAGE
-from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.guard import ApiKeys
 from dragonrt.traces.events import NoticeKind
 from retrieval import Chunk
 from tests.service.conftest import READS_ENGLISH

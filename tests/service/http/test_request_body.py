@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
 from dragonrt.service.answer import Source
-from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.api_request import ApiRequest
-from dragonrt.service.http.chat_completions import ChatCompletion
-from dragonrt.service.http.request_body import EmbeddingsBody, json_object, read
-from dragonrt.service.http.responses_api import ApiResponse
+from dragonrt.service.http.application import FORMS, EmbeddingsBody
+from dragonrt.service.http.request_body import ApiError, json_object, read
 from dragonrt.service.view import sources_text, without_sources
 
 DEFAULTS = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
@@ -38,8 +36,8 @@ NAMES = st.sampled_from(
 
 
 APIS: dict[str, tuple[Parse, dict[str, Any]]] = {
-    "chat": (ChatCompletion.parse, {"messages": HELLO}),
-    "response": (ApiResponse.parse, {"input": "Hello?"}),
+    "chat": (FORMS["/v1/chat/completions"].parse, {"messages": HELLO}),
+    "response": (FORMS["/v1/responses"].parse, {"input": "Hello?"}),
 }
 
 
@@ -56,11 +54,10 @@ def chat(**fields: Any) -> ApiRequest:
 def test_what_is_left_out_is_the_services_own_and_what_is_given_counts(api: str) -> None:
     request = parsed(api)
     assert request.question == Question(prompt="Hello?", max_tokens=64)
-    assert (request.seed, request.stops, request.stream) == (5, ("END",), False)
+    assert (request.seed, request.stops, request.body.stream) == (5, ("END",), None)
     assert request.sources_in_text
-    assert not request.include_usage
     request = parsed(api, seed=0, stop=["a", "b"], stream=True, temperature=2)
-    assert (request.seed, request.stops, request.stream) == (0, ("END", "a", "b"), True)
+    assert (request.seed, request.stops, request.body.stream) == (0, ("END", "a", "b"), True)
     assert request.question.sampler.temperature == 2.0
 
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.service.http import request_body
-from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.guard import ApiKeys
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
 from tests.certificates import make_certificates
 
