@@ -131,8 +131,8 @@ class Index:
 
         "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" the best
         of both by cosine and by the share of the question's words that are in a chunk. Rare words
-        and names count more. A hit's score is always its cosine. `vector` is the question's embedding,
-        float32 [dimension], normalised; RetrievalError for another dimension.
+        and names count more. A hit's score is always its cosine. `vector` is the question's
+        embedding, float32 [dimension], normalised; RetrievalError for another dimension.
         """
         if len(self) == 0 or k < 1:
             return []

@@ -55,7 +55,7 @@ COMMANDS = {
     ),
     "model": ("model:model", "Write the default models as files for other programs."),
     "experiment": (
-        "experiment:experiment",
+        "demo:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",
     ),
     "trace": ("trace_tables:trace", "Summarise a trace, or write it for a viewer."),

@@ -290,15 +290,17 @@ def doctor(
 def _report_link(side: SideSettings, cloud: Address, as_json: bool) -> None:
     from dragonrt.node.process.composition import load_model
     from dragonrt.node.process.programs import run
-    from dragonrt.service.link_report import report
+    from dragonrt.service.comparison import comparison_table, link_report
 
-    found = run(report(side, load_model(side), cloud))
+    report, found = run(link_report(side, load_model(side), cloud))
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
         return
-    for line in found.lines():
-        output.print(line, markup=False, soft_wrap=True)
-    output.print(found.table())
+    for name in (each for each in report if each != "methods"):
+        several = report[name].items() if isinstance(report[name], dict) else [("", report[name])]
+        shown = (f"{each} {'-' if value is None else value}".strip() for each, value in several)
+        output.print(f"{name:<20}  {', '.join(shown)}", markup=False, soft_wrap=True)
+    output.print(comparison_table(found))
 
 
 def _print(finding: "Finding") -> str:

@@ -1,35 +1,43 @@
-"""`dragonrt demo`: two real processes, sample documents on both, answers and what they cost.
+"""`dragonrt demo`, and `dragonrt experiment latency`: real processes, answers and what they cost.
 
 This process is the device; the cloud is a second one, `dragonrt cloud` on loopback. Heavy modules
 are imported only once that process has started, so that both load at the same time.
 """
 
+import csv
+import itertools
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import platformdirs
-from rich.console import Console
+from cyclopts import App
 from rich.text import Text
 
 from dragonrt import bundled
-from dragonrt.cli.answering import HttpOptions, LinkOptions, Stops
+from dragonrt.cli.answering import DOCUMENTS, HttpOptions, LinkOptions, Stops
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import chosen_model, make_file
-from dragonrt.cli.options import derived, given, option, settings
-from dragonrt.link.stream import Stream
+from dragonrt.cli.loading import chosen_model, counting, load, make_file
+from dragonrt.cli.options import NETWORK, derived, given, option, settings
+from dragonrt.errors import DragonError
+from dragonrt.link.profile import parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.addresses import LinkSettings
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
-from dragonrt.side import Side
+from dragonrt.side import SIDES
+from retrieval.files import read_text
 
 if TYPE_CHECKING:
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.process.library import Library
     from dragonrt.node.process.programs import Device
+    from dragonrt.service.comparison import Measured, Method
     from retrieval import Progress
 
 ROUND_TRIP_OF_100_MS = "50ms"
@@ -38,17 +46,9 @@ KNOWN_BY = {
     "public": "only the cloud's articles know",
     "both": "neither side knows alone",
 }
-SIDE_COLOURS = {"device": "cyan", "cloud": "yellow"}
-
 NEXT = """\
 Ask something else:     dragonrt demo --ask 'What did Tom promise to do?'
 Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --documents DIR2"""
-
-PAGE = "serve: a page with the sample documents answers at"
-
-Emulate = Callable[[Stream], Stream]
-Pair = tuple[CloudProcess, Any, Any, Any, Any]
-"""The cloud; the device's settings, model and library; the cloud's address."""
 
 
 @derived({Question: "Sampling"})
@@ -80,99 +80,61 @@ def demo(
     """Ask sample documents, private and public, in two processes, and compare."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = LinkSettings(link=given(link).get("link", ROUND_TRIP_OF_100_MS)).emulate("device")
-    model = chosen_model(model)
+    model, served = chosen_model(model), settings(HttpSettings, http)
     make_file(model)
+    notes = None
     if serve:
-        served = settings(HttpSettings, http)
         check_libraries()
-        _serve(question, how, served, stop, model, emulate)
-    else:
-        run_demo(question, how, model, emulate, ask=ask, as_json=as_json, stops=stop)
-
-
-def run_demo(
-    question: Question,
-    how: DragonSettings,
-    model: str,
-    emulate: Emulate | None = None,
-    *,
-    output: Console = output,
-    ask: str | None = None,
-    as_json: bool = False,
-    stops: tuple[str, ...] = (),
-) -> None:
-    """Ask the sample questions and compare four ways of answering, or `ask` one.
-
-    `question` holds the seed and the sampling; the rule and the aggregator of `how` count with
-    `ask` only, as does `as_json`, which prints one JSON object. `emulate` is the device's end of an
-    emulated link. Raises DragonError or RetrievalError; the second process has ended then.
-    """
-    with _pair(model, emulate) as (cloud, *device_of):
+        # A copy: the package's own notes are never written to.
+        notes = Path(platformdirs.user_data_dir("dragonrt")) / "demo" / "notes"
+        shutil.copytree(bundled.documents("device"), notes, dirs_exist_ok=True)
+        served = replace(served, uploads=served.uploads or notes / "dropped")
+    with _pair(model, notes, served.uploads) as (cloud, side, loaded, library):
+        from dragonrt.node.connections.addresses import Address, Member
         from dragonrt.node.process.programs import run
         from dragonrt.service.comparison import chat, connected
+        from dragonrt.service.setup import DeviceSetup
         from dragonrt.service.terminal import talk
 
+        address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+        setup = DeviceSetup(question, how, [Member("cloud", address)], side, None, ())
+        if serve:
+            from dragonrt.service.http.application import serve_device
+
+            def ready(url: str) -> None:
+                say(f"serve: a page with the sample documents answers at {url}")
+
+            say("Ctrl-C ends both processes")
+            sinks = lambda notice: say(notice.text), lambda report: None, ready
+            run(serve_device(setup, loaded, library, served, stop, *sinks))
+            return
+
         async def demonstrate() -> None:
-            async with connected(*device_of) as device:
+            async with connected(side, loaded, library, address) as device:
                 if ask is not None:
-                    asked = chat(device, question, how, stops)
+                    asked = chat(device, question, how, stop)
                     await talk(asked, ask, output, as_json=as_json)
                     return
-                place = f"process {cloud.pid}, 127.0.0.1:{device_of[-1].port}"
-                _introduce("device", "private notes", "this process", output)
-                _introduce("cloud", "public articles", place, output)
-                link = "not emulated" if emulate is None else "emulated"
-                await _compare(device, question, how, stops, output, link)
+                there = f"process {cloud.pid}, 127.0.0.1:{address.port}"
+                places = ("private notes", "this process"), ("public articles", there)
+                for which, (kind, where) in zip(SIDES, places, strict=True):
+                    names = sorted(path.name for path in bundled.documents(which).iterdir())
+                    some = ", ".join(names[:: len(names) // 3][:3])
+                    line = f"{which:<6}  {len(names)} {kind} ({some}, ...) in {where}"
+                    output.print(line, highlight=False, soft_wrap=True)
+                await _compare(device, question, how, stop)
                 output.print(NEXT, highlight=False, soft_wrap=True)
 
         run(demonstrate())
 
 
-def _serve(
-    question: Question,
-    how: DragonSettings,
-    http: HttpSettings,
-    stops: tuple[str, ...],
-    model: str,
-    emulate: Emulate | None,
-) -> None:
-    """Serve until Ctrl-C. Files dropped on the page are kept beside the notes.
-
-    The notes are a copy in the user's data directory: the package's own are never written to.
-    """
-    notes = Path(platformdirs.user_data_dir("dragonrt")) / "demo" / "notes"
-    shutil.copytree(bundled.documents("device"), notes, dirs_exist_ok=True)
-    http = replace(http, uploads=http.uploads or notes / "dropped")
-    with _pair(model, emulate, notes, http.uploads) as (_, *own, address):
-        from dragonrt.node.connections.addresses import Member
-        from dragonrt.node.process.programs import run
-        from dragonrt.service.http.application import serve_device
-        from dragonrt.service.setup import DeviceSetup
-
-        say("Ctrl-C ends both processes")
-        settings, loaded, library = own
-        setup = DeviceSetup(question, how, [Member("cloud", address)], settings, None, ())
-        serving = serve_device(
-            setup,
-            loaded,
-            library,
-            http,
-            stops,
-            on_notice=lambda notice: say(notice.text),
-            on_report=lambda report: None,
-            on_ready=lambda url: say(f"{PAGE} {url}"),
-        )
-        run(serving)
-
-
 @contextmanager
 def _pair(
-    model: str, emulate: Emulate | None, notes: Path | None = None, uploads: Path | None = None
-) -> Iterator[Pair]:
+    model: str, notes: Path | None, uploads: Path | None
+) -> "Iterator[tuple[CloudProcess, SideSettings, LanguageModel, Library | None]]":
     """Start the cloud and load the device meanwhile, with its sample documents or `notes`."""
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
-            from dragonrt.node.connections.addresses import Address
             from dragonrt.node.process.composition import complete_library, load_model
             from dragonrt.service.comparison import sample_settings
 
@@ -188,25 +150,12 @@ def _pair(
             loaded = load_model(own)
             library = complete_library(own, loaded, show, kv=False)
             status.update("waiting for the cloud")
-            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
-        yield cloud, own, loaded, library, address
-
-
-def _introduce(side: Side, kind: str, where: str, output: Console) -> None:
-    names = sorted(path.name for path in bundled.documents(side).iterdir())
-    some = ", ".join(names[:: len(names) // 3][:3])
-    line = Text(f"{side:<6} ", style=SIDE_COLOURS[side])
-    line.append(f" {len(names)} {kind} ({some}, ...) in {where}", style="default")
-    output.print(line, soft_wrap=True)
+            cloud.wait_ready()
+        yield cloud, own, loaded, library
 
 
 async def _compare(
-    device: "Device",
-    question: Question,
-    how: DragonSettings,
-    stops: tuple[str, ...],
-    output: Console,
-    link: str,
+    device: "Device", question: Question, how: DragonSettings, stops: tuple[str, ...]
 ) -> None:
     """Answer the questions before the user's eyes, then by the other methods; print the table."""
     from dragonrt.service import comparison
@@ -225,24 +174,145 @@ async def _compare(
         view, chat = AnswerView(output), comparison.chat(device, question, leaderless, stops)
         asked.append(await chat.ask(each.text, on_news=view.show))
         view.end(asked[-1])
-    shown = [given for each in asked for given in comparison.given_of(each)]
+    shown = comparison.given_of(asked)
     with messages.status("") as status:
-        found = await comparison.measured(
-            device,
-            texts,
-            question,
-            how,
-            stops=stops,
-            given={comparison.LEADERLESS: shown},
-            on_method=lambda each: status.update(f"asking the same questions again: {each.name}"),
-        )
+
+        def tell(method: "Method") -> None:
+            status.update(f"asking the same questions again: {method.name}")
+
+        more: Any = {"given": {comparison.LEADERLESS: shown}, "stops": stops}
+        found = await comparison.measured(device, texts, question, how, on_method=tell, **more)
     output.print()
     output.print(comparison.evidence_table(asked))
-    output.print(
-        f"\n{len(questions)} questions, {len(shown)} parts, temperature "
-        f"{question.sampler.temperature:g}, "
-        f"seed {question.seed}, round trip {1000 * shown[-1].answer.rtt_s:.0f} ms ({link})",
-        highlight=False,
-    )
-    output.print(comparison.comparison_table(found))
+    sampling = f"temperature {question.sampler.temperature:g}, seed {question.seed}"
+    trip = f"round trip {1000 * shown[-1].answer.rtt_s:.0f} ms"
+    counts = f"{len(questions)} questions, {len(shown)} parts"
+    _print_costs(f"\n{counts}, {sampling}, {trip}", found)
     output.print(f"{comparison.LEGEND}\n", style="dim", highlight=False)
+
+
+def _print_costs(title: str, found: "Measured") -> None:
+    from dragonrt.service.comparison import comparison_table
+
+    output.print(title, highlight=False)
+    output.print(comparison_table(found))
+
+
+@derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
+class MeasuredOptions:
+    """Options of the device, and the address of the cloud."""
+
+
+experiment = App(name="experiment", help="Measure your own pair of sides.")
+
+
+@experiment.command
+def latency(
+    *,
+    own: MeasuredOptions | None = None,
+    cloud_documents: Annotated[
+        Path | None,
+        option("Documents of the cloud that is started. Default: the sample articles.", kind="DIR"),
+    ] = None,
+    questions: Annotated[
+        Path | None, option("One question per line. Default: the sample questions.", kind="FILE")
+    ] = None,
+    round_trip: Annotated[
+        tuple[str, ...],
+        option("Added to the network's; may be repeated.", default="0ms, 100ms, 300ms"),
+    ] = ("0ms", "100ms", "300ms"),
+    answers: DemoOptions | None = None,
+    together: TogetherOptions | None = None,
+    results: Annotated[
+        Path, option("Writes latency.csv there.", kind="DIR", default="results")
+    ] = Path("results"),
+) -> None:
+    """Ask the same questions at increasing round-trip times, by four methods.
+
+    Without --host a second process on this machine is the cloud.
+    """
+    extra_s = [parse_duration(each) for each in round_trip]
+    reached = settings(NetworkSettings, own)
+    remote = bool({"host", "port"} & given(own).keys())
+    if remote and cloud_documents is not None:
+        raise DragonError("a remote cloud has its own documents: leave --cloud-documents out")
+    side = settings(SideSettings, own, side="device")
+    side = replace(side, model=chosen_model(side.model))
+    if not side.has_documents:
+        side = replace(side, documents=(bundled.documents("device"),))
+    elif questions is None:
+        raise DragonError("your documents need questions: give --questions FILE, one per line")
+    prompts = _prompts(questions)
+    question, how = settings(Question, answers), settings(DragonSettings, together)
+
+    with ExitStack() as stack:
+        cloud = None
+        if not remote:
+            public = str(cloud_documents or bundled.documents("cloud"))
+            options = ("--documents", public, "--dtype", side.dtype)
+            cloud = stack.enter_context(cloud_process(*options, model=side.model))
+
+        from dragonrt.node.process.programs import run
+        from dragonrt.service import comparison
+
+        model, library = load(side)
+        if library is None:
+            raise DragonError("this experiment needs documents: --documents DIR")
+        address = reached.device_address(LinkSettings())
+        if cloud is not None:
+            address = replace(address, host="127.0.0.1", port=cloud.wait_ready())
+        progress = stack.enter_context(counting("latency"))
+        done, total = itertools.count(), len(extra_s) * (len(comparison.ORACLES) + 1)
+
+        def tell(method: "Method") -> None:
+            progress(next(done), total, method.name)
+
+        async def measure() -> "list[tuple[float, float, Measured]]":
+            found = []
+            for each_s in extra_s:
+                slower = LinkSettings(link=f"{500 * each_s}ms" if each_s else None)
+                there = replace(address, emulate=slower.emulate("device"))
+                async with comparison.connected(side, model, library, there) as device:
+                    given = prompts, question, how
+                    answers = await comparison.measured(device, *given, on_method=tell)
+                    peer = device.connectors["cloud"].peer
+                if peer is None:
+                    raise DragonError("the cloud was lost while measuring: run it again")
+                found.append((each_s, peer.round_trip_s, answers))
+            return found
+
+        found = run(measure())
+    rows: list[dict[str, Any]] = []
+    for each_s, trip_s, by_method in found:
+        count = len(by_method[comparison.LEADERLESS])
+        times = f"{1000 * each_s:g} ms added, round trip {1000 * trip_s:.0f} ms in all"
+        _print_costs(f"\n{count} answers, {times}", by_method)
+        head = {
+            "extra_round_trip_ms": f"{1000 * each_s:g}",
+            "round_trip_ms": f"{1000 * trip_s:.1f}",
+        }
+        rows += (head | row for row in comparison.rows(by_method))
+    output.print(f"{comparison.LEGEND}\n", style="dim")
+    table = results / "latency.csv"
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        with table.open("w", newline="", encoding="utf-8") as file:
+            lines = csv.DictWriter(file, list(rows[0]))
+            lines.writeheader()
+            lines.writerows(rows)
+    except OSError as error:
+        raise DragonError(f"cannot write {table}: {error.strerror}") from None
+    output.print(str(table), markup=False, soft_wrap=True)
+
+
+def _prompts(file: Path | None) -> list[str]:
+    """Return the questions to ask. Raises DragonError for a file without any."""
+    if file is None:
+        return [each.text for each in bundled.questions() if each.demo]
+    try:
+        found = [line.strip() for line in read_text(file).splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise DragonError(f"cannot read the questions in {file}: {error}") from None
+    if not found:
+        raise DragonError(f"{file} has no question: write one per line")
+    return found

@@ -1,8 +1,9 @@
-"""Methods of answering, the same questions answered by each, and what the answers cost."""
+"""Methods of answering, the same questions answered by each, what the answers cost, and reports."""
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import os
+import platform
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,17 +12,15 @@ from typing import Any
 
 from rich.table import Table
 
-from dragonrt import bundled
+from dragonrt import __version__, bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import Stream
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers import client_session
 from dragonrt.node.connections.addresses import Address, Member
+from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process import programs
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
@@ -30,6 +29,7 @@ from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import LatencyEstimated
 
 USUAL = DragonSettings()
 
@@ -54,7 +54,11 @@ async def connected(
 
 @dataclass(frozen=True)
 class Given:
-    """An answer of at least one token and what it cost. Times are seconds of the device's clock."""
+    """An answer of at least one token and what it cost. Times are seconds of the device's clock.
+
+    `first_s` and `seconds` are from the question to the first and to the last token, `between_s`
+    is per token after the first. `wire_bytes` are of both directions, probes included.
+    """
 
     answer: client_session.Answer
 
@@ -65,28 +69,23 @@ class Given:
 
     @cached_property
     def counts(self) -> AnswerCounts:
-        """The counts of the answer."""
         return AnswerCounts.of(self.answer.records)
 
     @property
     def first_s(self) -> float:
-        """Time from the question to the first token."""
         return self.answer.decisions[0][0] - self.answer.asked_s
 
     @property
     def seconds(self) -> float:
-        """Time from the question to the last token."""
         return self.answer.decisions[-1][0] - self.answer.asked_s
 
     @property
     def between_s(self) -> float | None:
-        """Time per token after the first; None if there is no other."""
         later = len(self.tokens) - 1
         return (self.seconds - self.first_s) / later if later else None
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes in both directions, probes included."""
         return self.answer.bytes_sent + self.answer.bytes_received
 
     def accepted(self, side: Side) -> float | None:
@@ -142,6 +141,9 @@ LEGEND = (
     "well, for its texts only. The KV of the documents was computed before."
 )
 
+Measured = dict[Method, list[Given]]
+"""The answers of each method to the same questions."""
+
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
     """Return what answers of at least one token cost together; see LEGEND.
@@ -162,10 +164,6 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
     }
 
 
-Measured = dict[Method, list[Given]]
-"""The answers of each method to the same questions."""
-
-
 def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Chat:
@@ -182,12 +180,12 @@ async def ask_each(
 ) -> list[Given]:
     """Ask the prompts one after another, as costs are measured; each part has its answer."""
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
-    return [given for each in answers for given in given_of(each)]
+    return given_of(answers)
 
 
-def given_of(asked: Answer) -> list[Given]:
-    """Return the answer to each part of a question."""
-    return [Given(part.decoded) for part in asked.parts]
+def given_of(answers: Sequence[Answer]) -> list[Given]:
+    """Return the answer to each part of the questions."""
+    return [Given(part.decoded) for each in answers for part in each.parts]
 
 
 async def measured(
@@ -202,9 +200,13 @@ async def measured(
 ) -> Measured:
     """Ask all prompts by every method that is not `given`, and return the answers.
 
-    The oracle of Algorithm 1 is asked everything at once: only its texts count.
+    If none is given, the documents are read before anything is timed. The oracle of Algorithm 1 is
+    asked everything at once: only its texts count.
     """
     found = dict(given or {})
+    if not found:
+        once = replace(question, max_tokens=1)
+        await ask_each(device, prompts, once, LEADERLESS.settings(how), stops)
     for method in (SYNCHRONOUS, SYNCHRONOUS_ALGORITHM1, *ORACLES):
         if method in found:
             continue
@@ -216,92 +218,24 @@ async def measured(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Slowed:
-    """The answers at one extra round trip; times in seconds."""
-
-    extra_s: float
-    round_trip_s: float
-    found: Measured
-
-    @property
-    def title(self) -> str:
-        """Return the heading of their table."""
-        added, whole = 1000 * self.extra_s, 1000 * self.round_trip_s
-        count = len(self.found[LEADERLESS])
-        return f"{count} answers, {added:g} ms added, round trip {whole:.0f} ms in all"
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row of numbers for each answer of each method."""
-        for method, oracle in ORACLES.items():
-            for number, answer in enumerate(self.found[method]):
-                between_s = answer.between_s
-                truth = None if oracle is None else self.found[oracle][number]
-                yield {
-                    "extra_round_trip_ms": f"{1000 * self.extra_s:g}",
-                    "round_trip_ms": f"{1000 * self.round_trip_s:.1f}",
-                    "method": method.name,
-                    "question": number,
-                    "tokens": len(answer.tokens),
-                    "first_ms": f"{1000 * answer.first_s:.2f}",
-                    "ms_per_token": f"{1000 * answer.seconds / len(answer.tokens):.2f}",
-                    "ms_between_tokens": "" if between_s is None else f"{1000 * between_s:.2f}",
-                    "bytes": answer.wire_bytes,
-                    "accepted_device": answer.accepted("device"),
-                    "accepted_cloud": answer.accepted("cloud"),
-                    "same_text": "" if truth is None else int(answer.tokens == truth.tokens),
-                }
-
-
-async def over_slower_links(
-    side: SideSettings,
-    model: LanguageModel,
-    library: Library,
-    cloud: Address,
-    prompts: Sequence[str],
-    question: Question,
-    how: DragonSettings,
-    round_trips_s: Sequence[float],
-    progress: Callable[[int, int, str], None],
-) -> list[Slowed]:
-    """Connect once per extra round trip and ask by every method. Raises DragonError.
-
-    The documents are read once before anything is timed. The real network below the emulated link
-    stays.
-    """
-    results: list[Slowed] = []
-    steps, total = itertools.count(), len(round_trips_s) * (len(ORACLES) + 1)
-    for extra_s in round_trips_s:
-        link = LinkProfile(latency_s=extra_s / 2)
-
-        def count(method: Method, extra_s: float = extra_s) -> None:
-            progress(next(steps), total, f"{method.name}, {1000 * extra_s:g} ms")
-
-        def slower(stream: Stream, link: LinkProfile = link) -> Stream:
-            return EmulatedStream(stream, *link.models("device", 0))
-
-        address = replace(cloud, emulate=slower if extra_s else None)
-        async with connected(side, model, library, address) as device:
-            if not results:
-                once = replace(question, max_tokens=1)
-                await ask_each(device, prompts, once, LEADERLESS.settings(how))
-            found = await measured(device, prompts, question, how, on_method=count)
-            peer = device.connectors["cloud"].peer
-        if peer is None:
-            raise DragonError("the cloud was lost while measuring: run it again")
-        results.append(Slowed(extra_s, peer.round_trip_s, found))
-    return results
+def rows(found: Measured) -> Iterator[dict[str, Any]]:
+    """Yield a row of numbers for each answer of each method."""
+    for method, oracle in ORACLES.items():
+        for number, answer in enumerate(found[method]):
+            truth = None if oracle is None else found[oracle][number]
+            yield {
+                "method": method.name,
+                "question": number,
+                "tokens": len(answer.tokens),
+                **_rounded(costs([answer])),
+                "same_text": "" if truth is None else int(answer.tokens == truth.tokens),
+            }
 
 
 def comparison_table(found: Measured) -> Table:
     """Return the methods' costs as a table for the terminal, 80 columns wide; see LEGEND."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in (
-        *("ms per\ntoken", "after\nfirst", "first,\nms", "accepted %\ndev./cloud"),
-        *("bytes/\ntoken", "same text\nas oracle"),
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("ms per\ntoken", "after\nfirst", "first,\nms", "accepted %\ndev./cloud")
+    table = _table("", *headings, "bytes/\ntoken", "same text\nas oracle")
     for method, oracle in ORACLES.items():
         verdict = "oracle"
         if oracle is not None:
@@ -314,7 +248,7 @@ def comparison_table(found: Measured) -> Table:
             _cell(spent["ms_per_token"], 1),
             _cell(spent["ms_between_tokens"], 1),
             _cell(spent["first_token_ms"]),
-            "/".join(_cell(spent[f"accepted_{side}"], scale=100) for side in ("device", "cloud")),
+            "/".join(_cell(spent[f"accepted_{side}"], scale=100) for side in SIDES),
             _cell(spent["bytes_per_token"]),
             verdict,
         )
@@ -323,10 +257,7 @@ def comparison_table(found: Measured) -> Table:
 
 def evidence_table(asked: Sequence[Answer]) -> Table:
     """Return the bits by which each side's documents moved the answers, by question."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("bits of evidence from the documents of the", max_width=58)
-    for side in SIDES:
-        table.add_column(side, justify="right", no_wrap=True)
+    table = _table("bits of evidence from the documents of the", *SIDES)
     for each in asked:
         sources = [source for part in each.parts for source in part.sources]
         bits = [sum(one.bits for one in sources if one.side == side) for side in SIDES]
@@ -334,5 +265,58 @@ def evidence_table(asked: Sequence[Answer]) -> Table:
     return table
 
 
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, max_width=58)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
 def _cell(value: float | None, digits: int = 0, scale: float = 1.0) -> str:
     return "-" if value is None else f"{scale * value:.{digits}f}"
+
+
+def _rounded(values: Mapping[str, float | None], scale: float = 1.0) -> dict[str, float | None]:
+    return {n: None if each is None else round(scale * each, 3) for n, each in values.items()}
+
+
+async def link_report(
+    side: SideSettings, model: LanguageModel, cloud: Address
+) -> tuple[dict[str, Any], Measured]:
+    """Measure a link, and answer public sample questions over it by each method.
+
+    Return the numbers, as JSON without names of hosts, files or texts, and the answers. The device
+    answers without documents, so that none of its own is sent. Raises DragonError.
+    """
+    link = await probe(cloud, model)
+    prompts = [each.text for each in bundled.questions() if each.demo and each.kind == "public"]
+    async with connected(side, model, None, cloud) as device:
+        found = await measured(device, prompts, Question(), USUAL)
+    sent, again = link.segments or (None, None)
+    milliseconds = {
+        "connect": link.connect_s,
+        "round_trip": link.median_s,
+        "round_trip_least": min(link.trips_s),
+        "round_trip_most": max(link.trips_s),
+        "jitter": link.jitter_s,
+        **{f"forward_{side}": _forward_s(side, found[COUPLED_GREEDY]) for side in SIDES},
+    }
+    return {
+        "dragonrt": __version__,
+        "system": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "device": {"model": model.name, "engine": model.backend.info.engine},
+        "cloud": {"software": link.peer.software, "model": link.peer.model},
+        "milliseconds": _rounded(milliseconds, 1e3),
+        "bits_per_s_up": None if link.up is None else round(link.up),
+        "segments_sent": sent,
+        "segments_sent_again": again,
+        "methods": {method.name: _rounded(costs(found[method])) for method in ORACLES},
+    }, found
+
+
+def _forward_s(side: Side, answers: Sequence[Given]) -> float | None:
+    """Return the seconds of one draft of a side, as both measured them (SPEC 1.4)."""
+    events = (record.event for given in answers for record in given.answer.records)
+    drafts = [getattr(e, f"{side}_s") for e in events if isinstance(e, LatencyEstimated)]
+    return median(drafts) if drafts else None

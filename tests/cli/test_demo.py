@@ -11,25 +11,13 @@ import pytest
 from dragonrt.bundled import questions
 
 PROGRAM = """
-import sys
-from rich.console import Console
 from dragonrt import bundled
-from dragonrt.cli.demo import run_demo
-from dragonrt.link.profile import LinkProfile
-from scripts.lab.arena import emulated
-from dragonrt.modes.question import Question
-from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.cli import main
 
 first, bundled.questions = bundled.questions()[:2], lambda: first
-run_demo(
-    Question(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
-    DragonSettings(),
-    "dragon-small",
-    output=Console(width=80),
-    emulate=emulated(LinkProfile(latency_s=float(sys.argv[1]))),
-)
+main()
 """
+OPTIONS = "demo --seed 1 --temperature 0.8 --max-tokens 10 --model dragon-small --link 5ms"
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +28,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         **os.environ,
         "HOME": str(home),
         "XDG_DATA_HOME": str(home / "data"),
-        "DRAGONRT_LATENCY": "10s",  # settings of the user's own must not reach the cloud
+        "DRAGONRT_HTTP_PORT": "1",  # settings of the user's own must not reach the cloud
+        "COLUMNS": "80",
         "TERM": "dumb",
     }
 
 
-def start(environment: dict[str, str], latency: str) -> "subprocess.Popen[str]":
+def start(environment: dict[str, str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, latency],
+        [sys.executable, "-c", PROGRAM, *OPTIONS.split()],
         env=environment,
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
@@ -68,7 +57,7 @@ def has_ended(pid: int) -> bool:
 def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
     environment: dict[str, str],
 ) -> None:
-    shown, errors = start(environment, "0.005").communicate(timeout=60)
+    shown, errors = start(environment).communicate(timeout=60)
     lines = shown.splitlines()
     assert [line.split("  ")[0] for line in lines[-20:] if "coupled, " in line] == [
         "coupled, greedy",
