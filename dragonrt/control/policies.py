@@ -4,8 +4,8 @@ It chooses at each block's first token, after the draft model's forward and befo
 pure function of the state, so there is nothing to roll back.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from typing_extensions import override
 
@@ -48,9 +48,10 @@ class ControlState:
     drafted: int
 
 
-class Controller(Protocol):
+class Controller(ABC):
     """A policy that chooses each block's length L and resolution ℓ."""
 
+    @abstractmethod
     def choose(self, state: ControlState) -> Action:
         """Return the action for the next block."""
 

@@ -1,11 +1,15 @@
-"""Choose the side that aggregates next (SPEC 1.3).
+"""Measure delays, and choose the side that aggregates next: pure (DRAGON §5, SPEC 1.3, 1.4).
 
 `greedy` is DRAGON's scheduler (Eq. 6-8): after every aggregation it hands over to the other side
 if the expected latency per token is lower there. `both` is leaderless: nothing is scheduled.
+Impossible samples of the link are ignored, because the other side echoes the times and may lie.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
+from statistics import fmean, linear_regression
 
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.side import Side, other
@@ -61,3 +65,166 @@ def next_aggregator(
             return "device" if coin < 0.5 else "cloud"
         case _:
             return current
+
+
+SMOOTHING = 0.1
+"""ζ: the weight of the newest sample in every moving average."""
+
+ANCHORS = 3
+"""Forwards of an answer whose mean delay sets the intercept k_c; later ones do not change it."""
+
+PRIOR_STEP = 16
+"""The prior of the slope has the weight of a sample at this step of an answer."""
+
+
+@dataclass(slots=True)
+class DecodeProfile:
+    """The decoding delay of one draft: ĉ(t) = (k_a / k_b)·t + k_c seconds.
+
+    In an answer t is the draft's step, the number of tokens before it. An offline profile is
+    measured over whole contexts, and t counts from their beginning: see `behind`.
+    """
+
+    k_a: float
+    k_b: float
+    k_c: float
+
+    @classmethod
+    def fit(cls, lengths: Sequence[float], delays_s: Sequence[float]) -> "DecodeProfile":
+        """Return the least-squares line through offline samples (t, seconds)."""
+        slope, k_c = linear_regression(lengths, delays_s)
+        k_b = fmean(t * t for t in lengths)
+        return cls(slope * k_b, k_b, k_c)
+
+    @property
+    def slope(self) -> float:
+        """Return the seconds that each step adds."""
+        return self.k_a / self.k_b
+
+    def behind(self, context: int) -> "DecodeProfile":
+        """Return the same line, with t counted from the end of `context` tokens.
+
+        Its slope has the weight of PRIOR_STEP, however long the measured contexts.
+        """
+        return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
+
+    def predict(self, step: float) -> float:
+        """Return ĉ(t) in seconds."""
+        return max(self.slope * step + self.k_c, 0.0)
+
+    def update(self, step: int, delay_s: float) -> None:
+        """Add one measured delay: k_c is frozen, the slope follows (SPEC 1.4)."""
+        self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
+        self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
+
+
+class Estimates:
+    """Running estimates of both sides' decoding delays, equal on both sides.
+
+    The first ANCHORS samples of an answer shift a side's line and keep its slope. The load may have
+    changed since the profile, or there is none.
+    """
+
+    def __init__(self) -> None:
+        self._profiles: dict[Side, DecodeProfile] = {}
+        self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
+
+    def profile(self, side: Side) -> DecodeProfile | None:
+        """Return the expected line of drafts of `side`, if known."""
+        return self._profiles.get(side)
+
+    def profiled(self, side: Side, profile: DecodeProfile) -> None:
+        """Set the decode profile of `side`; its t is the step."""
+        self._profiles[side], self._anchors[side] = profile, []
+
+    def decoded(self, side: Side, step: int, decode_s: float) -> None:
+        """Add a draft of `side` that took `decode_s` seconds; 0: it needed no forward."""
+        if decode_s <= 0:
+            return
+        profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
+        anchors = self._anchors[side]
+        if len(anchors) == ANCHORS:
+            profile.update(step, decode_s)
+            return
+        anchors.append((step, decode_s))
+        profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
+
+    def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
+        """Return the scheduler's input after a step. An unknown side is as fast as the other."""
+        decode_s: dict[Side, float] = {}
+        for side in self._anchors:
+            profile = self.profile(side) or self.profile(other(side))
+            decode_s[side] = profile.predict(step + 1) if profile is not None else 0.0
+        return Estimate(decode_s, acceptance.copy(), rtt_s)
+
+
+class RoundTrip:
+    """One side's measurement of the round trip, from the times that messages carry.
+
+    A message has two times in microseconds since its side began: when it was sent, and an echo, the
+    other side's newest time plus its hold here. So clocks are not compared. `seconds` is the newest
+    round trip, None before the first echo.
+    """
+
+    def __init__(self) -> None:
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Begin a new session: messages of the one before are lost."""
+        self.seconds: float | None = None
+        self._began_s = now
+        self._theirs: tuple[int, float] | None = None
+
+    def stamp(self, now: float) -> tuple[int, int]:
+        """Return the two times of a message that is sent now; an echo of 0 is none."""
+        echo_us = 0
+        if self._theirs is not None:
+            stamp_us, arrived_s = self._theirs
+            echo_us = stamp_us + round((now - arrived_s) * 1e6)
+        return self._elapsed_us(now), echo_us
+
+    def received(self, time_us: int, echo_us: int, now: float) -> None:
+        """Add the times of a message that arrived now; a time of 0 is none."""
+        if time_us:
+            self._theirs = time_us, now
+        elapsed_us = self._elapsed_us(now)
+        if 0 < echo_us <= elapsed_us:  # ignore impossible samples
+            self.seconds = (elapsed_us - echo_us) / 1e6
+
+    def _elapsed_us(self, now: float) -> int:
+        return round((now - self._began_s) * 1e6) + 1
+
+
+WEIGHT = 1 / 8  # of a new sample in the moving average
+
+
+class _Estimator:
+    """The latest sample and the exponentially weighted moving average; None before the first."""
+
+    def __init__(self) -> None:
+        self.latest: float | None = None
+        self.average: float | None = None
+
+    def _take(self, sample: float) -> None:
+        self.latest = sample
+        self.average = sample if self.average is None else self.average
+        self.average += WEIGHT * (sample - self.average)
+
+
+class RttEstimator(_Estimator):
+    """Round-trip time in seconds."""
+
+    def add(self, sent_s: float, received_s: float) -> None:
+        """Add a sample: the times of a Ping and its Pong, of the same clock."""
+        rtt = received_s - sent_s
+        if isfinite(rtt) and rtt >= 0:
+            self._take(rtt)
+
+
+class BandwidthEstimator(_Estimator):
+    """Bandwidth in bit/s, from bursts."""
+
+    def add(self, size: int, interval_s: float) -> None:
+        """Add a sample: a burst's bytes, and the seconds by which they alone delayed its end."""
+        if size > 0 and isfinite(interval_s) and interval_s > 0:
+            self._take(8 * size / interval_s)

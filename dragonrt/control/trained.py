@@ -9,16 +9,18 @@ Weights are in `NAME.safetensors`, their meaning in `NAME.json`; the recipes in 
 import json
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
@@ -103,7 +105,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Controller):
     """A trained network of two layers, relu between them.
 
     `weights` are float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
@@ -121,8 +123,8 @@ class Learned:
         values: NDArray[np.float32] = w["output"] @ hidden + w["output_bias"]
         return values
 
+    @override
     def choose(self, state: ControlState) -> Action:
-        """Return the action of the highest value in this state; ties: the first."""
         return self.encoding.actions[int(self.values(state).argmax())]
 
     @classmethod
@@ -181,17 +183,21 @@ Features = Literal["hidden", "hidden+confidence"]
 hidden+confidence: that, and the `confidences` of x."""
 
 
-class TokenVerifier(Protocol):
+class TokenVerifier(ABC):
     """A prediction of the target's verdict on a drafted token."""
 
-    @property
-    def threshold(self) -> float:
-        """τ of a sprinter whose settings have none."""
+    threshold: float
+    """τ of a sprinter whose settings have none."""
 
+    @abstractmethod
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
-        """Return how likely `token` is accepted, given the draft model's `hidden` and `q` [V]."""
+        """Return how likely `token`, drafted from `q` [V], is accepted.
+
+        `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
+        distribution before any sampler.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ class TrainedPair:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verifier:
+class Verifier(TokenVerifier):
     """σ(w · f + b) of the features f of a drafted token.
 
     Attributes:
@@ -228,14 +234,10 @@ class Verifier:
     ratio: float | None = None
     trained_on: Mapping[str, Any] = field(default_factory=dict)
 
+    @override
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
-        """Predict the probability that `token`, drafted from `q` [V], is accepted.
-
-        `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
-        distribution before any sampler.
-        """
         if self.features == "hidden+confidence":
             hidden = np.concatenate((hidden, confidences(q, token)))
         logit = float(self.weight @ hidden) + self.bias

@@ -1,13 +1,13 @@
 """The contract of the four modes: what the rest of the program knows of each."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from dragonrt.bundled import DEFAULT_DRAFT
 from dragonrt.control.policies import Controller
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.control.trained import TokenVerifier
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.question import Question
@@ -56,16 +56,15 @@ class Host(Protocol):
         """
 
 
-class Counterpart(Protocol):
-    """Another side, of a `weight` above 0."""
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """Another side: its `weight` in the mixture, above 0, and what returns its model's fingerprint.
 
-    @property
-    def weight(self) -> float:
-        """Return its share in the mixture, relative to the other sides'."""
+    `fingerprint` raises DragonError while the side is not connected.
+    """
 
-    @property
-    def fingerprint(self) -> str:
-        """Return that of its model. Raises DragonError while it is not connected."""
+    weight: float
+    fingerprint: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

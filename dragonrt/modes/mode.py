@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.privacy.evidence import Moved, Rows
+from dragonrt.privacy.evidence import Moved, RowShares
 from dragonrt.traces.events import Event, Noticed, NoticeKind
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import End, Reason
@@ -51,7 +51,7 @@ def finish_of(question: Question, tokens: Sequence[int], length: int) -> Finish 
     return Finish.LENGTH if length >= question.max_tokens else None
 
 
-class Prediction(Rows, Protocol):
+class Prediction(Protocol):
     """A side's locally aggregated next-token distribution after one prefix (SPEC 1)."""
 
     @property
@@ -69,6 +69,20 @@ class Prediction(Rows, Protocol):
     @property
     def hidden(self) -> NDArray[np.float32]:
         """The input of the output layer [hidden], rows weighed alike. Only if the Span wants it."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """ω̃, the weight of each document's row: [rows]."""
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
+
+
+def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
+    """Return the leave-one-out evidence in bits of each file for a token that its side decided."""
+    tokens = np.array([token])
+    shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
+    return shares.without_each(token, 1.0, 0.0)
 
 
 Postprocess = Callable[[Sequence[Prediction]], Any]

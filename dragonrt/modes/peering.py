@@ -5,49 +5,16 @@ connected --lost--> waiting --timeouts runs out--> alone
     `-----------------joined------------------------'
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import abstractmethod
 
-from dragonrt.modes.mode import Finish, Leave, OnLoss
+from typing_extensions import override
+
+from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
 from dragonrt.traces.events import NoticeKind
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import End, Reason
-
-
-class Peered(Protocol):
-    """A mode that holds a Peering: what that asks of it, beside what every `Mode` has."""
-
-    ready: bool
-    finish: Finish | None
-
-    @property
-    def decided(self) -> Sequence[int]:
-        """Return the decided tokens."""
-
-    def emit(self, *found: events.Event) -> None:
-        """Publish events of this answer."""
-
-    def send_to(self, peer: str, message: SessionMessage) -> None:
-        """Send a message in the session with `peer`."""
-
-    def leave(self, left: Leave) -> None:
-        """End a session, and open it anew if `left.again`."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing can be done before a message of the peer."""
-
-    @property
-    def owed(self) -> bool:
-        """Whether the next token needs nothing but a message of the peer."""
-
-    def part(self, now: float) -> None:
-        """Drop what depends on a peer that is gone."""
-
-    def go_on_alone(self, now: float) -> None:
-        """Decide without the peer from now on."""
 
 
 class Peering:
@@ -60,7 +27,7 @@ class Peering:
     """
 
     def __init__(
-        self, mode: Peered, on_loss: OnLoss, timeouts: Timeouts, *, useless: str, alone_as: str
+        self, mode: "Peered", on_loss: OnLoss, timeouts: Timeouts, *, useless: str, alone_as: str
     ) -> None:
         self._mode = mode
         self._on_loss = on_loss
@@ -197,3 +164,33 @@ class Peering:
             if self.peer is not None:
                 self._mode.leave(Leave(self.peer, end))
             self.leave_alone(end, now)
+
+
+class Peered(Mode):
+    """A mode with one other side, whose `_peering` says when it is waited for."""
+
+    _peering: Peering
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether nothing can be done before a message of the peer."""
+
+    @property
+    @abstractmethod
+    def owed(self) -> bool:
+        """Whether the next token needs nothing but a message of the peer."""
+
+    def part(self, now: float) -> None:
+        """Drop what depends on a peer that is gone."""
+
+    def go_on_alone(self, now: float) -> None:
+        """Decide without the peer from now on."""
+
+    @override
+    def deadline(self) -> float | None:
+        return self._peering.due()
+
+    @override
+    def _timed_out(self, now: float) -> None:
+        self._peering.timed_out(now)

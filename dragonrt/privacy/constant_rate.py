@@ -8,24 +8,11 @@ fit into a frame wait for the next tick.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from dragonrt.wire.connection import Connection
 
 ENOUGH_BYTES = 16 * 1024
 """Fewer queued bytes than this allow further sends."""
-
-
-class Shape(Protocol):
-    """The traffic shape of a connection: the settings of an answer's mode."""
-
-    @property
-    def pads(self) -> bool:
-        """Whether every frame has one of a few sizes."""
-
-    @property
-    def cadence(self) -> tuple[float, int]:
-        """Seconds between the frames of a constant rate, 0: there is none; ticks of one budget."""
 
 
 class ConstantRate:
@@ -50,12 +37,12 @@ class ConstantRate:
         self.held_s, self.held = 0.0, 0
         """Seconds that messages waited for their ticks, and how many messages."""
 
-    def shape(self, shape: Shape) -> None:
-        """Apply the traffic shape of an answer to the connection from now on."""
-        if shape.pads:
+    def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
+        """Apply the traffic shape of an answer's settings to the connection from now on."""
+        if pads:
             self._connection.pad()
-        if shape.cadence[0] and not self._stopped:
-            self._period_s, self._budget = shape.cadence
+        if cadence[0] and not self._stopped:
+            self._period_s, self._budget = cadence
             self._left = max(self._left, self._budget)
             self._connection.pace()
             self._over.clear()

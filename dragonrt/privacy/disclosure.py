@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from struct import iter_unpack
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from dragonrt.errors import DragonError
 from dragonrt.traces.events import Disclosed
@@ -125,54 +125,6 @@ _TEXTS: Final = ("history", "prompt", "instructions")
 
 MARKER = " …"
 """The marker of a run of withheld tokens."""
-
-
-class Prefix(Protocol):
-    """A token sequence with the hash of each of its prefixes (`modes.prefix.TokenPrefix`)."""
-
-    tokens: list[int]
-    hashes: list[int]
-
-    def replace_from(self, step: int, tokens: Sequence[int]) -> None:
-        """Cut back to `step` tokens and append `tokens`."""
-
-
-class Redacted:
-    """r(x) of the decided tokens of `text`; the first `decided` count as withheld.
-
-    Implements `modes.dragon.drafts.Transcript`. `prefix` is empty at first. It holds r(x), then
-    drafted tokens.
-    """
-
-    def __init__(self, text: Prefix, prefix: Prefix, decided: int, marker: Sequence[int]) -> None:
-        self.prefix = prefix
-        self.length = 0
-        self._text = text
-        self._marker = marker
-        self._decided = 0
-        self._in_run = False
-        for token in text.tokens[:decided]:
-            self.append(token, withheld=True)
-
-    def place(self, step: int) -> tuple[int, int]:
-        """Return the other side's step and prefix hash for what follows `step` tokens here."""
-        ahead, prefix = self._text.tokens[self._decided : step], self.prefix
-        length = self.length + len(ahead)
-        if prefix.tokens[self.length : length] != ahead:
-            prefix.replace_from(self.length, ahead)
-        return length, prefix.hashes[length]
-
-    def append(self, token: int, withheld: bool) -> range:
-        """Append the next decided token. Returns the steps that the other side now reads."""
-        self._decided += 1
-        new: Sequence[int] = (token,)
-        if withheld:
-            new = () if self._in_run else self._marker
-        self._in_run = withheld
-        if new:
-            self.prefix.replace_from(self.length, new)
-        first, self.length = self.length, self.length + len(new)
-        return range(first, self.length)
 
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:

@@ -1,5 +1,6 @@
-"""Measure how much a side's documents contributed to a decided token (SPEC 1.10). Pure.
+"""The values from a side's prediction to a decided token, and the evidence in them (SPEC 1.10).
 
+Evidence is how much a side's documents contributed to a decided token. All of this is pure.
 Realised evidence is log2 p_t(x)/q_t(x): by how much the target made the token likelier than the
 cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where p_t⁻ is
 the target without that file. Each document has its own row, so nothing is recomputed.
@@ -8,7 +9,6 @@ the target without that file. Each document has its own row, so nothing is recom
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,11 @@ def evidence_bits(p: float, q: float) -> float:
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
 
 
-class Rows(Protocol):
-    """The part of a prediction that has each document's contribution."""
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight of each row: [rows]."""
-
-    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
+def likely(p: Distribution, token: int) -> NDArray[np.int64]:
+    """Return the tokens of `p`, from which `token` was drafted, whose evidence is kept."""
+    if len(p) <= FEW:
+        return p.ids
+    return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +48,6 @@ class RowShares:
     tokens: NDArray[np.int64]
     weights: NDArray[np.float64]
     shares: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, rows: Rows, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
-        """Keep the shares of the likely tokens of `p`, from which `token` was drafted."""
-        tokens = p.ids
-        if len(p) > FEW:
-            tokens = tokens[p.probabilities >= min(LEAST, p.probability(token))]
-        return cls(files, tokens, rows.weights, rows.shares(tokens))
 
     def carrier(self, token: int) -> int:
         """Return the row with the largest part of the token's probability."""
@@ -89,10 +77,46 @@ class RowShares:
         return np.zeros(len(self.weights))
 
 
-def files_alone(rows: Rows, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return the leave-one-out evidence in bits of each file for a token that its side decided."""
-    tokens = np.array([token])
-    return RowShares(files, tokens, rows.weights, rows.shares(tokens)).without_each(token, 1.0, 0.0)
+@dataclass(frozen=True, slots=True)
+class SideDraft:
+    """One side's draft of the next token after one prefix.
+
+    Attributes:
+        payload: the encoded distribution; `distribution` is the same, decoded, once it is.
+        relevance: h̃, the log-sum-exp of the side's document relevances.
+        kept: the logarithm of the share of the weight by it that the side keeps in a value.
+        decode_s: the seconds of the forward.
+        rows: what each own document gave.
+    """
+
+    step: int
+    prefix_hash: int
+    token: int
+    payload: bytes
+    relevance: float
+    decode_s: float
+    distribution: Distribution | None = None
+    rows: RowShares | None = None
+    kept: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A step's target and the device's share of its probability.
+
+    Attributes:
+        p: the target's probability of the token; `q` is the cloud's.
+        expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
+        files: the evidence of each own file; `cloud` is that of all of the cloud's.
+    """
+
+    token: int
+    share: float
+    p: float
+    q: float
+    expected: tuple[float, float] | None
+    files: tuple[float, ...]
+    cloud: float
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ redacted SteadyRelevance, Withholding
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from typing_extensions import override
 
-from dragonrt.distributions import Distribution
-from dragonrt.privacy.evidence import evidence_bits
+from dragonrt.privacy.evidence import Mixed, SideDraft, evidence_bits
 from dragonrt.wire.reasons import End, Reason
 
 STEERED_BITS: Final = 8.0
@@ -31,42 +31,6 @@ DISAGREES: Final = -20.0
 """A device that keeps less, as a logarithm, holds another number (`backends.agreement.LOST`)."""
 DIGITS: Final = 1e-4
 """Scores that differ by no more have the same name in `Opened.evidence`."""
-
-
-class Draft(Protocol):
-    """One side's draft of the step (`modes.dragon.drafts.SideDraft`)."""
-
-    @property
-    def step(self) -> int:
-        """Return the place of the token in the answer."""
-
-    @property
-    def token(self) -> int:
-        """Return the drafted token."""
-
-    @property
-    def relevance(self) -> float:
-        """h̃ of its side."""
-
-    @property
-    def kept(self) -> float:
-        """The logarithm of the share of its weight that its side keeps in a value."""
-
-    @property
-    def distribution(self) -> Distribution | None:
-        """Return the distribution it was drawn from; None until it is decoded."""
-
-
-class Mixture(Protocol):
-    """The target's probability of the token, and the cloud's (`modes.dragon.decision.Mixed`)."""
-
-    @property
-    def p(self) -> float:
-        """Return the probability of the token in the mixture."""
-
-    @property
-    def q(self) -> float:
-        """Return the probability of the token by the cloud alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +53,13 @@ DISCLOSED: Final = Ruling()
 WITHHELD: Final = Ruling(withheld=True, bits=0.0)
 
 
-class Guard(Protocol):
+class Guard(ABC):
     """One bound, over one answer."""
 
-    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+    @abstractmethod
+    def ruling(
+        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
+    ) -> Ruling:
         """Rule on the next step's token, once for each step in order.
 
         `theirs` and `mixed` are None if the device decided alone.
@@ -107,7 +74,11 @@ class Guards:
         self._over = False
 
     def ruling(
-        self, token: int, own: Draft, theirs: Draft | None = None, mixed: Mixture | None = None
+        self,
+        token: int,
+        own: SideDraft,
+        theirs: SideDraft | None = None,
+        mixed: Mixed | None = None,
     ) -> Ruling:
         """Return the first ruling that is not DISCLOSED."""
         found = WITHHELD if self._over else DISCLOSED
@@ -118,7 +89,7 @@ class Guards:
         return found
 
 
-def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
+def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
     """Return max(0, log2 p_d(x)/p_c(x)): what the token reveals to a cloud that predicted p_c.
 
     It counts even if the token is the cloud's own draft, which may be one of several as likely. The
@@ -130,7 +101,7 @@ def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
     return max(0.0, evidence_bits(p.probability(token), q.probability(token)))
 
 
-def steering_bits(token: int, own: Draft) -> float:
+def steering_bits(token: int, own: SideDraft) -> float:
     """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x is from y.
 
     The cloud's distribution does not count: a little more on one token than on all others can force
@@ -160,7 +131,9 @@ class SteadyRelevance(Guard):
         self._fixed: tuple[int, float] | None = None
 
     @override
-    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+    def ruling(
+        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
+    ) -> Ruling:
         if theirs is None:
             return DISCLOSED
         relevance = theirs.relevance
@@ -197,7 +170,9 @@ class Withholding(Guard):
     _revealed: float = 0.0
 
     @override
-    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+    def ruling(
+        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
+    ) -> Ruling:
         if theirs is None or mixed is None or mixed.p > self.likelier * mixed.q:
             return WITHHELD
         bits = revealed_bits(token, own, theirs)
@@ -223,7 +198,9 @@ class Steering(Guard):
     _newest: float = 0.0  # bits of the newest token, which count unless the device lost by it
 
     @override
-    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+    def ruling(
+        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
+    ) -> Ruling:
         self._steered += self._newest if own.kept > DISAGREES else 0.0
         watched = self._steered >= STEERED_BITS
         bits = WATCHED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)

@@ -7,12 +7,14 @@ not "local" and "remote", so both sides compute the same target.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
@@ -69,56 +71,54 @@ class Candidate:
     distribution: Distribution
 
 
-class Rule(Protocol):
-    """A rule that draws drafts, and makes two of them the target token."""
+class Rule(ABC):
+    """Draws drafts, and makes two of them the target token."""
 
-    @property
-    def name(self) -> str:
-        """The name that `rule` builds this rule from."""
+    name: ClassVar[str]
 
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise, self._sampler = noise, sampler
+        self._greedy = sampler.temperature == 0
+
+    @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         """Return what a side encodes of its locally aggregated distribution `p`, floating [V]."""
 
+    @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:
         """Return the draft of `side`, given what the codec reconstructs of its `shape`."""
 
+    @abstractmethod
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
         """Return the target token, given both drafts of the step and `side_weights`."""
 
 
-class Coupled:
-    """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture."""
+class Coupled(Rule):
+    """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture.
 
-    __slots__ = ("_noise", "_sampler")
+    The target is argmax p_t(x) / E(x) of the mixture p_t: the drafted tokens do not matter.
+    """
+
     name = "coupled"
 
-    def __init__(self, noise: Noise, sampler: Sampler) -> None:
-        self._noise = noise
-        self._sampler = sampler
-
+    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return `p`: the target is a function of the mixture of the models' distributions."""
         return p
 
+    @override
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """Return argmax p(x) / E(x) with the target's noise, the same for both sides."""
-        return self._race(step, p)
+        return most_likely(p) if self._greedy else race_at(self._noise, step, self._sampler(p))
 
+    @override
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """Return argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
-        return self._race(step, mix((device.distribution, cloud.distribution), weights))
-
-    def _race(self, step: int, p: Distribution) -> int:
-        if self._sampler.temperature == 0:
-            return most_likely(p)
-        return race_at(self._noise, step, self._sampler(p))
+        return self.draft("device", step, mix((device.distribution, cloud.distribution), weights))
 
 
-class Algorithm1:
+class Algorithm1(Rule):
     """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
     Each side samples its distribution before encoding. At temperature 0 the target is the most
@@ -126,29 +126,26 @@ class Algorithm1:
     not change the law of the target (DRAGON §4.3).
     """
 
-    __slots__ = ("_gamma", "_greedy", "_noise", "_sampler")
     name = "algorithm1"
 
     def __init__(self, noise: Noise, sampler: Sampler, gamma: float = 0.5) -> None:
-        self._noise = noise
-        self._sampler = sampler
+        super().__init__(noise, sampler)
         self._gamma = gamma
-        self._greedy = sampler.temperature == 0
 
+    @override
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return `p` after the sampler; at temperature 0 `p` itself."""
         return p if self._greedy else self._sampler.dense(p)
 
+    @override
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """Return a sample of `p` from this side's noise; at temperature 0 its most likely token."""
         if self._greedy:
             return most_likely(p)
         return sample(p, self._noise.uniform(Purpose.DRAFT, side, step))
 
+    @override
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """Return one of the corrected drafts: the device's with probability γ."""
         if self._greedy:
             return most_likely(mix((device.distribution, cloud.distribution), weights))
         if self._noise.uniform(Purpose.CHOICE, None, step) < self._gamma:
@@ -194,9 +191,7 @@ def expected_acceptance_algorithm1(
     return gamma_own * kept + (1 - gamma_own) * both
 
 
-RULES: dict[str, Callable[[Noise, Sampler], Rule]] = {
-    each.name: each for each in (Coupled, Algorithm1)
-}
+RULES: dict[str, type[Rule]] = {each.name: each for each in (Coupled, Algorithm1)}
 """The rules by their names."""
 
 

@@ -7,12 +7,14 @@ token. Its noise decides no earlier step, so a redrafted block may use it again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import every_token
@@ -64,30 +66,38 @@ class VerifyResult:
     token: int
 
 
-class SpeculativeRule(Protocol):
-    """A rule that drafts the tokens of a block and verifies the block."""
+class SpeculativeRule(ABC):
+    """Drafts the tokens of a block and verifies the block.
 
-    @property
-    def name(self) -> str:
-        """The name that `speculative_rule` builds this rule from."""
+    Attributes:
+        name: what `speculative_rule` builds it from.
+        sends_distributions: `verify` needs the distributions that the tokens were drafted from.
+        drafts_from_quantized: `draft` needs the codec's reconstruction, not what was encoded.
+    """
 
-    @property
-    def sends_distributions(self) -> bool:
-        """Whether `verify` needs the distributions that the tokens were drafted from."""
+    name: ClassVar[str]
+    sends_distributions: ClassVar[bool] = True
+    drafts_from_quantized: ClassVar[bool] = True
 
-    @property
-    def drafts_from_quantized(self) -> bool:
-        """Whether `draft` needs the codec's reconstruction instead of the encoded distribution."""
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise, self._sampler = noise, sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return what a side encodes or verifies with, given `p`: floating to float64 [V]."""
+        """Return `p` after the sampler: what a side encodes or verifies with, float64 [V]."""
+        return self._sampler.dense(p)
 
+    @abstractmethod
     def draft(self, step: int, q: Distribution) -> int:
         """Return the drafted token of `step`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """Return the drafter's best guess of the token after an accepted block."""
+        """Return the drafter's best guess of the token after an accepted block.
 
+        It is argmax q(x) / E(x), with the noise that draws that token.
+        """
+        return race_at(self._noise, step, q)
+
+    @abstractmethod
     def verify(
         self,
         first: int,
@@ -103,34 +113,20 @@ class SpeculativeRule(Protocol):
         """
 
 
-class Rejection:
+class Rejection(SpeculativeRule):
     """Accepts x if u < p(x)/q(x), else draws from the residual: the text is exact in law.
 
     The token after an accepted block is raced with shared noise, so that the drafter can guess it.
     The text depends on the seed, `q` and the ends of the blocks.
     """
 
-    __slots__ = ("_noise", "_sampler")
     name = "rejection"
-    sends_distributions = True
-    drafts_from_quantized = True
 
-    def __init__(self, noise: Noise, sampler: Sampler) -> None:
-        self._noise = noise
-        self._sampler = sampler
-
-    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return `p` after the sampler."""
-        return self._sampler.dense(p)
-
+    @override
     def draft(self, step: int, q: Distribution) -> int:
-        """Return a sample of `q`."""
         return sample(q, self._noise.uniform(Purpose.DRAFT, "device", step))
 
-    def guess(self, step: int, q: Distribution) -> int:
-        """Return argmax q(x) / E(x), with the noise that draws the token after the block."""
-        return race_at(self._noise, step, q)
-
+    @override
     def verify(
         self,
         first: int,
@@ -138,7 +134,6 @@ class Rejection:
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """Correct token after token; the first that changes ends the block."""
         if q is None:
             raise SamplingError(
                 f"rule {self.name} verifies with distributions and none were sent; "
@@ -148,9 +143,8 @@ class Rejection:
             decided = corrected(self._noise, first + position, token, drafted_from, p[position])
             if decided != token:
                 return VerifyResult(position, decided)
-        return VerifyResult(
-            len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)])
-        )
+        count = len(tokens)
+        return VerifyResult(count, race_dense(self._noise, first + count, p[count]))
 
 
 class SampleQuantize(Rejection):
@@ -160,38 +154,25 @@ class SampleQuantize(Rejection):
     only.
     """
 
-    __slots__ = ()
     name = "sample-quantize"
     drafts_from_quantized = False
 
 
-class CoupledSpeculation:
+class CoupledSpeculation(SpeculativeRule):
     """Both sides race with the same noise: only tokens are sent (SPEC 2, zero distributions).
 
-    Every token of the text is argmax p(x) / E(x), a function of `p` and the seed alone.
+    Every token of the text is argmax p(x) / E(x), a function of `p` and the seed alone. `q` is not
+    used.
     """
 
-    __slots__ = ("_noise", "_sampler")
     name = "coupled"
     sends_distributions = False
-    drafts_from_quantized = True
 
-    def __init__(self, noise: Noise, sampler: Sampler) -> None:
-        self._noise = noise
-        self._sampler = sampler
-
-    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return `p` after the sampler."""
-        return self._sampler.dense(p)
-
+    @override
     def draft(self, step: int, q: Distribution) -> int:
-        """Return argmax q(x) / E(x), with the noise that the verifier will use."""
         return race_at(self._noise, step, q)
 
-    def guess(self, step: int, q: Distribution) -> int:
-        """Return what would be drafted: the token after a block is decided like any other."""
-        return self.draft(step, q)
-
+    @override
     def verify(
         self,
         first: int,
@@ -199,29 +180,22 @@ class CoupledSpeculation:
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """Accept the tokens that equal the race of `p`; `q` is not used."""
         for position, token in enumerate(tokens):
             decided = race_dense(self._noise, first + position, p[position])
             if decided != token:
                 return VerifyResult(position, decided)
-        return VerifyResult(
-            len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)])
-        )
+        count = len(tokens)
+        return VerifyResult(count, race_dense(self._noise, first + count, p[count]))
+
+
+SPECULATIVE_RULES: dict[str, type[SpeculativeRule]] = {
+    each.name: each for each in (Rejection, CoupledSpeculation, SampleQuantize)
+}
+"""The rules by their names."""
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
-    """Return the rule `name`: "rejection", "coupled" or "sample-quantize".
-
-    Raises SamplingError for another name.
-    """
-    match name:
-        case Rejection.name:
-            return Rejection(noise, sampler)
-        case CoupledSpeculation.name:
-            return CoupledSpeculation(noise, sampler)
-        case SampleQuantize.name:
-            return SampleQuantize(noise, sampler)
-    raise SamplingError(
-        f"unknown rule {name!r}; valid are {Rejection.name}, {CoupledSpeculation.name} "
-        f"and {SampleQuantize.name}"
-    )
+    """Return the rule of SPECULATIVE_RULES with this name. Raises SamplingError for another."""
+    if name not in SPECULATIVE_RULES:
+        raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(SPECULATIVE_RULES)}")
+    return SPECULATIVE_RULES[name](noise, sampler)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.models import Jitter
@@ -40,8 +40,8 @@ from dragonrt.testing.faults import (
     StallingLink,
 )
 from dragonrt.testing.scripted import (
+    COUNTERPART,
     Script,
-    ScriptedCounterpart,
     ScriptedModel,
     ScriptedParts,
     SimulatedContext,
@@ -176,7 +176,7 @@ class SimulatedDevice:
     ) -> ClientSession:
         """An answer that can be asked for."""
         if resources is None:
-            others = dict.fromkeys(self.connectors, ScriptedCounterpart())
+            others = dict.fromkeys(self.connectors, COUNTERPART)
             resources = entry_of(settings).prepare(self.side, others, settings)
         return ClientSession(self.side, self.connectors, question, settings, resources, on_record)
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.control.policies import Controller
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.control.trained import TokenVerifier, controller
+from dragonrt.modes.entry import Counterpart
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.registry import entry_of
@@ -169,12 +170,8 @@ class ScriptedHost(ScriptedParts):
     profile: DecodeProfile | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedCounterpart:
-    """Implements Counterpart."""
-
-    weight: float = 1.0
-    fingerprint: str = "simulated"
+COUNTERPART = Counterpart(1.0, lambda: "simulated")
+"""The scripted other side."""
 
 
 def scripted_resources(
@@ -185,7 +182,7 @@ def scripted_resources(
     timeouts: Timeouts = USUAL,
 ) -> Any:
     """Return a mode's resources on a scripted side; `members` are its other sides' weights."""
-    others = {name: ScriptedCounterpart(weight) for name, weight in members.items()}
+    others = {name: replace(COUNTERPART, weight=weight) for name, weight in members.items()}
     host = ScriptedHost(side, vocabulary, timeouts)
     return entry_of(settings).prepare(host, others if side == "device" else {}, settings)
 

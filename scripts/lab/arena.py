@@ -20,7 +20,7 @@ from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.model_session import Prefiller
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.local_side import LocalSide
-from dragonrt.node.process.programs import Device, Reached
+from dragonrt.node.process.programs import Device, counterpart
 from dragonrt.service.chat import Chat
 from dragonrt.service.comparison import Given as Given
 
@@ -45,7 +45,7 @@ class Arena:
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
         """Return what this side brings to an answer."""
-        others = {name: Reached(1.0, hosts) for name, hosts in self.connectors.items()}
+        others = {name: counterpart(1.0, hosts) for name, hosts in self.connectors.items()}
         resources: Resources = entry_of(settings).prepare(self.side, others, settings)
         rate: Any = {"rate": self.rate} if isinstance(resources, SpeculativeResources) else {}
         return replace(resources, **rate, **trained)

@@ -10,7 +10,7 @@ import pytest
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.dragon.decision import Budget, Decision
-from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
+from dragonrt.modes.dragon.drafts import DraftQueue
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.federated import machine as federated
 from dragonrt.modes.federated.machine import Coordinator
@@ -24,6 +24,7 @@ from dragonrt.modes.sprinter.machine import SprinterDrafting
 from dragonrt.node.answers.driver import Driver
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy import guards
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
@@ -198,7 +199,7 @@ def gives_up() -> Callable[..., Any]:
 
     def leave_alone(peering: Peering, end: End, now: float) -> None:
         right(peering, end, now)
-        peering._mode._end(Finish.LENGTH)  # type: ignore[attr-defined]
+        peering._mode._end(Finish.LENGTH)
 
     return leave_alone
 

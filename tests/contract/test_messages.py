@@ -18,7 +18,7 @@ from msgspec import structs
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.dragon.drafts import Coefficients, Draft, SideDraft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
@@ -33,6 +33,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run

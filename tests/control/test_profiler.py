@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dragonrt.control.profiler import WEIGHT, BandwidthEstimator, RttEstimator
+from dragonrt.control.scheduler import WEIGHT, BandwidthEstimator, RttEstimator
 
 
 def test_rtt_latest_and_average() -> None:

@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.control.profiler import SMOOTHING, DecodeProfile, Estimates, RoundTrip
 from dragonrt.control.scheduler import (
+    SMOOTHING,
     Aggregator,
+    DecodeProfile,
     Estimate,
+    Estimates,
+    RoundTrip,
     expected_latency,
     latency_difference,
     next_aggregator,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.policies import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
@@ -288,7 +289,7 @@ def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
     assert following.beta == pytest.approx(threshold.beta, abs=1e-15)
 
 
-class Asked:
+class Asked(Controller):
     """A controller that keeps what it saw."""
 
     name = "asked"
@@ -296,6 +297,7 @@ class Asked:
     def __init__(self) -> None:
         self.states: list[ControlState] = []
 
+    @override
     def choose(self, state: ControlState) -> Action:
         self.states.append(state)
         return Action(3, 25)

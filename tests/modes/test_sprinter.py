@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from typing_extensions import override
 
 from dragonrt.control.trained import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
@@ -34,7 +35,7 @@ QUESTION = Question(seed=0, sampler=Sampler(1.0), max_tokens=64)
 SETTINGS = SprinterSettings(codec="dense:fp32")
 
 
-class Constant:
+class Constant(TokenVerifier):
     """A verifier that says the same of every token."""
 
     threshold = 0.5
@@ -42,6 +43,7 @@ class Constant:
     def __init__(self, says: float) -> None:
         self._says = says
 
+    @override
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:

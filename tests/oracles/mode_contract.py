@@ -28,8 +28,8 @@ from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
 from dragonrt.testing.scripted import (
+    COUNTERPART,
     Script,
-    ScriptedCounterpart,
     ScriptedHost,
     ScriptedModel,
     scripted_resources,
@@ -206,7 +206,7 @@ def bad_messages(step: int, prefix_hash: int, round_: int) -> Sequence[wire.Sess
 def check_messages(case: Case) -> None:
     """A message that fits no answer is refused by ModeError, or leads to nothing."""
     question = asked(1)[0]
-    entry, others = case.entry, dict.fromkeys(case.clouds, ScriptedCounterpart())
+    entry, others = case.entry, dict.fromkeys(case.clouds, COUNTERPART)
     device, cloud = (
         (question, case.settings, entry.prepare(ScriptedHost(side, VOCABULARY), of, case.settings))
         for side, of in zip(SIDES, (others, {}), strict=True)

@@ -1,6 +1,5 @@
 """The messages that a level admits, their entries in the ledger, and the marked transcript."""
 
-import random
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -13,14 +12,12 @@ from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Target
-from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.privacy.disclosure import (
     RULES,
     Disclosure,
     Door,
-    Redacted,
     longest_redacted,
     redacted,
 )
@@ -28,7 +25,6 @@ from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import pack
 from dragonrt.wire.reasons import Reason
-from tests.oracles.dragon import read_by_cloud
 
 ASKED = Question(
     prompt="où?", instructions="short", history=(("who?", "Tom"),), accepted=(7, 3, 8, 3)
@@ -144,27 +140,6 @@ def test_a_mode_without_levels_has_its_settings_alone() -> None:
 
 
 MARKER = (3, 4)
-
-
-def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
-    """Nothing may be left there of a text that the line went along before."""
-    chance = random.Random(5)
-    line, decisions = TokenPrefix(0), list[tuple[int, bool]]()
-    told = Redacted(line, TokenPrefix(0), 0, MARKER)
-    for _ in range(300):
-        if len(line) == len(decisions) or chance.random() < 0.5:
-            line.append(chance.randrange(3))
-        else:
-            line.replace_from(chance.randrange(len(decisions), len(line)), [chance.randrange(3)])
-        for step in range(len(decisions), len(line) + 1):
-            ahead = line.tokens[len(decisions) : step]
-            read = TokenPrefix(0, [*read_by_cloud(decisions, MARKER), *ahead])
-            assert told.place(step) == (len(read), read.hash)
-        if chance.random() < 0.2:
-            decisions.append((line.tokens[len(decisions)], chance.random() < 0.4))
-            told.append(*decisions[-1])
-            assert told.prefix.tokens[: told.length] == redacted(decisions, MARKER)
-            assert redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)
 
 
 def test_there_is_room_for_the_longest_reading() -> None:

@@ -4,26 +4,24 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.privacy.evidence import MOST_BITS, RowShares, evidence_bits
+from dragonrt.privacy.evidence import MOST_BITS, RowShares, evidence_bits, likely
 from dragonrt.sampling.aggregation import side_weights
 
 
 class Rows:
-    """Implements Prediction: the rows' distributions, weighed by relevance."""
+    """A prediction: the rows' distributions, weighed by relevance."""
 
     def __init__(self, rows: list[list[float]], relevances: list[float]) -> None:
         self._rows = np.array(rows)
         self.weights = np.exp(relevances) / np.exp(relevances).sum()
         self.relevance = math.log(np.exp(relevances).sum())
-        self.p = (self.weights @ self._rows).astype(np.float32)
-        self.hidden = np.zeros(1, np.float32)
+        self.p = self.weights @ self._rows
 
-    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        shares: NDArray[np.float64] = self.weights[:, None] * self._rows[:, tokens]
-        return shares
+    def shares(self, files: list[int], token: int) -> RowShares:
+        tokens = likely(Distribution.from_dense(self.p), token)
+        return RowShares(files, tokens, self.weights, self.weights[:, None] * self._rows[:, tokens])
 
 
 ROWS = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
@@ -35,7 +33,7 @@ CLOUD, H_CLOUD = np.array([0.05, 0.05, 0.9]), 0.2
 @pytest.mark.parametrize("token", range(3))
 def test_a_files_evidence_is_that_of_the_answer_without_it(token: int) -> None:
     said = Rows(ROWS, RELEVANCES)
-    shares = RowShares.of(said, FILES, token, Distribution.from_dense(said.p.astype(np.float64)))
+    shares = said.shares(FILES, token)
     assert shares.carrier(token) == [0, 1, 0][token]
     eta = side_weights(said.relevance, H_CLOUD)
     p = eta[0] * said.p[token] + eta[1] * CLOUD[token]
@@ -50,11 +48,11 @@ def test_a_files_evidence_is_that_of_the_answer_without_it(token: int) -> None:
 
 def test_what_no_file_said_counts_for_none_and_a_cut_off_probability_is_bounded() -> None:
     said = Rows([[1.0, 0.0, 0.0]], [0.0])
-    shares = RowShares.of(said, [0], 0, Distribution.from_dense(said.p.astype(np.float64)))
+    shares = said.shares([0], 0)
     (bits,) = shares.without_each(2, 0.5, 0.9)
     assert bits == pytest.approx(-1.0), "without it the token would have been twice as likely"
     assert shares.without_each(0, 0.5, 0.0) == (MOST_BITS,)
-    shares = RowShares.of(said, [], 0, Distribution.from_dense(np.ones(3) / 3))
+    shares = said.shares([], 0)
     assert shares.without_each(0, 0.5, 0.1) == ()
     assert evidence_bits(0.8, 0.1) == pytest.approx(3.0)
     assert evidence_bits(0.8, 0.0) == evidence_bits(0.8, 1e-30) == MOST_BITS

@@ -1,12 +1,12 @@
 """The bounds of guards, at their edges."""
 
-from dataclasses import dataclass
-from typing import Any
-
+import numpy as np
 import pytest
 
-from dragonrt.privacy.evidence import evidence_bits
+from dragonrt.distributions import Distribution
+from dragonrt.privacy.evidence import Mixed, SideDraft
 from dragonrt.privacy.guards import (
+    STEERED,
     STEERED_BITS,
     WATCHED_BITS,
     Guards,
@@ -15,97 +15,84 @@ from dragonrt.privacy.guards import (
     Withholding,
 )
 
-OWN, THEIRS = 1, 2
-"""The tokens that each side drafts."""
+OWN, THEIRS, CARRIED, V = 1, 2, (3, 4), 8
+"""The tokens that each side drafts, and two that only the device's documents hold."""
 
 
-@dataclass(frozen=True)
-class Said:
-    """A distribution: the probabilities of two tokens."""
-
-    own: float
-    theirs: float
-
-    def probability(self, token: int) -> float:
-        return {OWN: self.own, THEIRS: self.theirs}[token]
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """Implements guards.Draft."""
-
-    token: int
-    distribution: Any
-    step: int = 0
-    relevance: float = 0.0
-    kept: float = 0.0
+def drafted(token: int, *p: float, step: int = 0, kept: float = 0.0) -> SideDraft:
+    """A draft from the probabilities of OWN and THEIRS, or of a side that is sure of its token."""
+    dense = np.full(V, 1e-6)
+    dense[token] = 1 - (V - 1) * 1e-6
+    if p:
+        dense[:] = (0.0, *p, *[0.0] * (V - 3))
+    distribution = Distribution.from_dense(dense)
+    return SideDraft(step, 0, token, b"", 0.0, 0.0, distribution, kept=kept)
 
 
-@dataclass(frozen=True)
-class Mixed:
-    """Implements guards.Mixture."""
-
-    p: float
-    q: float
+def mixed(p: float, q: float) -> Mixed:
+    return Mixed(OWN, 0.5, p, q, None, (), 0.0)
 
 
-def steered(bits: float) -> tuple[int, Drafted, Drafted]:
+def steered(bits: float) -> tuple[int, SideDraft, SideDraft]:
     """A token of the cloud that is so many bits from the device's draft, and reveals nothing."""
-    p = Said(0.5, 0.5 * 2**-bits)
-    return THEIRS, Drafted(OWN, p), Drafted(THEIRS, Said(0.0, 1.0))
+    return THEIRS, drafted(OWN, 0.5, 0.5 * 2**-bits), drafted(THEIRS, 0.0, 1.0)
 
 
-def contributing(bits: float) -> tuple[int, Drafted, Drafted]:
+def contributing(bits: float) -> tuple[int, SideDraft, SideDraft]:
     """A token of the device that reveals so many bits, and steers by none."""
-    return OWN, Drafted(OWN, Said(1.0, 0.0)), Drafted(OWN, Said(2**-bits, 0.0))
+    return OWN, drafted(OWN, 1.0, 0.0), drafted(OWN, 2**-bits, 0.0)
 
 
-def after(*tokens: tuple[int, Drafted, Drafted | None]) -> Ruling:
-    """The last ruling of a guard that saw all these."""
+ALONE = OWN, drafted(OWN, 1.0, 0.0), None
+"""A token that the device decides alone."""
+HALF = contributing(WATCHED_BITS / 2)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ends"),
+    [
+        ([steered(STEERED_BITS), HALF, HALF], False),
+        ([steered(STEERED_BITS), HALF, HALF, contributing(0.5)], True),
+        ([steered(STEERED_BITS / 2), HALF, HALF, contributing(1.0)], False),
+        ([*[steered(STEERED_BITS / 2)] * 2, HALF, HALF, contributing(1.0)], True),
+        ([steered(STEERED_BITS), ALONE], True),
+        ([steered(STEERED_BITS / 2), ALONE], False),
+    ],
+)
+def test_steering_ends_the_session_exactly_above_its_bounds(
+    tokens: list[tuple[int, SideDraft, SideDraft | None]], ends: bool
+) -> None:
     guards, found = Guards(Steering()), Ruling()
     for token, own, theirs in tokens:
         found = guards.ruling(token, own, theirs)
-    return found
-
-
-def test_bits_are_what_they_are_made_of() -> None:
-    token, own, _ = steered(3.0)
-    p = own.distribution
-    assert evidence_bits(p.probability(OWN), p.probability(token)) == pytest.approx(3.0)
-
-
-def test_exactly_the_bound_of_steering_is_watched() -> None:
-    much = contributing(WATCHED_BITS / 2)
-    assert after(steered(STEERED_BITS), much, much, contributing(1.0)).ends
-    assert not after(steered(STEERED_BITS / 2), much, much, contributing(1.0)).ends
-    assert after(
-        steered(STEERED_BITS / 2), steered(STEERED_BITS / 2), much, much, contributing(1.0)
-    ).ends
-
-
-def test_exactly_the_bound_of_what_the_documents_add_passes() -> None:
-    half = contributing(WATCHED_BITS / 2)
-    assert not after(steered(STEERED_BITS), half, half).ends
-    assert after(steered(STEERED_BITS), half, half, contributing(0.5)).ends
-
-
-def test_what_is_decided_alone_after_steering_ends_the_session() -> None:
-    alone = OWN, Drafted(OWN, Said(1.0, 0.0)), None
-    assert after(steered(STEERED_BITS), alone).ends
-    assert not after(steered(STEERED_BITS / 2), alone).ends
+    assert bool(found.ends) is ends
 
 
 def test_after_the_end_all_is_withheld() -> None:
     guards = Guards(Steering())
     guards.ruling(*steered(STEERED_BITS))
-    assert guards.ruling(OWN, Drafted(OWN, Said(1.0, 0.0)), None).ends
+    assert guards.ruling(*ALONE).ends
     assert guards.ruling(*contributing(0.0)).withheld
 
 
 def test_withholding_at_its_edges() -> None:
     token, own, theirs = contributing(2.0)
-    assert not Withholding(8.0, 4.0).ruling(token, own, theirs, Mixed(0.8, 0.1)).withheld
-    assert Withholding(8.0, 4.0).ruling(token, own, theirs, Mixed(0.81, 0.1)).withheld
+    assert not Withholding(8.0, 4.0).ruling(token, own, theirs, mixed(0.8, 0.1)).withheld
+    assert Withholding(8.0, 4.0).ruling(token, own, theirs, mixed(0.81, 0.1)).withheld
     guard = Withholding(8.0, 4.0)
-    rulings = [guard.ruling(token, own, theirs, Mixed(0.1, 0.1)).withheld for _ in range(3)]
+    rulings = [guard.ruling(token, own, theirs, mixed(0.1, 0.1)).withheld for _ in range(3)]
     assert rulings == [False, False, True]
+
+
+@pytest.mark.parametrize(("kept", "ends"), [(-40.0, False), (-6.0, True), (0.0, True)])
+def test_a_number_that_the_device_does_not_hold_is_no_steering(kept: float, ends: bool) -> None:
+    """Behind it all of its documents have lost their weight; a name or words cost them less."""
+    guard = Steering()
+    assert not guard.ruling(THEIRS, drafted(OWN), drafted(THEIRS), None).ends
+    rulings = [
+        guard.ruling(
+            token, drafted(token, kept=kept if step == 1 else 0.0), drafted(OWN, step=step), None
+        )
+        for step, token in enumerate(CARRIED, start=1)
+    ]
+    assert [each.ends for each in rulings] == ([STEERED, STEERED] if ends else [None, None])

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.control.trained import TokenVerifier
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -35,11 +37,12 @@ from dragonrt.traces.statistics import split, statistics, summary
 SCRIPT = Script(seed=3, disagreement=0.7, stop=0.01)
 
 
-class Doubtful:
+class Doubtful(TokenVerifier):
     """A verifier that lets three of four tokens pass."""
 
     threshold = 0.5
 
+    @override
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:

@@ -20,7 +20,6 @@ from dragonrt.modes.entry import Resources
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import (
     Finish,
-    Mode,
     ModeError,
     Postprocess,
     Prepared,
@@ -28,7 +27,7 @@ from dragonrt.modes.mode import (
     Work,
     finish_of,
 )
-from dragonrt.modes.peering import Peering
+from dragonrt.modes.peering import Peered, Peering
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
@@ -127,7 +126,7 @@ class Drafting(ABC):
         return tuple(taken)
 
 
-class BlockDrafter(Mode):
+class BlockDrafter(Peered):
     """Implements Mode for the device. The uplink's rate is probed for where it is not known."""
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
@@ -135,7 +134,7 @@ class BlockDrafter(Mode):
         self._drafting = drafting
         useless, alone_as = "the cloud has not verified a block in", "with the draft model"
         how = settings.on_loss, resources.timeouts
-        self._cloud = Peering(self, *how, useless=useless, alone_as=alone_as)
+        self._peering = Peering(self, *how, useless=useless, alone_as=alone_as)
         self._vocabulary = resources.vocabulary
         self.times_bandwidth = drafting.controlled and drafting.rate is None
         self._bits_per_s = float("inf")
@@ -158,15 +157,8 @@ class BlockDrafter(Mode):
     def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
 
-    @override
-    def deadline(self) -> float | None:
-        return self._cloud.due()
-
-    @override
-    def _timed_out(self, now: float) -> None:
-        self._cloud.timed_out(now)
-
     @property
+    @override
     def idle(self) -> bool:
         """Whether a verdict is wanted."""
         return self._reading is None and not self._drafting.ready
@@ -180,23 +172,21 @@ class BlockDrafter(Mode):
         self._decision_s = now
         self._drafting.prepared(prepared)
         self._check_finished()
-        self._cloud.begin(now)
+        self._peering.begin(now)
 
     @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         if self.ready:
             self.part(now)
-        self._cloud.joined(peer, session, now)
+        self._peering.joined(peer, session, now)
         self._given_up.clear()
         self._round = 0
 
     @override
     def _left(self, peer: str, end: End, returns: bool, now: float) -> None:
-        self._cloud.lost(end, returns, now)
+        self._peering.lost(end, returns, now)
 
-    def go_on_alone(self, now: float) -> None:
-        """Decide alone; it is wanted when there is nothing else."""
-
+    @override
     def part(self, now: float) -> None:
         """Forget what is drafted and not decided."""
         self._end_blocks()
@@ -224,9 +214,9 @@ class BlockDrafter(Mode):
         if not self.ready or self.finish is not None or self._reading is not None:
             return None
         drafting = self._drafting
-        if self._cloud.alone:
+        if self._peering.alone:
             self._reading = drafting.reading(drafting.postprocess_alone())
-        elif self._cloud.peer is not None and drafting.ready:
+        elif self._peering.peer is not None and drafting.ready:
             known = self._drafting.rate
             rate = self._bits_per_s if known is None else known(self._now)
             self._reading = drafting.work(rate)
@@ -241,8 +231,8 @@ class BlockDrafter(Mode):
             self.emit(events.ForwardDone(work.span.first, 1, seconds))
         if self.finish is not None or self._dead:
             return
-        self._cloud.progress_s = now
-        if self._cloud.alone:  # as when the work began: it is dead if that has changed
+        self._peering.progress_s = now
+        if self._peering.alone:  # as when the work began: it is dead if that has changed
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
         else:
@@ -267,7 +257,7 @@ class BlockDrafter(Mode):
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         match message:
             case wire.Working() | wire.Opened():
-                self._cloud.works(now)
+                self._peering.works(now)
             case Verdict():
                 self._receive_verdict(message, now)
             case Target():
@@ -311,8 +301,8 @@ class BlockDrafter(Mode):
     def _hear(self, token: int, now: float) -> None:
         if token >= self._vocabulary:
             raise ModeError(f"token {token} is beyond the vocabulary")
-        self._now = self._cloud.progress_s = now
-        self._cloud.useful = True
+        self._now = self._peering.progress_s = now
+        self._peering.useful = True
 
     def _take_target(
         self, advance: Advance, under_way: Sequence[Block], waited_s: float, now: float
@@ -339,16 +329,16 @@ class BlockDrafter(Mode):
                 )
             )
             waited_s, self._decision_s = 0.0, now
-        if advance.block is not None and self._cloud.peer is not None:
+        if advance.block is not None and self._peering.peer is not None:
             self._send(advance.block, now)
         self._check_finished()
 
     def _send(self, block: Block, now: float) -> None:
         self._round += 1
         block.sent_s = now
-        self._cloud.asked(now)
+        self._peering.asked(now)
         block.round = self._round
-        self._cloud.send(block.message(self._cloud.session))
+        self._peering.send(block.message(self._peering.session))
         numbers = block.round, block.step, block.count, block.bits
         self.emit(events.BlockSent(*numbers, self._draft_s))
         self._draft_s = 0.0

@@ -33,10 +33,10 @@ from dragonrt.modes.mode import (
     Prepared,
     Span,
     Work,
+    files_alone,
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.privacy.evidence import files_alone
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason

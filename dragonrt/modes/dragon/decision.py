@@ -6,13 +6,12 @@ A codec transmits the whole quantized distribution, so any two drafts of a step 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dragonrt.control.profiler import SMOOTHING
+from dragonrt.control.scheduler import SMOOTHING
 from dragonrt.distributions import Codec, Step, decode_distribution, mix
 from dragonrt.distributions.byte_codecs import ByteCodec
-from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.mode import Work
-from dragonrt.privacy.evidence import evidence_bits
+from dragonrt.privacy.evidence import Mixed, SideDraft, evidence_bits
 from dragonrt.privacy.guards import (
     DISCLOSED,
     Guard,
@@ -32,25 +31,6 @@ MIXED_AT_ONCE = 2**18
 """Mixtures that one input may lead to, times the vocabulary: others are a Work."""
 REMEMBERED = 512
 """Targets of undecided steps that are kept, by prefix hash."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mixed:
-    """A step's target and the device's share of its probability.
-
-    Attributes:
-        p: the target's probability of the token; `q` is the cloud's.
-        expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
-        files: the evidence of each own file; `cloud` is that of all of the cloud's.
-    """
-
-    token: int
-    share: float
-    p: float
-    q: float
-    expected: tuple[float, float] | None
-    files: tuple[float, ...]
-    cloud: float
 
 
 @dataclass(frozen=True, slots=True)

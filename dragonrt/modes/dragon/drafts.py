@@ -6,18 +6,16 @@ aggregated.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 from typing_extensions import override
 
-from dragonrt.distributions import Distribution
 from dragonrt.modes.messages import Target, message
 from dragonrt.modes.mode import ModeError
-from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
-from dragonrt.privacy.disclosure import NOTHING, Prefix, Redacted
-from dragonrt.privacy.evidence import RowShares
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.privacy.disclosure import NOTHING
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.side import Side
 from dragonrt.wire.fields import U32, Finite, Hash, Payload, Step, Time, Token
 from dragonrt.wire.messages import Opened, SessionMessage, Working
@@ -93,55 +91,17 @@ LONGEST_ENTRY = 8
 """Bytes that no codec needs for a token: so drafts fill the memory with no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SideDraft:
-    """One side's draft of the next token after one prefix.
-
-    Attributes:
-        payload: the encoded distribution; `distribution` is the same, decoded, once it is.
-        relevance: h̃, the log-sum-exp of the side's document relevances.
-        kept: the logarithm of the share of the weight by it that the side keeps in a value.
-        decode_s: the seconds of the forward.
-        rows: what each own document gave.
-    """
-
-    step: int
-    prefix_hash: int
-    token: int
-    payload: bytes
-    relevance: float
-    decode_s: float
-    distribution: Distribution | None = None
-    rows: RowShares | None = None
-    kept: float = 0.0
-
-    @classmethod
-    def of(cls, message: Draft, vocabulary: int) -> "SideDraft":
-        """Return the other side's draft. Raises ModeError for one that no codec made."""
-        if message.token >= vocabulary:
-            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
-        size = len(message.payload)
-        if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
-            raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
-        decode_s, relevance = message.decode_us / 1e6, message.relevance
-        place = message.step, message.prefix_hash
-        draft = *place, message.token, message.payload, relevance, decode_s
-        return cls(*draft, kept=message.kept)
-
-    def message(self, session: int, decided: int, decided_hash: int) -> Draft:
-        """Return the message of an own draft, of a side that has `decided` so many tokens."""
-        return Draft(
-            session=session,
-            step=self.step,
-            prefix_hash=self.prefix_hash,
-            token=self.token,
-            relevance=self.relevance,
-            decode_us=0,
-            ahead=self.step - decided,
-            decided_hash=decided_hash & LOW_BITS,
-            payload=self.payload,
-            kept=self.kept or 0,  # the integer takes one byte
-        )
+def received_draft(message: Draft, vocabulary: int) -> SideDraft:
+    """Return the other side's draft. Raises ModeError for one that no codec made."""
+    if message.token >= vocabulary:
+        raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+    size = len(message.payload)
+    if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
+        raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
+    decode_s, relevance = message.decode_us / 1e6, message.relevance
+    place = message.step, message.prefix_hash
+    draft = *place, message.token, message.payload, relevance, decode_s
+    return SideDraft(*draft, kept=message.kept)
 
 
 PREFIXES_PER_STEP = 16
@@ -207,7 +167,7 @@ class Transcript:
     `prefix` begins with the `length` tokens that it reads, and goes on as this side drafts.
     """
 
-    def __init__(self, prefix: Prefix, length: int) -> None:
+    def __init__(self, prefix: TokenPrefix, length: int) -> None:
         self.prefix = prefix
         self.length = length
 
@@ -222,6 +182,44 @@ class Transcript:
         """Append the next decided token. Returns the steps that the other side now reads."""
         self.length += 1
         return range(self.length - 1, self.length)
+
+
+class Redacted(Transcript):
+    """r(x) of the decided tokens of `text`; the first `decided` count as withheld.
+
+    `prefix` is empty at first. It holds r(x), then drafted tokens.
+    """
+
+    def __init__(
+        self, text: TokenPrefix, prefix: TokenPrefix, decided: int, marker: Sequence[int]
+    ) -> None:
+        super().__init__(prefix, 0)
+        self._text = text
+        self._marker = marker
+        self._decided = 0
+        self._in_run = False
+        for token in text.tokens[:decided]:
+            self.append(token, withheld=True)
+
+    @override
+    def place(self, step: int) -> tuple[int, int]:
+        ahead, prefix = self._text.tokens[self._decided : step], self.prefix
+        length = self.length + len(ahead)
+        if prefix.tokens[self.length : length] != ahead:
+            prefix.replace_from(self.length, ahead)
+        return length, prefix.hashes[length]
+
+    @override
+    def append(self, token: int, withheld: bool) -> range:
+        self._decided += 1
+        new: Sequence[int] = (token,)
+        if withheld:
+            new = () if self._in_run else self._marker
+        self._in_run = withheld
+        if new:
+            self.prefix.replace_from(self.length, new)
+        first, self.length = self.length, self.length + len(new)
+        return range(first, self.length)
 
 
 class Drafts:
@@ -240,7 +238,7 @@ class Drafts:
         marker: Sequence[int] | None = None,
     ) -> None:
         self.prefix, self.decided = TokenPrefix(start, decided), len(decided)
-        self.transcript: Transcript | Redacted = Transcript(self.prefix, self.decided)
+        self.transcript = Transcript(self.prefix, self.decided)
         if marker is not None:
             self.transcript = Redacted(self.prefix, TokenPrefix(start), self.decided, marker)
         self.own = DraftQueue(window, self.decided)

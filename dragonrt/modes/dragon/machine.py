@@ -10,7 +10,7 @@ forward is preempted.
                         carries the token and who aggregates next; alone, by the own draft
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +18,17 @@ from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Budget, Decided, Decision, Found, guards_of, ranked
-from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts, received_draft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.messages import Target
-from dragonrt.modes.mode import Finish, Mode, ModeError, Prepared, Span, Work, finish_of
-from dragonrt.modes.peering import Peering
+from dragonrt.modes.mode import Finish, ModeError, Prepared, Span, Work, finish_of
+from dragonrt.modes.peering import Peered, Peering
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import MARKER
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
@@ -37,7 +38,7 @@ from dragonrt.wire.reasons import End, Reason
 FINISHED = End(Reason.FINISHED, "")
 
 
-class Dragon(Mode):
+class Dragon(Peered):
     """Implements Mode for either side."""
 
     def __init__(self, setup: DragonSetup) -> None:
@@ -61,16 +62,6 @@ class Dragon(Mode):
         self._placement: Placement | None = None
         if settings.placement is not Aggregator.BOTH:
             self._placement = Placement(setup, self._drafts, self._decision)
-        self._handlers: Mapping[type[wire.SessionMessage], Callable[[Any, float], None]] = {
-            Draft: self._receive_draft,
-            Target: self._receive_target,
-            wire.Working: lambda message, now: self._peering.works(now),
-            wire.Opened: lambda message, now: self._peering.works(now),
-        }
-        if self._placement is not None:
-            self._handlers = {**self._handlers, Coefficients: self._receive_coefficients}
-        if settings.keeps_drafts:
-            self._handlers = {kind: self._handlers[kind] for kind in ADMITTED[self.side]}
         self._other_decided: tuple[int, int] | None = None
         self._budget = Budget(self._decision.most)
         self._reading: Work | None = None
@@ -99,20 +90,14 @@ class Dragon(Mode):
             return question.resumed(tuple(self.decided), MARKER)
         return question.redacted(MARKER, transcript.prefix.tokens[: transcript.length], marker)
 
-    @override
-    def deadline(self) -> float | None:
-        return self._peering.due()
-
-    @override
-    def _timed_out(self, now: float) -> None:
-        self._peering.timed_out(now)
-
     @property
+    @override
     def idle(self) -> bool:
         """Whether nothing is computed."""
         return self._reading is None and self._mixing is None
 
     @property
+    @override
     def owed(self) -> bool:
         """A device may take long to read the question: its cloud is more patient."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
@@ -154,9 +139,7 @@ class Dragon(Mode):
         else:
             self._peering.lost(end, returns, now)
 
-    def part(self, now: float) -> None:
-        """Keep all drafts: those of the other side are forgotten when it is back."""
-
+    @override
     def go_on_alone(self, now: float) -> None:
         """Decide by the own drafts."""
         if self.side == "cloud":  # nobody reads what a cloud decides alone
@@ -171,10 +154,20 @@ class Dragon(Mode):
     @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         self._budget = Budget(self._decision.most)
-        take = self._handlers.get(type(message))
-        if take is None:
+        admitted, placement = ADMITTED[self.side], self._placement
+        if self._setup.settings.keeps_drafts and not isinstance(message, admitted):
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
-        take(message, now)
+        match message:
+            case Draft():
+                self._receive_draft(message, now)
+            case Target():
+                self._receive_target(message, now)
+            case wire.Working() | wire.Opened():
+                self._peering.works(now)
+            case Coefficients() if placement is not None:
+                placement.profiled(message)
+            case _:
+                raise ModeError(f"a {type(message).__name__} has no place in this answer")
 
     def _receive_draft(self, message: Draft, now: float) -> None:
         step = message.step
@@ -184,17 +177,13 @@ class Dragon(Mode):
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._setup.settings.run_ahead}"
             )
-        draft = SideDraft.of(message, self._vocabulary)
+        draft = received_draft(message, self._vocabulary)
         self._drafts.theirs.put(self._decision.received(draft))
         self._other_decided = step - message.ahead, message.decided_hash
         self._compare_decided()
         if self._placement is not None:
             self._placement.received(message, now)
         self.advance("other", now)
-
-    def _receive_coefficients(self, message: Coefficients, now: float) -> None:
-        if self._placement is not None:
-            self._placement.profiled(message)
 
     def _receive_target(self, message: Target, now: float) -> None:
         step, token, drafts = message.step, message.token, self._drafts
@@ -385,7 +374,18 @@ class Dragon(Mode):
         if self._peering.peer is None or self._guards is not None:
             return
         decided = self._drafts.decided
-        message = draft.message(self._peering.session, decided, self._drafts.prefix.hashes[decided])
+        message = Draft(
+            session=self._peering.session,
+            step=draft.step,
+            prefix_hash=draft.prefix_hash,
+            token=draft.token,
+            relevance=draft.relevance,
+            decode_us=0,
+            ahead=draft.step - decided,
+            decided_hash=self._drafts.prefix.hashes[decided] & LOW_BITS,
+            payload=draft.payload,
+            kept=draft.kept or 0,  # the integer takes one byte
+        )
         if self._placement is not None:
             message = self._placement.timed(message, draft, now)
         self._peering.send(message)

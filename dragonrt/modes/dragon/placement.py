@@ -10,12 +10,19 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dragonrt.control.profiler import DecodeProfile, Estimates, RoundTrip
-from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
+from dragonrt.control.scheduler import (
+    Aggregator,
+    DecodeProfile,
+    Estimates,
+    RoundTrip,
+    latency_difference,
+    next_aggregator,
+)
 from dragonrt.modes.dragon.decision import Decided, Decision
-from dragonrt.modes.dragon.drafts import Coefficients, Draft, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import Coefficients, Draft, Drafts
 from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.messages import Target
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.side import Side, other
 from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step, encode_distribution
 from dragonrt.modes.dragon.decision import Budget, Decision
-from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.privacy.evidence import RowShares
+from dragonrt.privacy.evidence import RowShares, SideDraft, likely
 from dragonrt.side import other
 
 BLOCK = 8
@@ -51,6 +51,7 @@ class Draft:
         quantized = codec.quantize(rule.shape(prediction.p), Step(step))
         distribution = quantized.distribution
         token = rule.draft(self.setup.side, step, distribution)
+        tokens = likely(distribution, token)
         return SideDraft(
             step,
             prefix_hash,
@@ -59,7 +60,7 @@ class Draft:
             prediction.relevance,
             0.0,
             distribution,
-            RowShares.of(prediction, self.files, token, distribution),
+            RowShares(self.files, tokens, prediction.weights, prediction.shares(tokens)),
             prediction.kept,
         )
 

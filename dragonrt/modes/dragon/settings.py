@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.scheduler import Aggregator
+from dragonrt.control.scheduler import Aggregator, DecodeProfile
 from dragonrt.distributions import Codec, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_duration

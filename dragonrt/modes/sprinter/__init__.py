@@ -46,7 +46,7 @@ class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
         found = None
         if host.side == "device":
             (cloud,) = others.values()
-            found = host.verifier(settings.verifier, cloud.fingerprint)
+            found = host.verifier(settings.verifier, cloud.fingerprint())
         return SprinterResources.of(host, verifier=found)
 
     @override

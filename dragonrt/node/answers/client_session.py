@@ -215,7 +215,7 @@ class ClientSession:
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
-        peer.pacing.shape(self.answer.settings)
+        peer.pacing.shape(settings.pads, settings.cadence)
         message = opening_message(number, driver.mode, self.answer.question, settings)
         if session.open(peer, message):
             driver.feed(Joined(session.name, number))

@@ -37,7 +37,7 @@ def server_session(
     mode = entry.cloud(question, settings, resources)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
-    peer.pacing.shape(settings)
+    peer.pacing.shape(settings.pads, settings.cadence)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
     # All devices may have the same key and certificate, and behind a balancer the same address.

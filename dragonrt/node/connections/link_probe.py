@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.control.profiler import BandwidthEstimator
+from dragonrt.control.scheduler import BandwidthEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.node.connections.addresses import Address, Identity
 from dragonrt.node.connections.peer import ConnectionLostError

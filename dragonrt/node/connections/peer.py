@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from dragonrt.control.profiler import BandwidthEstimator, RttEstimator
+from dragonrt.control.scheduler import BandwidthEstimator, RttEstimator
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.stream import HIGH_WATER, Stream, TlsError
 from dragonrt.privacy.constant_rate import ConstantRate

@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.errors import DragonError
 
 DOCUMENT_TOKENS = 96  # as many as a usual chunk has

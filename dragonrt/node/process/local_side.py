@@ -14,7 +14,7 @@ from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.control.policies import Controller
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.control.trained import Verifier, controller, fitting_verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared

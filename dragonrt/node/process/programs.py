@@ -18,7 +18,7 @@ from typing_extensions import override
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
-from dragonrt.modes.entry import Resources
+from dragonrt.modes.entry import Counterpart, Resources
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
@@ -149,22 +149,18 @@ async def run_cloud(
         await running.drain()
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """Implements Counterpart."""
+def counterpart(weight: float, connector: Connector) -> Counterpart:
+    """Return the side that a connector reaches."""
 
-    weight: float
-    connector: Connector
-
-    @property
-    def fingerprint(self) -> str:
-        """Return that of the peer's model. Raises NotConnectedError if the peer is away."""
-        peer = self.connector.peer
+    def fingerprint() -> str:
+        peer = connector.peer
         hello = peer.connection.peer if peer is not None else None
         if hello is None:
             why = "what was trained is chosen by the cloud's model, and the cloud is not there"
-            raise NotConnectedError(f"{why}: {self.connector.absence}")
+            raise NotConnectedError(f"{why}: {connector.absence}")
         return hello.weights
+
+    return Counterpart(weight, fingerprint)
 
 
 @dataclass(slots=True)
@@ -223,7 +219,8 @@ class Device:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
             found = {
-                each.name: Reached(each.weight, self.connectors[each.name]) for each in self.members
+                each.name: counterpart(each.weight, self.connectors[each.name])
+                for each in self.members
             }
             self.resources = entry_of(self.settings).prepare(self.side, found, self.settings)
         return self.resources

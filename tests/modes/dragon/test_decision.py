@@ -5,10 +5,10 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon.decision import Budget, Decision, Mixed, decoded
-from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.decision import Budget, Decision, decoded
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.question import Question
+from dragonrt.privacy.evidence import Mixed, SideDraft
 
 CODE = codec("dense:fp32", 3)
 

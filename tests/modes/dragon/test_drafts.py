@@ -1,9 +1,20 @@
 """Drafts: found by step and prefix hash only, and bounded."""
 
+import random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.modes.dragon.drafts import BYTES_PER_STEP, PREFIXES_PER_STEP, DraftQueue, SideDraft
+from dragonrt.modes.dragon.drafts import (
+    BYTES_PER_STEP,
+    PREFIXES_PER_STEP,
+    DraftQueue,
+    Redacted,
+)
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.privacy.disclosure import redacted
+from dragonrt.privacy.evidence import SideDraft
+from tests.oracles.dragon import read_by_cloud
 
 
 def draft(step: int, prefix_hash: int, token: int = 1, payload: bytes = b"") -> SideDraft:
@@ -62,3 +73,27 @@ def test_of_long_drafts_a_step_keeps_fewer_and_always_the_newest() -> None:
     assert [number for number in (2, 3, 4, 9) if queue.get(2, number)] == [9]
     queue.put(draft(2, 1))
     assert [number for number in (1, 9) if queue.get(2, number)] == [1]
+
+
+MARKER = (3, 4)
+
+
+def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
+    """Nothing may be left there of a text that the line went along before."""
+    chance = random.Random(5)
+    line, decisions = TokenPrefix(0), list[tuple[int, bool]]()
+    told = Redacted(line, TokenPrefix(0), 0, MARKER)
+    for _ in range(300):
+        if len(line) == len(decisions) or chance.random() < 0.5:
+            line.append(chance.randrange(3))
+        else:
+            line.replace_from(chance.randrange(len(decisions), len(line)), [chance.randrange(3)])
+        for step in range(len(decisions), len(line) + 1):
+            ahead = line.tokens[len(decisions) : step]
+            read = TokenPrefix(0, [*read_by_cloud(decisions, MARKER), *ahead])
+            assert told.place(step) == (len(read), read.hash)
+        if chance.random() < 0.2:
+            decisions.append((line.tokens[len(decisions)], chance.random() < 0.4))
+            told.append(*decisions[-1])
+            assert told.prefix.tokens[: told.length] == redacted(decisions, MARKER)
+            assert redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)

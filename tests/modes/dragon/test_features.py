@@ -5,12 +5,12 @@ import pytest
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.dragon.decision import ranked
-from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.scheduler import Aggregator
+from dragonrt.control.scheduler import Aggregator, DecodeProfile
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes.dragon import DragonMode, decision
 from dragonrt.modes.dragon.drafts import Coefficients, Draft

@@ -10,12 +10,13 @@ from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Budget, Decision
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import DraftQueue, Drafts
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.privacy.evidence import SideDraft
 from dragonrt.testing.scripted import SimulatedSaid
 
 V = 64
