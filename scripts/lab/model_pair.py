@@ -1,6 +1,6 @@
 """A draft and a target model in one process, and recordings of what they say."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,9 +19,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
 from scripts.lab.prompt import Prompt
-from scripts.lab.recording import PairRecording, RecordedText
-
-Progress = Callable[[int, int], None]
+from scripts.lab.recording import RecordedText
 
 _START = start_hash(0)  # a reader has one prompt, so its texts need no seed of their own
 _TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
@@ -86,26 +84,12 @@ class ModelPair:
         return cls(LanguageModel.load(draft), LanguageModel.load(target))
 
     def record(
-        self,
-        tasks: Tasks,
-        codec_name: str,
-        resolutions: Sequence[int],
-        seeds: Sequence[int],
-        progress: Progress,
-    ) -> PairRecording:
-        """Let the target do the tasks of these numbers; note what both gave to its tokens.
-
-        Raises TrainingError for a codec without a resolution to choose.
-        """
+        self, tasks: Tasks, codec_name: str, resolutions: Sequence[int], seeds: Sequence[int]
+    ) -> list[RecordedText]:
+        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
         coder = codec(codec_name, self.target.vocabulary)
-        if not coder.has_resolution:
-            raise TrainingError(
-                f"the codec {codec_name} has no resolution to choose: use qs:L, ksqs:K:L or "
-                "csqs:BETA:L"
-            )
         texts = []
-        for number, seed in enumerate(seeds):
-            progress(number, len(seeds))
+        for seed in seeds:
             prompt, sampler, noise = tasks.choose(seed)
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
             reader = AnswerReader(self.draft, prompt.tokens, len(tokens))
@@ -113,14 +97,7 @@ class ModelPair:
             q = [sampler.dense(one.p) for one in said]
             likeliest = np.array([one.p.max() for one in said], np.float64)
             texts.append(_recorded(tokens, p, q, likeliest, coder, resolutions))
-        return PairRecording(
-            self.draft.name,
-            self.target.name,
-            codec_name,
-            tuple(resolutions),
-            coder.vocabulary,
-            tuple(texts),
-        )
+        return texts
 
     def _answer(
         self, prompt: Prompt, sampler: Sampler, noise: Noise, max_tokens: int
@@ -148,16 +125,14 @@ def _recorded(
     coder: Codec,
     resolutions: Sequence[int],
 ) -> RecordedText:
-    given, overlap = (np.empty((len(tokens), len(resolutions))) for _ in range(2))
+    given = np.empty((len(tokens), len(resolutions)))
     bits = np.empty(given.shape, np.int64)
-    for row, (token, p_t, q_t) in enumerate(zip(tokens, p, q, strict=True)):
+    for row, (token, q_t) in enumerate(zip(tokens, q, strict=True)):
         for column, resolution in enumerate(resolutions):
             quantized = coder.quantize(q_t, Step(row, resolution))
-            sent = quantized.distribution
-            given[row, column] = sent.probability(token)
-            overlap[row, column] = np.minimum(p_t[sent.ids], sent.probabilities).sum()
+            given[row, column] = quantized.distribution.probability(token)
             bits[row, column] = quantized.bits + quantized.token_bits
     stated, confidence = (
         np.array([one[token] for one, token in zip(each, tokens, strict=True)]) for each in (p, q)
     )
-    return RecordedText(stated, confidence, likeliest, given, overlap, bits)
+    return RecordedText(stated, confidence, likeliest, given, bits)

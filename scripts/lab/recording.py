@@ -1,26 +1,124 @@
-"""Training from a recording: texts of the target, and what both models gave to their tokens.
+"""Episodes of a controller over recorded texts: what a target said, and what a draft gave to it.
 
 Speculative decoding gives texts of the target's distribution whatever the actions are (QSV Prop.
 1). So a recorded text can be taken for the answer of every episode: a drafted token and the text's
 token y are the same with probability min(1, q̂(y)/p(y)), for Pr[drafted and accepted y] is
-min(q̂(y), p(y)) and Pr[y] is p(y). Taken over texts, the expected number of accepted tokens is that
-of QSV Eq. 14. No model runs in training, at any length and resolution.
+min(q̂(y), p(y)) and Pr[y] is p(y). No model runs in an episode, at any length and resolution. Time
+is that of QSV Eq. 9, with the bits of frames and a round trip besides.
 """
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, Self
-from zipfile import BadZipFile
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.policies import Action, ControlState
+from dragonrt.control.policies import Action, Controller, ControlState, Static
 from dragonrt.errors import TrainingError
-from scripts.lab.course import Course, IterationCosts, Transition, estimated_accepted
+from dragonrt.link.models import MarkovChannel, MarkovRates
+from dragonrt.link.profile import LinkProfile
+
+CODEC, LINK = "qs:100", "nb-iot-markov"
+LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10)
+RESOLUTIONS = (2, 3, 5, 10, 25, 50, 100)
+"""What the bundled controllers were trained for, and chose among."""
 
 _EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its seed
+
+
+def forwards_s(draft: str) -> tuple[float, float]:
+    """Return what a drafted token and a verification take: smollm2's on one core, or QSV's."""
+    return (0.0038, 0.0236) if draft == "smollm2-draft" else (0.010, 0.050)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationCosts:
+    """What an iteration's time is made of, in seconds, bit and bit/s.
+
+    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link beside what
+    the bits take. 10 and 50 ms are the order of a model of 125 M parameters on an edge GPU and one
+    of 13 B on a server's, the pair of QSV section V.
+
+    `frame_bits` are the header and fields of a block's frame. QSV counts none, but here they are as
+    much as one or two tokens take.
+    """
+
+    up: MarkovRates
+    vocabulary: int
+    down_rate: float = math.inf
+    draft_s: float = 0.010
+    target_s: float = 0.050
+    round_trip_s: float = 0.0
+    frame_bits: int = 160
+
+    @classmethod
+    def over(cls, name: str, draft: str, vocabulary: int) -> Self:
+        """Return the costs over a link with Markov rates upwards.
+
+        Raises LinkError or TrainingError.
+        """
+        link = LinkProfile.load(name)
+        if link.up_rates is None:
+            raise TrainingError(
+                f"the link {name} has no Markov rates upwards: choose nb-iot-markov, "
+                "lora-markov, lte-markov or a file with up_low, up_high, up_to_low and up_to_high"
+            )
+        down, forwards = link.down or math.inf, forwards_s(draft)
+        return cls(link.up_rates, vocabulary, down, *forwards, 2 * link.latency_s)
+
+
+def iteration_latency(costs: IterationCosts, length: int, bits: float, up_rate: float) -> float:
+    """Return T = L T_slm + L (log2 V + b) / R_up + T_llm + log2(V (L + 1)) / R_down, in seconds.
+
+    `bits` describe the distribution of each of `length` tokens, on average; rates in bit/s.
+    Propagation delay and framing are not part of the model (SPEC 2; QSV Eq. 7 - 9).
+    """
+    up_bits = length * (math.log2(costs.vocabulary) + bits)
+    down_bits = math.log2(costs.vocabulary * (length + 1))
+    drafting = length * costs.draft_s
+    return drafting + up_bits / up_rate + costs.target_s + down_bits / costs.down_rate
+
+
+class Course:
+    """One answer's time, uplink and state. Channel courses are numbered by `seed`."""
+
+    def __init__(self, costs: IterationCosts, seed: int) -> None:
+        self._costs = costs
+        self._channel = MarkovChannel(costs.up, seed)
+        self._now_s = 0.0
+        self._confidences: list[float] = []
+        self._accepted = self._drafted = 0
+
+    def state(self, next_confidence: float) -> ControlState:
+        """Return what a controller sees now."""
+        rate = self._channel.rate_at(self._now_s)
+        return ControlState(
+            tuple(self._confidences), next_confidence, rate, self._accepted, self._drafted
+        )
+
+    def iteration(
+        self, drafted: int, bits: float, accepted: int, confidences: Sequence[float]
+    ) -> float:
+        """Account for one block and return its time in seconds.
+
+        Its distributions and tokens took `bits` altogether, its frame the costs' more;
+        `confidences` are those of the new tokens that `ControlState` is to list.
+        """
+        costs = self._costs
+        ready_s = self._now_s + drafted * costs.draft_s
+        sent = bits + costs.frame_bits
+        sending_s = self._channel.departure_s(ready_s, sent) - ready_s
+        distribution = sent / drafted - math.log2(costs.vocabulary)  # without the token's own bits
+        mean_rate = sent / sending_s  # while the block is sent
+        latency_s = iteration_latency(costs, drafted, distribution, mean_rate)
+        seconds = costs.round_trip_s + latency_s
+        self._now_s += seconds
+        self._accepted, self._drafted = accepted, min(drafted, accepted + 1)
+        self._confidences.extend(confidences)
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +128,7 @@ class RecordedText:
     `p` float64 [N]: what the target's distribution, as it is sampled from, gave to each token;
     `confidence` float64 [N]: what the draft's gave to it; `likeliest` float64 [N]: the most that
     the draft gave to any token there, before the sampler; `q` float64 [N, R]: what it gave to the
-    text's token as each resolution sends it; `overlap` float64 [N, R]: Σ min(p, q̂), the probability
-    that a token drafted there is accepted; `bits` int64 [N, R]: what the distribution and a token
+    text's token as each resolution sends it; `bits` int64 [N, R]: what the distribution and a token
     drafted from it take.
     """
 
@@ -39,107 +136,68 @@ class RecordedText:
     confidence: NDArray[np.float64]
     likeliest: NDArray[np.float64]
     q: NDArray[np.float64]
-    overlap: NDArray[np.float64]
     bits: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class PairRecording:
-    """Texts of `target` with what `draft` gave, sent with a codec at `resolutions`."""
+class EpisodeScore:
+    """Totals over episodes."""
 
-    draft: str
-    target: str
-    codec: str
-    resolutions: tuple[int, ...]
-    vocabulary: int
-    texts: tuple[RecordedText, ...]
-
-    def split(self) -> tuple[Self, Self]:
-        """Two thirds of its texts, and the rest, to be held out."""
-        cut = 2 * len(self.texts) // 3
-        return replace(self, texts=self.texts[:cut]), replace(self, texts=self.texts[cut:])
-
-    def save(self, path: Path) -> None:
-        """Write it as .npz. Raises TrainingError if that cannot be done."""
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(text, name) for text in self.texts])
-            for name in RecordedText.__slots__
-        }
-        arrays["ends"] = np.cumsum([len(text.p) for text in self.texts])
-        for name in ("draft", "target", "codec", "resolutions", "vocabulary"):
-            arrays[name] = np.array(getattr(self, name))
-        try:
-            with path.open("wb") as file:
-                np.savez_compressed(file, **arrays)
-        except OSError as error:
-            raise TrainingError(f"cannot write the recording {path}: {error.strerror}") from None
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """What `save` wrote. Raises TrainingError for anything else."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays: dict[str, Any] = dict(archive)
-            ends = [0, *arrays["ends"].tolist()]
-            texts = tuple(
-                RecordedText(*(arrays[name][start:end] for name in RecordedText.__slots__))
-                for start, end in pairwise(ends)
-            )
-            draft, target, codec = (str(arrays[name]) for name in ("draft", "target", "codec"))
-            resolutions = tuple(arrays["resolutions"].tolist())
-            return cls(draft, target, codec, resolutions, int(arrays["vocabulary"]), texts)
-        except OSError as error:
-            raise TrainingError(f"cannot read the recording {path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
-            raise TrainingError(
-                f"{path} is not a recording of two models: give another name to make one"
-            ) from None
+    tokens: int
+    seconds: float
+    iterations: int
 
 
-class RecordedEnvironment:
-    """Episodes over the texts of a recording; their seed chooses the text and the uplink's course.
+@dataclass(frozen=True, slots=True)
+class RecordedEpisodes:
+    """Episodes over texts recorded at `resolutions`; a seed chooses the text and the uplink.
 
     Tokens drafted behind a refused one take the bits of the text's own positions there, for what
     they were drafted from is not recorded.
     """
 
-    def __init__(self, recording: PairRecording, costs: IterationCosts) -> None:
-        self._recording = recording
-        self._costs = costs
-        self._columns = {one: column for column, one in enumerate(recording.resolutions)}
-        self._longest = max(len(text.p) for text in recording.texts)
+    texts: Sequence[RecordedText]
+    resolutions: Sequence[int]
+    costs: IterationCosts
 
-    def reset(self, seed: int) -> ControlState:
-        """Begin the text and the course of the uplink that have this number."""
-        self._generator = np.random.default_rng((seed, _EPISODE_STREAM))
-        texts = self._recording.texts
-        self._text = texts[int(self._generator.integers(len(texts)))]
-        self._course = Course(self._costs, seed)
-        self._position = 0
-        return self._state
+    def score(self, controller: Controller, seeds: Sequence[int]) -> EpisodeScore:
+        """Return the totals of the episodes of these seeds under a controller."""
+        tokens, seconds, iterations = 0, 0.0, 0
+        for seed in seeds:
+            for new, took_s in self._episode(controller, seed):
+                tokens, seconds, iterations = tokens + new, seconds + took_s, iterations + 1
+        return EpisodeScore(tokens, seconds, iterations)
 
-    @property
-    def _state(self) -> ControlState:
-        left = self._text.likeliest[self._position :]
-        return self._course.state(float(left[0]) if left.size else 1.0)
+    def best_fixed(self, lengths: Sequence[int], seeds: Sequence[int]) -> Action:
+        """Return the fixed action with the highest throughput; ties: the first."""
 
-    def step(self, action: Action) -> Transition:
-        """One block over the text; a text that is over ends the block like a stop token."""
-        text, column, start = self._text, self._columns[action.resolution], self._position
-        left = len(text.p) - start
-        length = min(action.length, self._longest - start)
-        p, q = text.p[start : start + length], text.q[start : start + length, column]
-        stands = np.minimum(1.0, q / p)
-        refused = np.flatnonzero(self._generator.random(len(stands)) >= stands)
-        accepted = int(refused[0]) if refused.size else len(stands)
-        whole = accepted == left  # to its last token: nothing was drafted behind it
-        drafted = left if whole else length
-        at = np.minimum(np.arange(start, start + drafted), len(text.p) - 1)
-        shown = text.confidence[start : start + min(accepted + 1, len(stands))].tolist()
-        bits = float(text.bits[at, column].sum())
-        seconds = self._course.iteration(drafted, bits, accepted, shown)
-        tokens = accepted if whole else accepted + 1
-        self._position = start + tokens
-        expected = 1 + estimated_accepted(stands, text.overlap[start : start + length, column])
-        done = self._position == len(text.p)
-        return Transition(self._state, expected / seconds, tokens, seconds, done)
+        def tokens_per_s(action: Action) -> float:
+            score = self.score(Static(action), seeds)
+            return score.tokens / score.seconds
+
+        return max((Action(*each) for each in product(lengths, self.resolutions)), key=tokens_per_s)
+
+    def _episode(self, controller: Controller, seed: int) -> list[tuple[int, float]]:
+        """Return the new tokens and the seconds of each block of an episode."""
+        chance = np.random.default_rng((seed, _EPISODE_STREAM))
+        text = self.texts[int(chance.integers(len(self.texts)))]
+        course, size, start = Course(self.costs, seed), len(text.p), 0
+        longest = max(len(each.p) for each in self.texts)
+        blocks = list[tuple[int, float]]()
+        while start < size:
+            action = controller.choose(course.state(float(text.likeliest[start])))
+            column = list(self.resolutions).index(action.resolution)
+            length = min(action.length, longest - start)
+            here = slice(start, start + length)
+            stands = np.minimum(1.0, text.q[here, column] / text.p[here])
+            refused = np.flatnonzero(chance.random(len(stands)) >= stands)
+            accepted = int(refused[0]) if refused.size else len(stands)
+            whole = accepted == size - start  # to its last token: nothing was drafted behind it
+            drafted = accepted if whole else length
+            at = np.minimum(np.arange(start, start + drafted), size - 1)
+            shown = text.confidence[start : start + min(accepted + 1, len(stands))].tolist()
+            bits = float(text.bits[at, column].sum())
+            seconds = course.iteration(drafted, bits, accepted, shown)
+            blocks.append((accepted if whole else accepted + 1, seconds))
+            start += blocks[-1][0]
+        return blocks

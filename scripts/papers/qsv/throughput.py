@@ -6,7 +6,7 @@ grid over all fixed actions can be searched, on every other text, and small diff
 the rest. And by the runtime in virtual time, with the actions that the grid chose.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,17 @@ from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.control.trained import controller
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from scripts.lab.course import (
+from scripts.lab.intervals import Interval, Row, grouped, having, paired, table
+from scripts.lab.model_pair import ModelPair, Tasks
+from scripts.lab.prompt import bundled_prompts
+from scripts.lab.recording import (
     CODEC,
     LENGTHS,
     LINK,
     RESOLUTIONS,
     IterationCosts,
-    best,
-    evaluate,
-    grid,
+    RecordedEpisodes,
 )
-from scripts.lab.intervals import Interval, Row, grouped, having, paired, table
-from scripts.lab.model_pair import ModelPair, Tasks
-from scripts.lab.prompt import bundled_prompts
-from scripts.lab.recording import RecordedEnvironment
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.recalled import BlockPace, RecalledAnswers, question_of
@@ -119,25 +116,24 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _record(texts: Texts) -> list[Row]:
     """Run the controllers on every other text; on the rest the grid finds the best fixed action."""
     pair, tasks = texts.load()
-    recording = pair.record(tasks, CODEC, RESOLUTIONS, texts.seeds, lambda *now: None)
-    costs = IterationCosts.over(LINK, recording.draft, recording.vocabulary)
-    searched, environment = (
-        RecordedEnvironment(replace(recording, texts=recording.texts[start::2]), costs)
-        for start in (0, 1)
+    recorded = pair.record(tasks, CODEC, RESOLUTIONS, texts.seeds)
+    costs = IterationCosts.over(LINK, pair.draft.name, pair.target.vocabulary)
+    searched, held_out = (
+        RecordedEpisodes(recorded[start::2], RESOLUTIONS, costs) for start in (0, 1)
     )
-    first, count = texts.seeds.start, EPISODES * len(recording.texts) // 2
+    first, count = texts.seeds.start, EPISODES * len(recorded) // 2
     episodes = range(first, first + count)
-    action = best(grid(searched, LENGTHS, RESOLUTIONS, episodes))
+    action = searched.best_fixed(LENGTHS, episodes)
     tokens = texts.tokens
     alone = {"tokens": tokens, "seconds": tokens * costs.target_s, "calls": tokens}
     rows = [texts.row(RECORDED, CLOUD, first, None, alone)]
     for way, control, fixed in (
         (STATIC, Static(action), action),
         (HEURISTIC, Heuristic(action.resolution), None),
-        (LEARNED, controller("default", recording.draft), None),
+        (LEARNED, controller("default", pair.draft.name), None),
     ):
         for episode in episodes:
-            score = evaluate(control, environment, [episode])
+            score = held_out.score(control, [episode])
             own = {"tokens": score.tokens, "seconds": score.seconds, "calls": score.iterations}
             rows.append(texts.row(RECORDED, way, episode, fixed, own))
     return rows
