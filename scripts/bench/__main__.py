@@ -8,7 +8,6 @@ BENCHES = {
     "decode": "One side's time of a forward, beside transformers' and llama.cpp's.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
-    "parts": "Right answers to questions of two parts, one on each side, in parts and whole.",
     "retrieval": "What is found by meaning, by words and by both.",
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",

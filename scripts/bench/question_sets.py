@@ -7,7 +7,6 @@ the sides' documents, relative to the file:
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +16,17 @@ import numpy as np
 
 from dragonrt.errors import DragonError
 from retrieval.files import read_text
+from scripts.bench.forms import notes
 from scripts.bench.split_qa import generate
 from scripts.bench.split_qa.score import judged, there
-from scripts.bench.unseen import world
 
 LARGEST = 2**28  # bytes of a set
 NOTES, SPLIT_QA = "notes", ("split-qa", "written", "forms")
-"""Sets by name: forms that no training saw (`unseen`), and Split-QA's written worlds or one."""
+"""Sets by name: forms that no training saw (`forms`), and Split-QA's written worlds or one."""
 
 Place = Literal["device", "cloud", "both", "needs both", "nowhere"]
 """Which side's documents hold an answer: one side's, both sides', one part each, none."""
 PLACES: tuple[Place, ...] = get_args(Place)
-
-_LEADING = re.compile(r"^(in|on|at|with|for) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def worlds(source: str | Path, folder: Path, seed: int) -> list[World]:
     Raises DragonError for a file of another form.
     """
     if source == NOTES:
-        return [_written(folder, _notes(seed))]
+        return [_written(folder, notes(seed))]
     if source in SPLIT_QA:
         named = (
             each for each in generate.written_worlds() if source in (SPLIT_QA[0], each["name"])
@@ -130,19 +127,6 @@ def chosen(questions: Sequence[KnownQuestion], share: float, seed: int) -> list[
     count = max(1, round(share * len(questions)))
     drawn = np.random.default_rng(seed).permutation(len(questions))[:count]
     return [questions[i] for i in sorted(drawn)]
-
-
-def _notes(seed: int) -> generate.World:
-    made: generate.World = {"name": NOTES, "device": {}, "cloud": {}, "questions": []}
-    for place, several in world(seed).items():
-        for number, each in enumerate(several):
-            name = f"{place}-{number}.txt"
-            if each.document:
-                made[place][name] = each.document
-            answers = [_LEADING.sub("", each.answer)] if each.answer else []
-            asked = {"question": each.question, "answers": answers, "place": place, "id": name}
-            made["questions"].append(asked | {"group": name, "source": name})
-    return made
 
 
 def _named(loaded: Mapping[str, Any], base: Path) -> World:

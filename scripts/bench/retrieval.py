@@ -1,6 +1,6 @@
 """Whether the article that answers a question is found: by meaning, by words and by both.
 
-The corpus is generated (see `articles`) from a seed that nothing was tuned on.
+The corpus is generated (see `forms`) from a seed that nothing was tuned on.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ import numpy as np
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from retrieval import Index, Retriever, Search
 from retrieval.questions import in_context
-from scripts.bench.articles import Article, Kind, articles
+from scripts.bench.forms import Article, Kind, articles
 from scripts.lab.harness import benchmark, interval, series
 from scripts.lab.intervals import Row, estimate
 

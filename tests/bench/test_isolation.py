@@ -11,7 +11,7 @@ from dragonrt.modes.question import Question
 from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench import isolation as bench
 from scripts.bench.isolated_answers import PARTED, WAYS
-from scripts.bench.question_sets import NOTES, chosen, worlds
+from scripts.bench.question_sets import chosen, worlds
 from scripts.bench.split_qa.score import contains, f1, normalised, refuses
 
 ARTICLES = [
@@ -129,17 +129,6 @@ def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(DragonError):
         worlds(file, tmp_path / "documents", 0)
-
-
-def test_the_notes_are_asked_in_forms_of_no_training(tmp_path: Path) -> None:
-    (world,) = worlds(NOTES, tmp_path / "documents", 5)
-    places = [each.place for each in world.questions]
-    assert {place: places.count(place) for place in set(places)} == {
-        "device": 200,
-        "cloud": 500,
-        "nowhere": 60,
-    }
-    assert not any(each.answers for each in world.questions if each.place == "nowhere")
 
 
 def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:

@@ -1,14 +1,12 @@
 """Generated texts of benchmarks: each question has one answer, and no training saw the forms."""
 
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 
 from retrieval.questions import words_of
-from scripts.bench.articles import articles
+from scripts.bench.forms import articles, forms, notes
 from scripts.bench.split_qa.generate import written_worlds
-from scripts.bench.unseen import FORMS, world
 
 SIDES = ("device", "cloud")
 RECIPE = Path(__file__).parents[2] / "scripts" / "train" / "models" / "text"
@@ -32,24 +30,24 @@ def test_a_paraphrase_shares_few_words_with_its_article() -> None:
     assert sum(shared) / len(shared) < 0.5
 
 
-def test_a_world_follows_from_its_seed_and_each_question_is_asked_once() -> None:
-    made = world(1)
-    assert made == world(1)
-    assert made["device"] != world(2)["device"]
-    assert [len(each) for each in made.values()] == [200, 500, 60]
-    every = [*made["device"], *made["cloud"]]
-    assert all(each.answer in each.document for each in every)
-    assert not any("{" in each.document + each.question + each.answer for each in every)
-    assert max(Counter(each.question for each in [*every, *made["nowhere"]]).values()) == 1
-    assert not any(each.document or each.answer for each in made["nowhere"])
+def test_notes_follow_from_their_seed_and_each_question_is_asked_once() -> None:
+    made = notes(1)
+    assert made == notes(1)
+    assert made["device"] != notes(2)["device"]
+    asked, documents = made["questions"], made["device"] | made["cloud"]
+    assert Counter(each["place"] for each in asked) == {"device": 200, "cloud": 500, "nowhere": 60}
+    assert all(answer in documents[each["id"]] for each in asked for answer in each["answers"])
+    assert all(bool(each["answers"]) == (each["id"] in documents) for each in asked)
+    assert "{" not in "".join((*documents.values(), *(each["question"] for each in asked)))
+    assert max(Counter(each["question"] for each in asked).values()) == 1
 
 
 def test_no_form_is_in_the_recipe_of_the_models() -> None:
-    forms = tomllib.loads(FORMS.read_text(encoding="utf-8"))
+    file = forms("unseen.toml")
     written = [text for each in written_worlds() for side in SIDES for text in each[side].values()]
     rows = {  # words of the forms without their slots, five in a row
         " ".join(words[i : i + 5])
-        for text in (*(form["text"] for form in [*forms["note"], *forms["article"]]), *written)
+        for text in (*(form["text"] for form in [*file["note"], *file["article"]]), *written)
         for part in re.split(r"\{\w+\}", text)
         if (words := re.findall(r"\w+", part.lower()))
         for i in range(len(words) - 4)
