@@ -7,35 +7,27 @@ have the others. For each row of a session vLLM's own server gets a request over
 import asyncio
 import os
 import re
-import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from openai import AsyncOpenAI
 from transformers import AutoTokenizer
-from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.service.cloud_process import cloud_process, listening_process
-from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedSaid
 from scripts.bench.reference import transformers_model
-from scripts.lab.arena import RealArena, emulated
+from scripts.bench.serving import asked, asked_texts, connected, free_port, modelless
+from scripts.lab.arena import Arena, RealArena
 from scripts.lab.harness import benchmark, progress
 from scripts.lab.intervals import Row
 from scripts.lab.sample_sides import LoadedSide, sample_settings
@@ -49,42 +41,13 @@ DTYPE, KV_BYTES = "bfloat16", 1_500_000_000
 """Of vLLM."""
 UNBOUND = ("env", "VLLM_CPU_OMP_THREADS_BIND=nobind")
 """The command that keeps vLLM's threads on the core of the process."""
-OWN_TOKEN, OWN_SHARE, DECODE_S = 260, 0.9, 0.02
-"""What a device without a model says at every step, with how much probability, and its time."""
-
-Ask = Callable[[str], Awaitable[list[float]]]
-"""Gives the times from a prompt to each token of its answer, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Constant(SimulatedModel):
-    """Says the same always, in no time."""
-
-    prediction: Prediction
-
-    @override
-    def said(self, step: int, prefix_hash: int) -> Prediction:
-        return self.prediction
-
-
-def modelless(vocabulary: int, relevance: float = 0.0) -> SimulatedSide:
-    """Return a device without a model; the larger `relevance`, the more drafts it rejects."""
-    p = np.full(vocabulary, (1 - OWN_SHARE) / vocabulary, np.float32)
-    p[OWN_TOKEN] += OWN_SHARE
-    said = SimulatedSaid(p, relevance, np.zeros(1, np.float32))
-    return SimulatedSide(
-        side="device",
-        script=lambda _: Script(1, vocabulary=vocabulary),
-        make_model=lambda *_: Constant(said),
-        decode_s=DECODE_S,
-    )
 
 
 @benchmark(
     {
         "served by": "{served}",
-        "sessions": "{sessions}",
-        "tokens/s": "{tokens_per_s:.1f}",
+        "sessions": "{clients}",
+        "tokens/s": "{pieces_per_s:.1f}",
         "of plain vLLM": "{of_plain}",
         "first, ms": "{first_ms[0]:.0f}/{first_ms[1]:.0f}",
         "between, ms": "{next_ms[0]:.0f}/{next_ms[1]:.0f}",
@@ -111,8 +74,7 @@ def capacity(
         raise DragonError("the cloud needs a core of its own: run this on two cores or more")
     os.sched_setaffinity(0, others)
     within = ("taskset", "--cpu-list", str(last))
-    texts = [each.text for each in bundled.questions()]
-    prompts = [texts[number % len(texts)] for number in range(questions)]
+    prompts = asked_texts(questions)
     rates = dict[int, float]()
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         directory = Path(name, "model")
@@ -126,7 +88,7 @@ def capacity(
                 for count in sessions:
                     progress(f"{PLAIN}, {count} sessions")
                     row = asyncio.run(_plain(url, str(directory), prompts, count, tokens))
-                    rates[count] = row["tokens_per_s"]
+                    rates[count] = row["pieces_per_s"]
                     yield row | {"served": PLAIN, "of_plain": "1", "accepted": ""}
         settings = sample_settings("device", bundled.SMOLLM2)
         devices = [LoadedSide.load(settings) for _ in range(max(sessions))]
@@ -140,51 +102,35 @@ def capacity(
                 port = cloud.wait_ready()
                 for count in sessions:
                     progress(f"dragonrt on {each}, {count} sessions")
-                    link = LinkProfile(latency_s=parse_duration(latency))
                     row = asyncio.run(
-                        _together(port, devices[:count], link, prompts, tokens, relevance)
+                        _together(port, devices[:count], latency, prompts, tokens, relevance)
                     )
-                    share = f"{row['tokens_per_s'] / rates[count]:.2f}" if count in rates else ""
+                    share = f"{row['pieces_per_s'] / rates[count]:.2f}" if count in rates else ""
                     yield row | {"served": f"dragonrt, {each}", "of_plain": share}
 
 
 async def _together(
     port: int,
     devices: Sequence[LoadedSide],
-    link: LinkProfile,
+    latency: str,
     prompts: Sequence[str],
     tokens: int,
     relevance: float,
 ) -> Row:
     """Return the row of so many devices, each with a connection of its own."""
-    side, settings = modelless(devices[0].model.vocabulary, relevance), DragonSettings()
-    accepted, loop = list[bool](), asyncio.get_running_loop()
+    side, accepted = modelless(devices[0].model.vocabulary, relevance), list[bool]()
 
     async def ask(arena: RealArena, prompt: str) -> list[float]:
         question = Question(prompt=prompt, seed=1, max_tokens=tokens)
-        begun_s, brought = loop.time(), arena.resources(settings)
-        session = ClientSession(
-            side, arena.connectors, question, settings, brought, lambda record: None
-        )
-        decisions = (await session.ask()).decisions
+        given = await Arena(side, arena.connectors).ask(question, DragonSettings())
+        decisions = given.answer.decisions
         accepted.extend(event.cloud for _, event in decisions if event.cloud is not None)
-        return [at - begun_s for at, _ in decisions]
+        return [at - given.answer.asked_s for at, _ in decisions]
 
     async with AsyncExitStack() as stack:
-        arenas = [
-            await stack.enter_async_context(device.connected(port, emulated(link)))
-            for device in devices
-        ]
-        row = await _asked(prompts, [partial(ask, arena) for arena in arenas])
+        arenas = await connected(stack, devices, port, latency)
+        row = await asked(prompts, [partial(ask, arena) for arena in arenas])
     return row | {"accepted": f"{sum(accepted) / len(accepted):.2f}"}
-
-
-def free_port() -> int:
-    """Return a port of loopback at which nobody listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -228,26 +174,4 @@ async def _plain(url: str, model: str, prompts: Sequence[str], sessions: int, to
             rows = await asyncio.gather(*(read(f"{each}\n{prompt}\n") for each in of))
             return [max(times) for times in zip(*rows, strict=True)]
 
-        return await _asked(prompts, [ask] * sessions)
-
-
-async def _asked(prompts: Sequence[str], clients: Sequence[Ask]) -> Row:
-    """Return rates and waits of clients that share the prompts, asked one after another."""
-    waiting, answers = iter(prompts), list[list[float]]()
-
-    async def go_on(ask: Ask) -> None:
-        for prompt in waiting:
-            answers.append(await ask(prompt))
-
-    await clients[0](prompts[0])  # what is loaded at the first question is no wait of the others
-    loop = asyncio.get_running_loop()
-    begun_s = loop.time()
-    await asyncio.gather(*map(go_on, clients))
-    seconds = loop.time() - begun_s
-    first, gaps = [each[0] for each in answers], np.concatenate([np.diff(each) for each in answers])
-    return {
-        "sessions": len(clients),
-        "tokens_per_s": sum(map(len, answers)) / seconds,
-        "first_ms": (1e3 * np.percentile(first, (50, 95))).tolist(),
-        "next_ms": (1e3 * np.percentile(gaps, (50, 95))).tolist(),
-    }
+        return await asked(prompts, [ask] * sessions)

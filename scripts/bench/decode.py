@@ -18,7 +18,7 @@ from dragonrt.backends.scheduler import Done, Request, run_alone
 from dragonrt.cli.options import option
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.side_settings import SideSettings
-from scripts.bench.llama_cpp import BareLoop, model_path
+from scripts.bench.reference import BareLoop, model_path, transformers_model
 from scripts.lab.harness import benchmark, series
 from scripts.lab.intervals import Row
 
@@ -116,8 +116,6 @@ def _bare_loop(model: LlamaModel, threads: int, context: Tokens, tokens: Tokens,
 def _transformers(name: str, threads: int) -> Program:
     import torch
     from transformers import DynamicCache
-
-    from scripts.bench.reference import transformers_model
 
     model = transformers_model(name)
 

@@ -1,57 +1,69 @@
-"""The models as transformers runs them, a file's weights dequantised."""
+"""What forwards are measured beside: a bare loop over llama.cpp, and transformers."""
 
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from gguf import MODEL_ARCH, GGUFReader, ReaderTensor, dequantize, get_tensor_name_map
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+import numpy as np
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.model_file import base_file
-from scripts.bench.llama_cpp import model_path
+from dragonrt.backends.llama_cpp.library import Batch
+from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.model_file import MADE, base_file
+from dragonrt.errors import DragonError
+
+
+def model_path(name: str) -> Path:
+    """Return the file of a model that is bundled or made here, otherwise the name as a path."""
+    if name in MADE:
+        return MADE[name]()
+    return bundled.model_path(name) if name in bundled.models() else Path(name)
 
 
 def transformers_model(name: str, *, adapted: bool = True) -> Any:
-    """Load a Llama's GGUF file, a directory or a hub id, in bfloat16; smollm2 with its adapter."""
+    """Load a GGUF file, a directory or a hub id, in bfloat16; smollm2 with its adapter."""
+    from transformers import AutoModelForCausalLM
+
     path = model_path(name) if adapted or name != bundled.SMOLLM2 else base_file()
-    loaded: Any = (
-        _llama(path)
-        if path.is_file()
-        else AutoModelForCausalLM.from_pretrained(path if path.is_dir() else name)
-    )
-    return loaded.bfloat16().eval()
+    if not path.is_file():
+        return AutoModelForCausalLM.from_pretrained(path if path.is_dir() else name).bfloat16()
+    loaded: Any = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
+    del loaded.config.quantization_config  # the values are plain numbers now
+    return loaded.bfloat16()
 
 
-def _llama(file: Path) -> LlamaForCausalLM:
-    reader = GGUFReader(file)
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
+class BareLoop:
+    """Rows of a model in llama.cpp itself, without the contract of a backend."""
 
-    def numbers(tensor: ReaderTensor) -> torch.Tensor:
-        return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
+    def __init__(self, model: LlamaModel, threads: int, rows: int, tokens: int) -> None:
+        """Make room for so many tokens in each row."""
+        self._library, self._vocabulary, self._rows = model.library, model.vocabulary, rows
+        options = self._library.context_default_params()
+        options.n_ctx = options.n_batch = rows * tokens
+        options.n_seq_max = rows
+        self._context = self._library.init_from_model(model.pointer, options)
+        weakref.finalize(self, self._library.free, self._context)
+        self._library.set_n_threads(self._context, threads, threads)
+        self._memory = self._library.get_memory(self._context)
 
-    def said(key: str) -> Any:
-        return reader.fields[f"llama.{key}"].contents()
+    def extend(self, tokens: Sequence[int], length: int, *, every: bool) -> int:
+        """Append tokens to the first `length` of each row; return the likeliest after the last.
 
-    config = LlamaConfig(
-        vocab_size=len(tensors["token_embd.weight"].data),
-        hidden_size=said("embedding_length"),
-        intermediate_size=said("feed_forward_length"),
-        num_hidden_layers=said("block_count"),
-        num_attention_heads=said("attention.head_count"),
-        num_key_value_heads=said("attention.head_count_kv"),
-        max_position_embeddings=said("context_length"),
-        rms_norm_eps=said("attention.layer_norm_rms_epsilon"),
-        rope_parameters={"rope_type": "default", "rope_theta": said("rope.freq_base")},
-        tie_word_embeddings="output.weight" not in tensors,
-    )
-    model = LlamaForCausalLM(config)
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for name, parameter in model.named_parameters():
-        tensor = tensors[f"{names.get_name(name.removesuffix('.weight'))}.weight"]
-        weight = numbers(tensor)
-        if name.endswith(("q_proj.weight", "k_proj.weight")):  # llama.cpp interleaves the halves
-            heads = len(weight) // model.model.layers[0].self_attn.head_dim
-            weight = weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).flatten(0, 2)
-        parameter.data.copy_(weight)
-    return model
+        Logits are read after every token, or after the last of each row.
+        """
+        for row in range(self._rows):
+            self._library.memory_seq_rm(self._memory, row, length, -1)
+        count = self._rows * len(tokens)
+        ids = np.tile(np.array(tokens, np.int32), self._rows)
+        positions = np.tile(length + np.arange(len(tokens), dtype=np.int32), self._rows)
+        owners = np.repeat(np.arange(self._rows, dtype=np.int32), len(tokens))
+        places = owners.ctypes.data + owners.itemsize * np.arange(count)
+        ones, wanted = np.ones(count, np.int32), np.full(count, every, np.int8)
+        wanted[len(tokens) - 1 :: len(tokens)] = 1
+        arrays = [each.ctypes.data for each in (positions, ones, places, wanted)]
+        if self._library.decode(self._context, Batch(count, ids.ctypes.data, None, *arrays)):
+            raise DragonError("llama.cpp has no room for these tokens: take fewer")
+        shape = int(wanted.sum()), self._vocabulary
+        logits = np.ctypeslib.as_array(self._library.get_logits(self._context), shape).copy()
+        return int(logits[-1].argmax())

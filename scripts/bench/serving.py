@@ -9,13 +9,17 @@ Beside a cloud that runs already, as that of `scripts/netns-lab`, the first of t
 import asyncio
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from openai import AsyncOpenAI
+from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.engines import AUTO
@@ -23,14 +27,15 @@ from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import Question
-from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.connections.addresses import host_and_port
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.side import SIDES
-from scripts.bench.capacity import free_port, modelless
-from scripts.lab.arena import RealArena, emulated
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedSaid
+from scripts.lab.arena import Arena, RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
 from scripts.lab.sample_sides import LoadedSide, sample_settings
@@ -82,9 +87,9 @@ def serving(
         with _served(*own, *options) as url:
             for count in clients:
                 progress(f"{way}, {count} clients")
-                asked = asyncio.run(_asked(url, model, count, questions, tokens))
-                yield {"way": way, "clients": count, **waits(*asked)}
+                yield {"way": way} | asyncio.run(_over_http(url, model, count, prompts, tokens))
 
+    prompts = asked_texts(questions)
     own = (cloud, engine, devices, greedy, latency)
     if at is not None and own != (None, AUTO, DEVICES, GREEDY, LATENCY):
         raise DragonError(
@@ -107,10 +112,10 @@ def serving(
         for count, others in ((devices, 0), (1, 0), (1, greedy)):
             way = f"devices, {others} sessions of another" if others else "devices"
             progress(f"{count} {way}")
-            asked = asyncio.run(
-                _devices(process.wait_ready(), model, count, questions, tokens, latency, others)
+            port = process.wait_ready()
+            yield {"way": way} | asyncio.run(
+                _devices(port, model, count, prompts, tokens, latency, others)
             )
-            yield {"way": way, "clients": count, **waits(*asked)}
 
 
 @contextmanager
@@ -120,17 +125,15 @@ def _served(*options: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{service.wait_ready()}/v1"
 
 
-async def _asked(
-    url: str, model: str, clients: int, questions: int, tokens: int
-) -> tuple[list[list[float]], float]:
-    """Return the times from a question to each piece of its answer, and seconds of all."""
-    texts = [each.text for each in bundled.questions()]
-    waiting, loop = iter(range(questions)), asyncio.get_running_loop()
-    answers: list[list[float]] = []
+async def _over_http(
+    url: str, model: str, clients: int, prompts: Sequence[str], tokens: int
+) -> Row:
+    """Return the row of so many clients of a service."""
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=600) as client:
 
         async def ask(text: str) -> list[float]:
-            asked, times = loop.time(), list[float]()
+            loop, times = asyncio.get_running_loop(), list[float]()
+            begun_s = loop.time()
             pieces = await client.chat.completions.create(
                 model=model,
                 messages=[{"role": "user", "content": text}],
@@ -139,66 +142,41 @@ async def _asked(
             )
             async for piece in pieces:
                 if piece.choices and piece.choices[0].delta.content:
-                    times.append(loop.time() - asked)
+                    times.append(loop.time() - begun_s)
             return times
 
-        async def go_on() -> None:
-            for number in waiting:
-                answers.append(await ask(texts[number % len(texts)]))
-
-        await ask(texts[0])  # what is loaded at the first question is no wait of the others
-        begun = loop.time()
-        await asyncio.gather(*(go_on() for _ in range(clients)))
-        return answers, loop.time() - begun
-
-
-async def _go_on_greedily(arena: RealArena, texts: Sequence[str], seed: int) -> None:
-    """Have one long answer after another made by a device whose own model takes no time."""
-    side = modelless(arena.side.vocabulary)
-    settings = DragonSettings()
-    for number in itertools.count(seed):
-        question = Question(prompt=texts[number % len(texts)], seed=number, max_tokens=400)
-        resources = arena.resources(settings)
-        await ClientSession(
-            side, arena.connectors, question, settings, resources, lambda record: None
-        ).ask()
+        return await asked(prompts, [ask] * clients)
 
 
 async def _devices(
-    port: int, model: str, devices: int, questions: int, tokens: int, latency: str, greedy: int
-) -> tuple[list[list[float]], float]:
-    """Return the same of so many devices of one cloud, each with its own connection.
+    port: int, model: str, count: int, prompts: Sequence[str], tokens: int, link: str, greedy: int
+) -> Row:
+    """Return the row of so many devices of one cloud, each with its own connection.
 
     Another device has `greedy` sessions all the time.
     """
-    count = devices + bool(greedy)
-    sides = [LoadedSide.load(sample_settings("device", model)) for _ in range(count)]
-    emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
-    texts, loop = [each.text for each in bundled.questions()], asyncio.get_running_loop()
-    waiting, question = iter(range(questions)), Question(seed=1, max_tokens=tokens)
-    answers: list[list[float]] = []
+    question, settings = Question(seed=1, max_tokens=tokens), DragonSettings()
+
+    async def ask(arena: RealArena, text: str) -> list[float]:
+        (given,) = await arena.ask_each([text], question, settings)
+        return [at - given.answer.asked_s for at, *_ in given.answer.decisions]
+
+    async def go_on_greedily(arena: RealArena, seed: int) -> None:
+        other = Arena(modelless(arena.side.vocabulary), arena.connectors)
+        for number in itertools.count(seed):
+            prompt = prompts[number % len(prompts)]
+            await other.ask(Question(prompt=prompt, seed=number, max_tokens=400), settings)
+
+    own = sample_settings("device", model)
+    sides = [LoadedSide.load(own) for _ in range(count + bool(greedy))]
     async with AsyncExitStack() as stack:
-        arenas = [
-            await stack.enter_async_context(device.connected(port, emulate)) for device in sides
-        ]
-
-        async def go_on(arena: RealArena) -> None:
-            for number in waiting:
-                text = texts[number % len(texts)]
-                (given,) = await arena.ask_each([text], question, DragonSettings())
-                made = given.answer
-                answers.append([at - made.asked_s for at, *_ in made.decisions])
-
+        arenas = await connected(stack, sides, port, link)
         if greedy:
-            other = arenas.pop()
-            beside = [
-                asyncio.create_task(_go_on_greedily(other, texts, seed)) for seed in range(greedy)
-            ]
+            arena = arenas.pop()
+            beside = [asyncio.create_task(go_on_greedily(arena, seed)) for seed in range(greedy)]
             stack.push_async_callback(_end, beside)
             await asyncio.sleep(WARM_S)
-        begun = loop.time()
-        await asyncio.gather(*map(go_on, arenas))
-        return answers, loop.time() - begun
+        return await asked(prompts, [partial(ask, arena) for arena in arenas])
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -209,6 +187,75 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
             raise DragonError(f"a greedy session ended: {result}")
 
 
+# What `capacity` measures with, too.
+
+Ask = Callable[[str], Awaitable[list[float]]]
+"""Gives the times from a prompt to each piece of its answer, in seconds."""
+OWN_TOKEN, OWN_SHARE, DECODE_S = 260, 0.9, 0.02
+"""What a device without a model says at every step, with how much probability, and its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(SimulatedModel):
+    """Says the same always, in no time."""
+
+    prediction: Prediction
+
+    @override
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        return self.prediction
+
+
+def modelless(vocabulary: int, relevance: float = 0.0) -> SimulatedSide:
+    """Return a device without a model; the larger `relevance`, the more drafts it rejects."""
+    p = np.full(vocabulary, (1 - OWN_SHARE) / vocabulary, np.float32)
+    p[OWN_TOKEN] += OWN_SHARE
+    said = SimulatedSaid(p, relevance, np.zeros(1, np.float32))
+    return SimulatedSide(
+        side="device",
+        script=lambda _: Script(1, vocabulary=vocabulary),
+        make_model=lambda *_: Constant(said),
+        decode_s=DECODE_S,
+    )
+
+
+async def connected(
+    stack: AsyncExitStack, devices: Sequence[LoadedSide], port: int, latency: str
+) -> list[RealArena]:
+    """Connect each device to the cloud on that port, over a link of that latency."""
+    emulate = emulated(LinkProfile(latency_s=parse_duration(latency)))
+    return [await stack.enter_async_context(each.connected(port, emulate)) for each in devices]
+
+
+def free_port() -> int:
+    """Return a port of loopback at which nobody listens."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def asked_texts(count: int) -> list[str]:
+    """Return so many of the sample questions, again and again."""
+    texts = [each.text for each in bundled.questions()]
+    return [texts[number % len(texts)] for number in range(count)]
+
+
+async def asked(prompts: Sequence[str], clients: Sequence[Ask]) -> Row:
+    """Return the waits of clients that share the prompts, each asked one after another."""
+    waiting, answers = iter(prompts), list[list[float]]()
+
+    async def go_on(ask: Ask) -> None:
+        for prompt in waiting:
+            answers.append(await ask(prompt))
+
+    await clients[0](prompts[0])  # what is loaded at the first question is no wait of the others
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    await asyncio.gather(*map(go_on, clients))
+    return {"clients": len(clients), **waits(answers, loop.time() - begun_s)}
+
+
 def waits(answers: Sequence[Sequence[float]], seconds: float) -> Row:
     """Return the numbers of a row, of the times to each answer's pieces, in seconds."""
     first = [1e3 * times[0] for times in answers]
@@ -217,6 +264,7 @@ def waits(answers: Sequence[Sequence[float]], seconds: float) -> Row:
     in_time = sum(a <= FIRST_MS and b <= NEXT_MS for a, b in zip(first, means, strict=True))
     return {
         "answers": len(answers),
+        "pieces_per_s": sum(map(len, answers)) / seconds,
         "first_ms": np.percentile(first, (50, 95, 99)).tolist(),
         "next_ms": np.percentile(np.concatenate(gaps), (50, 95, 99)).tolist(),
         "ms_per_token": estimate(means).to_json(),

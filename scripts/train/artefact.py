@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from dragonrt.control.trained import FORMATS, KIND, Arrays, Record, Verifier, files
+from dragonrt.control.trained import FORMATS, KIND, Verifier, files
 from dragonrt.errors import ControlError
 
 
-def save_verifier(verifier: Verifier, path: Path) -> tuple[Path, Path]:
+def save_verifier(verifier: Verifier, path: Path) -> None:
     """Write a verifier's two files. Raises ControlError if that cannot be done."""
     record = {
+        "format": FORMATS["verifier"],
         "kind": KIND,
         "features": verifier.features,
         **asdict(verifier.pair),
@@ -22,16 +23,11 @@ def save_verifier(verifier: Verifier, path: Path) -> tuple[Path, Path]:
         "trained_on": dict(verifier.trained_on),
     }
     arrays = {"weight": verifier.weight, "bias": np.array([verifier.bias], np.float32)}
-    return _save("verifier", path, arrays, record)
-
-
-def _save(kind: str, path: Path, arrays: Arrays, record: Record) -> tuple[Path, Path]:
     weights_file, record_file = files(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        weights_file.write_bytes(save(dict(arrays)))
-        text = json.dumps({"format": FORMATS[kind], **record}, indent=2, ensure_ascii=False)
+        weights_file.write_bytes(save(arrays))
+        text = json.dumps(record, indent=2, ensure_ascii=False)
         record_file.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise ControlError(f"cannot write the {kind} {path}: {error.strerror or error}") from None
-    return weights_file, record_file
+        raise ControlError(f"cannot write the verifier {path}: {error.strerror or error}") from None

@@ -44,10 +44,6 @@ class Samples:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def only(self, chosen: NDArray[np.bool_]) -> "Samples":
-        """Those of them that are chosen [n]."""
-        return Samples(*(getattr(self, name)[chosen] for name in Samples.__slots__))
-
     def features(self, confidence: bool) -> NDArray[np.float32]:
         """What a verifier reads: float32 [n, features]."""
         if not confidence:

@@ -11,7 +11,7 @@ import torch
 from cyclopts import Parameter
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
@@ -27,22 +27,16 @@ LEARNING_RATE = 1e-3
 _BATCH = 256
 _PATIENCE = 10  # epochs without a better validation loss
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
-    """Features float32 [n, features] and what is to be predicted, float32 [n] from 0 to 1."""
-
-    features: NDArray[np.float32]
-    labels: NDArray[np.float32]
+Labelled = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Features [n, features], and what is to be predicted, [n] from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogisticLayer:
-    """w float32 [features] and b, the validation loss they have, and the epochs it took."""
+    """w float32 [features] and b, and the epochs it took."""
 
     weight: NDArray[np.float32]
     bias: float
-    loss: float
     epochs: int
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -53,54 +47,39 @@ class LogisticLayer:
 
 
 def fit(training: Labelled, validation: Labelled, epochs: int, seed: int) -> LogisticLayer:
-    """The layer of the epoch with the least loss on `validation`.
-
-    Loss of a label y and a prediction a: -(y log a + (1 - y) log(1 - a)).
-    """
+    """Return the layer of the epoch with the least cross entropy on `validation`."""
     generator = torch.Generator().manual_seed(seed)
-    mean = training.features.mean(axis=0)
-    deviation = training.features.std(axis=0) + 1e-6  # a feature that never changes stays 0
-    x, y = _tensors(training, mean, deviation)
-    held_x, held_y = _tensors(validation, mean, deviation)
+    mean = training[0].mean(axis=0)
+    deviation = training[0].std(axis=0) + 1e-6  # a feature that never changes stays 0
+    (x, y), held = (
+        (torch.from_numpy((features - mean) / deviation), torch.from_numpy(labels))
+        for features, labels in (training, validation)
+    )
     weight = torch.zeros(x.shape[1], requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimizer = torch.optim.Adam((weight, bias), lr=LEARNING_RATE)
 
     def loss_of(features: Tensor, labels: Tensor) -> Tensor:
-        logits = features @ weight + bias
-        return (
-            labels * functional.softplus(-logits) + (1 - labels) * functional.softplus(logits)
-        ).mean()
+        return cross_entropy(features @ weight + bias, labels)
 
     best, best_epoch = (float("inf"), weight.detach().clone(), 0.0), 0
     for epoch in range(1, epochs + 1):
         for batch in torch.split(torch.randperm(len(x), generator=generator), _BATCH):
             optimizer.zero_grad()
-            batch_loss = loss_of(x[batch], y[batch])
-            batch_loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+            loss_of(x[batch], y[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
-            loss = float(loss_of(held_x, held_y))
+            loss = float(loss_of(*held))
         if loss < best[0]:
             best, best_epoch = (loss, weight.detach().clone(), bias.item()), epoch
         elif epoch - best_epoch >= _PATIENCE:
             break
-    loss, found, offset = best
-    plain = found.numpy() / deviation  # so that whoever uses it need not scale its features
-    return LogisticLayer(plain, float(offset - plain @ mean), loss, best_epoch)
-
-
-def _tensors(
-    data: Labelled, mean: NDArray[np.float32], deviation: NDArray[np.float32]
-) -> tuple[Tensor, Tensor]:
-    features = torch.from_numpy((data.features - mean) / deviation)
-    return features, torch.from_numpy(data.labels)
+    plain = best[1].numpy() / deviation  # so that whoever uses it need not scale its features
+    return LogisticLayer(plain, float(best[2] - plain @ mean), best_epoch)
 
 
 FEWEST_SAMPLES = 400
 """Below this the smallest part has no sample of each kind and label to speak of."""
-
-Progress = Callable[[str, int, int], None]
 
 
 @Parameter(name="*")
@@ -136,6 +115,11 @@ class VerifierPlan:
         if not 0 < self.threshold < 1:
             raise TrainingError(f"threshold {self.threshold} must lie between 0 and 1")
 
+    def labelled(self, samples: Samples) -> Labelled:
+        """Return the features that are read, and whether each token is acceptable."""
+        features = samples.features(self.features == "hidden+confidence")
+        return features, samples.acceptable(self.ratio).astype(np.float32)
+
 
 CURVE_POINTS = 51
 """Points of a stored ROC curve."""
@@ -145,11 +129,18 @@ CURVE_POINTS = 51
 class Scores:
     """Predicted probabilities float64 [n], and whether each token was acceptable, bool [n].
 
-    Both sorts must be there.
+    Raises TrainingError unless both sorts are there.
     """
 
     probabilities: NDArray[np.float64]
     acceptable: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        if self.acceptable.all() or not self.acceptable.any():
+            raise TrainingError(
+                "the target would treat all drafted tokens of the held-out text alike: "
+                "use more text, or another lambda"
+            )
 
     def rates(self, threshold: float) -> tuple[float, float]:
         """η_TP and η_FP: how often acceptable tokens, and others, are at or above the threshold."""
@@ -185,19 +176,23 @@ Parts = dict[Part, Samples]
 
 
 def collect_parts(
-    pair: ModelPair, texts: Texts, samples: int, seed: int, progress: Progress
+    pair: ModelPair,
+    texts: Texts,
+    samples: int,
+    seed: int,
+    progress: Callable[[str, int, int], None],
 ) -> Parts:
     """Samples of each part of the texts, each with an equal share of the four kinds of prefix."""
-    parts: Parts = {}
-    for number, (part, share) in enumerate(SHARES.items()):
-        parts[part] = collect(
+    return {
+        part: collect(
             pair,
             texts[part],
             round(share * samples),
             len(SHARES) * seed + number,
             partial(progress, part),
         )
-    return parts
+        for number, (part, share) in enumerate(SHARES.items())
+    }
 
 
 def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: str) -> Verifier:
@@ -206,14 +201,11 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
     `corpus` names what the samples come from. Raises TrainingError if all samples of a part are of
     one sort.
     """
-    with_confidence = plan.features == "hidden+confidence"
-    data = {
-        part: Labelled(samples.features(with_confidence), _labels(samples, plan))
-        for part, samples in parts.items()
-    }
+    data = {part: plan.labelled(samples) for part, samples in parts.items()}
     layer = fit(data["training"], data["validation"], plan.epochs, plan.seed)
-    test = parts["test"]
-    scores = _scores(layer, test, plan)
+    kinds, (features, labels) = parts["test"].kind, data["test"]
+    said, acceptable = layer.probabilities(features), labels > 0
+    scores = Scores(said, acceptable)
     return Verifier(
         features=plan.features,
         pair=TrainedPair(
@@ -230,27 +222,12 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
             "epochs": layer.epochs,
             "test": {"ratio": plan.ratio, **scores.to_json(plan.threshold)},
             "auc_by_prefix": {
-                name: _scores(layer, test.only(test.kind == kind), plan).auc()
+                name: Scores(said[kinds == kind], acceptable[kinds == kind]).auc()
                 for kind, name in enumerate(KINDS)
             },
             "roc": scores.curve(),
         },
     )
-
-
-def _labels(samples: Samples, plan: VerifierPlan) -> NDArray[np.float32]:
-    return samples.acceptable(plan.ratio).astype(np.float32)
-
-
-def _scores(layer: LogisticLayer, samples: Samples, plan: VerifierPlan) -> Scores:
-    features = samples.features(plan.features == "hidden+confidence")
-    acceptable = samples.acceptable(plan.ratio)
-    if acceptable.all() or not acceptable.any():
-        raise TrainingError(
-            "the target would treat all drafted tokens of the held-out text alike: "
-            "use more text, or another lambda"
-        )
-    return Scores(layer.probabilities(features), acceptable)
 
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
@@ -278,24 +255,19 @@ def verifier(
             pair, texts, plan.samples, plan.seed, lambda part, done, total: show(done, total, part)
         )
     trained = train_verifier(pair, parts, plan, corpus.name)
-    file = "--".join(Path(name).name for name in (draft, target, KIND))
-    path = (out or trained_verifiers()) / file
+    path = (out or trained_verifiers()) / "--".join(
+        Path(name).name for name in (draft, target, KIND)
+    )
     save_verifier(trained, path)
-    _print(trained)
-    say(f"saved as {path}.safetensors and .json")
-
-
-def _print(trained: Verifier) -> None:
-    about = trained.trained_on
-    test = about["test"]
+    about, test = trained.trained_on, trained.trained_on["test"]
     by_prefix = ", ".join(f"{name} {auc:.3f}" for name, auc in about["auc_by_prefix"].items())
     for line in (
-        f"verifier of {trained.pair.draft} and {trained.pair.target}, "
-        f"{trained.weight.size + 1} parameters ({trained.features}), "
-        f"{about['samples']} samples, {about['epochs']} epochs",
+        f"verifier of {draft} and {target}, {trained.weight.size + 1} parameters "
+        f"({trained.features}), {about['samples']} samples, {about['epochs']} epochs",
         f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "
         f"q(x)/p(x) ≤ {test['ratio']:g}: AUC {test['auc']:.3f}; at threshold "
         f"{trained.threshold:g} η_TP {test['eta_tp']:.3f}, η_FP {test['eta_fp']:.3f}",
         f"AUC by how the prefix was made: {by_prefix}",
     ):
         output.print(line, markup=False, soft_wrap=True)
+    say(f"saved as {path}.safetensors and .json")
