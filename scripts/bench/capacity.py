@@ -30,7 +30,7 @@ from scripts.bench.serving import asked, asked_texts, connected, free_port, mode
 from scripts.lab.arena import Arena, RealArena
 from scripts.lab.harness import benchmark, progress
 from scripts.lab.intervals import Row
-from scripts.lab.sample_sides import LoadedSide, sample_settings
+from scripts.lab.model_sides import LoadedSide, sample_settings
 
 PLAIN = "plain vLLM"
 ROWS = Question().documents

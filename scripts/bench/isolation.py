@@ -49,8 +49,7 @@ from scripts.bench.split_qa.score import HOMES
 from scripts.lab.arena import Given
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
-from scripts.lab.model_sides import run
-from scripts.lab.sample_sides import LoadedSide, environment
+from scripts.lab.model_sides import LoadedSide, environment, run
 
 MEASURES = ("right", "parts", "f1", "refused", "read")
 IN_PARTS = ", part by part"

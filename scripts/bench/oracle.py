@@ -23,8 +23,7 @@ from dragonrt.side import Precision
 from scripts.lab.arena import emulated
 from scripts.lab.harness import benchmark
 from scripts.lab.intervals import Row
-from scripts.lab.model_sides import run
-from scripts.lab.sample_sides import LoadedSide, sample_pair
+from scripts.lab.model_sides import LoadedSide, run, sample_pair
 
 WAITS = DragonSettings(on_loss="wait")
 """On a busy machine a side can be silent too long; an answer of one side alone is another text."""

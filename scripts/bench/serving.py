@@ -38,7 +38,7 @@ from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedSaid
 from scripts.lab.arena import Arena, RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
-from scripts.lab.sample_sides import LoadedSide, sample_settings
+from scripts.lab.model_sides import LoadedSide, sample_settings
 
 FIRST_MS, NEXT_MS = 500.0, 100.0
 """What a served answer's first token may take, and those after it in the mean."""

@@ -1,18 +1,27 @@
 """The one way to get an answer in figures and benchmarks.
 
 An arena is a device that is connected to the other sides of its answers: a cloud, or several
-workers; in virtual time (`virtual_arena`), or in real processes (`sample_sides.LoadedSide`).
+workers; in virtual time, or in real processes (`model_sides.LoadedSide`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from typing_extensions import override
+
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.entry import Resources
-from dragonrt.modes.question import Question
+from dragonrt.modes.mode import Prediction
+from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeResources
@@ -23,6 +32,17 @@ from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Device, counterpart
 from dragonrt.service.chat import Chat
 from dragonrt.service.comparison import Given as Given
+from dragonrt.side import Side
+from dragonrt.testing import loop
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import (
+    Script,
+    ScriptedModel,
+    SimulatedContext,
+    SimulatedModel,
+    SimulatedSaid,
+)
+from dragonrt.traces.file import Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +93,169 @@ class RealArena(Arena):
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:
     """Return what makes a device's streams as slow as the link."""
     return lambda stream: EmulatedStream(stream, *link.models("device", seed))
+
+
+def scripted(
+    side: Side,
+    script: Script,
+    forward_s: float,
+    sinks: tuple[Sink, ...] = (),
+    make_model: Callable[[Side, Script], SimulatedModel] = ScriptedModel,
+) -> SimulatedSide:
+    """Return a side that answers by its script, each forward in so many seconds."""
+    return SimulatedSide(
+        side,
+        lambda _: script,
+        make_model=make_model,
+        make_context=lambda model, _: SimulatedContext(model, lambda: forward_s),
+        sinks=sinks,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptances:
+    """Which drafts become target tokens: one entry per step and side."""
+
+    device: tuple[bool, ...]
+    cloud: tuple[bool, ...]
+
+
+VOCABULARY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceModel(SimulatedModel):
+    """A draft is the target if `accepted` says so, else another token.
+
+    For temperature 0 and equal weights. The target after a prefix follows from its hash. A rejected
+    side gives it 0.4 and a token of its own 0.6, which loses against 0.4 twice and 0.4 and 1.
+    """
+
+    side: Side
+    accepted: tuple[bool, ...]
+
+    @override
+    def said(self, step: int, prefix_hash: int) -> Prediction:
+        target = prefix_hash % VOCABULARY
+        p = np.zeros(VOCABULARY, dtype=np.float32)
+        if self.accepted[step]:
+            p[target] = 1.0
+        else:
+            p[target] = 0.4
+            p[(target + (1 if self.side == "device" else 2)) % VOCABULARY] = 0.6
+        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
+
+
+JITTER_PERIOD_S = 20 * math.pi
+"""Of a sinusoidal jitter (DRAGON §7.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds per draft on either side and, without the jitter, of a round trip.
+
+    The one-way delay swings sinusoidally by `jitter` of itself; an answer is asked for `start_s`
+    seconds into the swing.
+    """
+
+    device_s: float
+    cloud_s: float
+    rtt_s: float
+    jitter: float = 0.0
+    start_s: float = 0.0
+
+    @property
+    def forward_s(self) -> dict[Side, float]:
+        """Seconds per draft of each side."""
+        return {"device": self.device_s, "cloud": self.cloud_s}
+
+    @property
+    def link(self) -> LinkProfile:
+        return LinkProfile(
+            latency_s=self.rtt_s / 2,
+            jitter_s=self.jitter * self.rtt_s / 2,
+            jitter_kind="sinusoidal",
+            period_s=JITTER_PERIOD_S,
+        )
+
+
+@asynccontextmanager
+async def linked(
+    device: SimulatedSide,
+    clouds: Sequence[SimulatedSide],
+    link: LinkProfile | None = None,
+    link_seed: int = 0,
+) -> AsyncIterator[Arena]:
+    """Yield `device` with a link of its own to each of `clouds`, all in this process.
+
+    Links do not fail; without `link` they take no time. `link_seed` draws the jitter and the
+    course of the rates; a controller sees the first link's true rate.
+    """
+    serving = [SimulatedCloud(cloud) for cloud in clouds]
+    names = ["cloud"] if len(clouds) == 1 else [f"worker {each}" for each in range(len(clouds))]
+    connectors: dict[str, Connector] = {}
+    link = link or LinkProfile()
+    uplink, made_s = link.models("device", link_seed)[0], asyncio.get_running_loop().time()
+    async with AsyncExitStack() as stack:
+        for name, cloud in zip(names, serving, strict=True):
+            emulate = emulated(link, link_seed)
+            connected = await stack.enter_async_context(linked_device(cloud, device, emulate))
+            connectors[name] = connected.connector
+        yield Arena(device, connectors, lambda now: uplink.rate_at(now - made_s) or math.inf)
+    for cloud in serving:
+        await cloud.wait_idle()
+
+
+def streamed_s(tokens: int, forward_s: float, rtt_s: float) -> float:
+    """Return when a device has so many tokens of an answer that the cloud streams alone.
+
+    Reading the prompt gives the first one, as wherever answers are simulated.
+    """
+    return rtt_s + (tokens - 1) * forward_s
+
+
+def played(
+    question: Question,
+    settings: Settings,
+    device: SimulatedSide,
+    *clouds: SimulatedSide,
+    link: LinkProfile | None = None,
+    link_seed: int = 0,
+    start_s: float = 0.0,
+) -> Given:
+    """Return one answer in virtual time, asked for `start_s` after the sides were connected."""
+
+    async def answer() -> Given:
+        async with linked(device, clouds, link, link_seed) as arena:
+            await asyncio.sleep(start_s)
+            return await arena.ask(question, settings)
+
+    return loop.run(answer())
+
+
+def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int) -> Given:
+    """Return an answer of as many tokens as there are acceptances, with no stop or following."""
+    script = Script(0, vocabulary=VOCABULARY)
+    accepted = {"device": acceptances.device, "cloud": acceptances.cloud}
+    return played(
+        Question(sampler=GREEDY, max_tokens=len(acceptances.device)),
+        DragonSettings(aggregator=aggregator, codec="topp:1", run_ahead=run_ahead, follow=False),
+        *(
+            scripted(
+                side,
+                script,
+                forward_s,
+                make_model=lambda side, _: AcceptanceModel(side, accepted[side]),
+            )
+            for side, forward_s in pace.forward_s.items()
+        ),
+        link=pace.link,
+        start_s=pace.start_s,
+    )
+
+
+def replayed_ms(
+    acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int
+) -> float:
+    """Return milliseconds per token between the first and the last of such an answer."""
+    return 1e3 * (replayed(acceptances, aggregator, pace, run_ahead).between_s or 0.0)

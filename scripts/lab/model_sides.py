@@ -5,30 +5,40 @@ that acceptance and bits are real, and a forward is charged a given time, howeve
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from typing_extensions import override
 
+from dragonrt import bundled
 from dragonrt.backends.backend import Backend
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.errors import DragonError
+from dragonrt.link.stream import Stream
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
+from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process import programs
+from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.library import Library
+from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.node.worker import JobThread, Worker
+from dragonrt.service.cloud_process import cloud_process
+from dragonrt.service.comparison import connected
+from dragonrt.service.comparison import sample_settings as sample_settings
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext
-from scripts.lab.sample_sides import LoadedSide
+from scripts.lab.arena import RealArena
 
 T = TypeVar("T")
 R = TypeVar("R", bound=PrefixCache)
@@ -107,7 +117,7 @@ def reading_side(
     )
 
 
-def document_reader(side: LoadedSide, question: Question) -> PrefixCache:
+def document_reader(side: "LoadedSide", question: Question) -> PrefixCache:
     """Return a reader of the side's answers to a question without history."""
     model, library = side.model, side.library
     hits = library.find(question.prompt, question.documents)
@@ -119,7 +129,7 @@ def document_reader(side: LoadedSide, question: Question) -> PrefixCache:
     return PrefixCache.behind(rows, prompt, start_hash(question.seed), weighing)
 
 
-def document_side(loaded: LoadedSide, forward_s: float) -> ReadingSide:
+def document_side(loaded: "LoadedSide", forward_s: float) -> ReadingSide:
     """Return a loaded side in virtual time: retrieval is free, reading a question is a forward."""
     read = partial(document_reader, loaded)
     return reading_side(loaded.settings.side, loaded.model, read, forward_s, forward_s)
@@ -142,3 +152,65 @@ def text_side(
     """Return a side in virtual time that goes on from a prompt, in answers of that seed."""
     reader = text_reader(model, prompt, seed, kind)
     return reading_side(side, model, lambda _: reader, forward_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSide:
+    """A loaded side with its documents; a device may be connected again and again, to any cloud."""
+
+    settings: SideSettings
+    model: LanguageModel
+    library: Library
+
+    @classmethod
+    def load(cls, settings: SideSettings) -> Self:
+        """Load the model and complete the index. Raises DragonError."""
+        return cls.opened(settings, load_model(settings))
+
+    @classmethod
+    def opened(cls, settings: SideSettings, model: LanguageModel) -> Self:
+        """Complete the index for a model that is already loaded. Raises DragonError."""
+        library = complete_library(settings, model)
+        if library is None:
+            raise DragonError("an experiment's side needs documents or an index of them")
+        return cls(settings, model, library)
+
+    @classmethod
+    def both(cls, model: str) -> tuple[Self, Self]:
+        """Load a device and a cloud of one model with the sample documents of each side."""
+        device = cls.load(sample_settings("device", model))
+        return device, cls.opened(sample_settings("cloud", model), device.model)
+
+    def connected(
+        self, port: int, emulate: Callable[[Stream], Stream] | None = None
+    ) -> AbstractAsyncContextManager[RealArena]:
+        """Connect to the cloud on that loopback port, perhaps over an emulated link."""
+        return self.connected_to(Address("127.0.0.1", port, emulate=emulate))
+
+    @asynccontextmanager
+    async def connected_to(self, address: Address) -> AsyncIterator[RealArena]:
+        """Connect to the cloud at that address. Raises DragonError if it cannot be reached."""
+        async with connected(self.settings, self.model, self.library, address) as device:
+            yield RealArena(device.side, device.connectors)
+
+
+@contextmanager
+def sample_pair(
+    model: str, *options: str, **settings: Any
+) -> Iterator[tuple[LoadedSide, int, int]]:
+    """Yield a device with its sample documents; a cloud's port, and its process.
+
+    Both sides have these settings; the cloud has the options, too.
+    """
+    device = LoadedSide.load(sample_settings("device", model, **settings))
+    complete_library(sample_settings("cloud", model, **settings), device.model)
+    command = [f"--documents={bundled.documents('cloud')}", *options]
+    with cloud_process(*command, model=model, within=environment(settings)) as cloud:
+        # The indexes are complete: others only open them.
+        yield device, cloud.wait_ready(), cloud.pid
+
+
+def environment(settings: Mapping[str, Any]) -> list[str]:
+    """Return the command within which a side has these settings, options or not, but None."""
+    given = [(name.upper(), value) for name, value in settings.items() if value is not None]
+    return ["env", *(f"DRAGONRT_{name}={value}" for name, value in given)]

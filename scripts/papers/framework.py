@@ -87,17 +87,12 @@ class Experiment(Protocol):
     `tables`, if it has that, makes what `docs/results` shows instead of the whole summary.
     """
 
-    @property
-    def NAME(self) -> str:  # noqa: N802 - a module's constant
-        """Return the name of its files."""
-
-    @property
-    def SUMMARY(self) -> str:  # noqa: N802 - a module's constant
-        """Return a line for the list of figures."""
-
-    @property
-    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802 - a module's constant
-        """Return the clocks it can run on, its default first."""
+    NAME: str
+    """Of its files."""
+    SUMMARY: str
+    """A line for the list of figures."""
+    CLOCKS: tuple[Clock, ...]
+    """Those that it can run on, its default first."""
 
     def run(self, settings: Settings, progress: Progress) -> list[Row]:
         """Return one row per sample, every row with the same columns."""

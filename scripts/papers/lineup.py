@@ -26,14 +26,18 @@ from dragonrt.service.comparison import (
     Method,
 )
 from dragonrt.side import SIDES
-from scripts.lab.arena import Arena, Given, emulated
+from scripts.lab.arena import Arena, Given, emulated, linked
 from scripts.lab.intervals import Row
-from scripts.lab.model_sides import PacedWorker, document_side, run
-from scripts.lab.sample_sides import LoadedSide, sample_pair, sample_settings
-from scripts.lab.virtual_arena import linked
-from scripts.papers.dragon.baselines.cloud import HOST, baseline_side, serve_baselines
+from scripts.lab.model_sides import (
+    LoadedSide,
+    PacedWorker,
+    document_side,
+    run,
+    sample_pair,
+    sample_settings,
+)
+from scripts.papers.dragon.baselines.cloud import HOST, Channel, baseline_side, serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, BaselineDevice
-from scripts.papers.dragon.baselines.exchange import Channel
 from scripts.papers.dragon.baselines.reading import Asked, BaselineSide
 from scripts.papers.framework import ExperimentError, Progress, Settings
 

@@ -21,8 +21,7 @@ from dragonrt.sampling.aggregation import (
     side_weights,
 )
 from dragonrt.side import SIDES, Side
-from scripts.lab.model_sides import document_reader
-from scripts.lab.sample_sides import LoadedSide
+from scripts.lab.model_sides import LoadedSide, document_reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,8 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
-from scripts.lab.arena import Arena, Given
+from scripts.lab.arena import Arena, Given, linked
 from scripts.lab.model_sides import worker
-from scripts.lab.virtual_arena import linked
 
 DOCUMENT_TOKENS, QUESTION_TOKENS, LONG = 60, 12, 700
 

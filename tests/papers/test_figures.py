@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from scripts.lab import picture
-from scripts.papers import figures, framework
+from scripts.papers import charts, figures, framework
 from scripts.papers.dragon import attacks, disclosure
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
 from scripts.papers.teacher_forced import BothSides
@@ -68,7 +67,7 @@ def test_a_figure_measures_sums_up_and_draws(
         monkeypatch.setattr(experiment, constant, value)
     positions = BothSides.positions
     monkeypatch.setattr(BothSides, "positions", lambda self, *_: positions(self, 2, 3, 0))
-    monkeypatch.setattr(picture, "DOTS_PER_INCH", 50)
+    monkeypatch.setattr(charts, "DOTS_PER_INCH", 50)
     monkeypatch.setattr(framework, "FEW", 10**6)  # no processes: they would not be as small
     where = files(experiment, tmp_path)
     real = experiment.CLOCKS == ("real",)

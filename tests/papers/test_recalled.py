@@ -8,10 +8,10 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
+from scripts.lab.arena import played
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.model_sides import text_side
-from scripts.lab.virtual_arena import played
-from scripts.papers.recalled import BlockPace, RecalledAnswers
+from scripts.papers.speculation import BlockPace, RecalledAnswers
 
 PROMPT = [40, 41, 42, 43]
 ASKED = Question(seed=5, sampler=Sampler(0.8), max_tokens=10)

@@ -34,7 +34,7 @@ from dragonrt.wire.frames import FrameDecoder
 from dragonrt.wire.messages import Message
 from scripts.lab.arena import Arena, Given, emulated
 from scripts.lab.model_sides import ReadingSide, reading_side
-from scripts.papers.recalled import RecallingReader
+from scripts.papers.speculation import RecallingReader
 
 FORWARD_S, LATENCY_S, TOKENS = 0.02, 0.02, 32
 """Of a forward of either side, one way of the link, and the most tokens of an answer."""

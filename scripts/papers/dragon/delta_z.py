@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
+from scripts.lab.arena import Acceptances, Pace, replayed_ms
 from scripts.lab.intervals import Row, averages, exactly, grouped, mean, table
-from scripts.lab.virtual_arena import Acceptances, Pace, replayed_ms
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 

@@ -16,8 +16,7 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.side import SIDES
 from dragonrt.traces.statistics import statistics
 from scripts.lab.intervals import Row, table
-from scripts.lab.model_sides import document_side
-from scripts.lab.sample_sides import LoadedSide, sample_settings
+from scripts.lab.model_sides import LoadedSide, document_side, sample_settings
 from scripts.papers import charts
 from scripts.papers.dragon.crossing import FORWARD_S, Overheard, Scene, words
 from scripts.papers.framework import Clock, Progress, Settings, measure_all

@@ -19,8 +19,8 @@ from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
+from scripts.lab.arena import Acceptances, Pace, replayed_ms
 from scripts.lab.intervals import Row, averages, having, mean, table
-from scripts.lab.virtual_arena import Acceptances, Pace, replayed_ms
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 from scripts.papers.teacher_forced import AnswerPosition, BothSides, SentPosition

@@ -19,12 +19,10 @@ from dragonrt.side import SIDES
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import SCHEMA, from_object, read_trace, to_object
-from scripts.lab.arena import emulated
+from scripts.lab.arena import Pace, emulated, played, scripted
 from scripts.lab.intervals import Row, grouped
-from scripts.lab.virtual_arena import Pace, played, scripted
-from scripts.papers.dragon.flights import by_side
 from scripts.papers.dragon.pipeline_picture import draw_pipeline
-from scripts.papers.dragon.timeline import Timeline, timeline
+from scripts.papers.dragon.timeline import Timeline, by_side, timeline
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 
 NAME = "pipeline"
@@ -87,8 +85,7 @@ def _record_real(question: Question, settings: Settings) -> Iterator[Traces]:
     """Yield the traces of an answer in each way, over one connection; keep them in the results."""
     from dragonrt import bundled
     from dragonrt.node.connections.addresses import Address
-    from scripts.lab.model_sides import run
-    from scripts.lab.sample_sides import LoadedSide, sample_pair, sample_settings
+    from scripts.lab.model_sides import LoadedSide, run, sample_pair, sample_settings
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)

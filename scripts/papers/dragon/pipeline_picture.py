@@ -12,22 +12,21 @@ from typing import Any
 
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.file import read_trace
-from scripts.lab import picture
-from scripts.papers.dragon.flights import Flight, by_side
-from scripts.papers.dragon.timeline import Forward, Timeline, timeline
+from scripts.papers import charts
+from scripts.papers.dragon.timeline import Flight, Forward, Timeline, by_side, timeline
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
 LETTER = 0.0115
 """The width of a digit as a part of the picture's."""
 COLOURS = {
-    "draft": picture.GREEN,
-    "block": picture.GREEN,
-    "target": picture.BLACK,
-    "verdict": picture.BLACK,
-    "other": picture.GREY,
+    "draft": charts.GREEN,
+    "block": charts.GREEN,
+    "target": charts.BLACK,
+    "verdict": charts.BLACK,
+    "other": charts.GREY,
 }
-REJECTED = picture.VERMILION
+REJECTED = charts.VERMILION
 TALL, LOW, GAP = 1.0, 0.34, 0.12
 """Heights of a bar of decoding, of a bar of transmission, and what is between bars."""
 HIGHEST = 2.0
@@ -47,7 +46,7 @@ def draw_pipeline(timeline: Timeline, path: Path) -> None:
     panels = 4 if timeline.estimates else 3
     shared: Any = {"sharex": True, "height_ratios": [5.2] + [1.0] * (panels - 1)}
     height = 4.2 + 1.1 * (panels - 1)
-    with picture.picture(path, rows=panels, height_inches=height, **shared) as (_, grid):
+    with charts.picture(path, rows=panels, height_inches=height, **shared) as (_, grid):
         axes = grid[:, 0]
         _draw_tracks(axes[0], timeline, (start_s, end_s))
         _draw_rtt(axes[1], timeline)
@@ -64,11 +63,11 @@ def _draw_tracks(axes: Any, timeline: Timeline, span: tuple[float, float]) -> No
     for side in reversed(SIDES):
         if side not in timeline.tracks:
             continue
-        track, colour = timeline.tracks[side], picture.SIDE_COLOURS[side]
+        track, colour = timeline.tracks[side], charts.SIDE_COLOURS[side]
         base = top - TALL
         _draw_forwards(axes, track.forwards, side, base, span)
         for decision in track.decisions:
-            found = REJECTED if decision.event.accepted(side) is False else picture.BLACK
+            found = REJECTED if decision.event.accepted(side) is False else charts.BLACK
             axes.plot(decision.time_s, top + 0.16, marker="v", markersize=4.5, color=found)
         for start_s, stop_s in track.stopped:
             axes.broken_barh(
@@ -84,7 +83,7 @@ def _draw_tracks(axes: Any, timeline: Timeline, span: tuple[float, float]) -> No
         places |= {f"{side}\ndecodes": base + TALL / 2, f"{side}\nsends": (base - GAP + low) / 2}
         top = low - 5 * GAP
     for switch in timeline.switches:
-        axes.axvline(switch.time_s, color=picture.PURPLE, linestyle=":")
+        axes.axvline(switch.time_s, color=charts.PURPLE, linestyle=":")
     axes.set_ylim(top, 0.4)
     axes.set_yticks([*places.values()], [*places])
     axes.grid(visible=False, axis="y")
@@ -99,13 +98,13 @@ def _draw_forwards(
     plain = {"edgecolor": "white", "linewidth": 0.5, "zorder": 2}
     for forward in forwards:
         dead, width_s = forward.accepted is None, forward.end_s - forward.start_s
-        look = {"facecolor": picture.SIDE_COLOURS[side], "alpha": 0.3 if dead else 1.0}
+        look = {"facecolor": charts.SIDE_COLOURS[side], "alpha": 0.3 if dead else 1.0}
         look |= rejected if forward.accepted is False else plain
         axes.broken_barh([(forward.start_s, width_s)], (base, TALL), **look)
         last = forward.step + forward.tokens - 1
         text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
         if width_s > LETTER * len(text) * (span[1] - span[0]) and forward.end_s <= span[1]:
-            colour = picture.BLACK if dead or side == "cloud" else "white"
+            colour = charts.BLACK if dead or side == "cloud" else "white"
             centre = {"ha": "center", "va": "center", "clip_on": True, "zorder": 4}
             place = forward.start_s + width_s / 2, base + TALL / 2
             axes.text(*place, text, fontsize=6, color=colour, **centre)
@@ -142,7 +141,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     def mark(colour: str, marker: str, label: str) -> Any:
         return Line2D([], [], color=colour, marker=marker, linestyle="", label=label)
 
-    some = picture.SIDE_COLOURS[next(iter(timeline.tracks))]
+    some = charts.SIDE_COLOURS[next(iter(timeline.tracks))]
     decides = any(flight.message in ("target", "verdict") for flight in timeline.flights)
     handles: list[Any] = [
         Patch(facecolor=some, label="decoding"),
@@ -151,11 +150,11 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Patch(facecolor=COLOURS["draft"], label="draft travels"),
         *([Patch(facecolor=COLOURS["target"], label="target travels")] if decides else []),
         Patch(facecolor=COLOURS["other"], label="other message"),
-        mark(picture.BLACK, "v", "target token\n(red: not as drafted)"),
+        mark(charts.BLACK, "v", "target token\n(red: not as drafted)"),
         mark(REJECTED, "x", "forward preempted"),
     ]
     if timeline.switches:
-        dotted: Any = {"color": picture.PURPLE, "linestyle": ":"}
+        dotted: Any = {"color": charts.PURPLE, "linestyle": ":"}
         handles.append(Line2D([], [], **dotted, label="aggregator moves"))
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.06)}
     axes.legend(handles=handles, ncols=5, fontsize=8, **above)
@@ -164,10 +163,10 @@ def _legend(axes: Any, timeline: Timeline) -> None:
 def _draw_rtt(axes: Any, timeline: Timeline) -> None:
     samples = [(time_s, 1000 * rtt_s) for time_s, rtt_s in timeline.rtts]
     if samples:
-        axes.plot(*zip(*samples, strict=True), marker="o", color=picture.GREY, label="probes")
+        axes.plot(*zip(*samples, strict=True), marker="o", color=charts.GREY, label="probes")
     expected = [(each.time_s, 1000 * each.event.rtt) for each in timeline.estimates]
     if expected:
-        look = {"marker": ".", "color": picture.BLACK, "label": "estimate"}
+        look = {"marker": ".", "color": charts.BLACK, "label": "estimate"}
         axes.step(*zip(*expected, strict=True), where="post", **look)
     if samples or expected:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -180,14 +179,14 @@ def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
     from matplotlib.patches import Patch
 
     points = [(each.time_s, 1000 * each.event.difference) for each in timeline.estimates]
-    axes.step(*zip(*points, strict=True), where="post", marker=".", color=picture.BLACK)
-    axes.axhline(0, color=picture.GREY, linewidth=0.8)
+    axes.step(*zip(*points, strict=True), where="post", marker=".", color=charts.BLACK)
+    axes.axhline(0, color=charts.GREY, linewidth=0.8)
     switches = ((each.time_s, each.event.to) for each in timeline.switches)
     moves: list[tuple[float, Side]] = [(0.0, "device"), *switches, (end_s, "device")]
     for (start_s, side), (until_s, _) in pairwise(moves):
-        axes.axvspan(start_s, until_s, color=picture.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
+        axes.axvspan(start_s, until_s, color=charts.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
     handles = [
-        Patch(color=picture.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
+        Patch(color=charts.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
         for side in SIDES
     ]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -205,7 +204,7 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
                 accepted += result
                 points.append((decision.time_s, accepted / compared))
         if points:
-            axes.plot(*zip(*points, strict=True), color=picture.SIDE_COLOURS[side], label=side)
+            axes.plot(*zip(*points, strict=True), color=charts.SIDE_COLOURS[side], label=side)
     axes.set_ylim(-0.05, 1.05)
     axes.set_ylabel("accepted")
     if axes.lines:

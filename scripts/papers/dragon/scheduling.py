@@ -20,10 +20,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
+from scripts.lab.arena import JITTER_PERIOD_S, Acceptances, Pace, linked, replayed
 from scripts.lab.intervals import Row, distinct, estimates, grouped, having, mean, table
-from scripts.lab.model_sides import document_side
-from scripts.lab.sample_sides import LoadedSide
-from scripts.lab.virtual_arena import JITTER_PERIOD_S, Acceptances, Pace, linked, replayed
+from scripts.lab.model_sides import LoadedSide, document_side
 from scripts.papers import charts
 from scripts.papers.framework import (
     Clock,

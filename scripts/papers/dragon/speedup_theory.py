@@ -15,8 +15,8 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.side import Side
+from scripts.lab.arena import Acceptances, Pace, replayed
 from scripts.lab.intervals import Row, estimates, grouped
-from scripts.lab.virtual_arena import Acceptances, Pace, replayed
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
 

@@ -28,8 +28,7 @@ from scripts.lab.recording import (
 )
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.recalled import BlockPace, RecalledAnswers, question_of
-from scripts.papers.speculation import model_pair
+from scripts.papers.speculation import BlockPace, RecalledAnswers, model_pair, question_of
 from scripts.papers.texts import kind_of, prompts
 
 NAME = "qs-throughput"

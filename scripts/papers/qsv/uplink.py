@@ -15,7 +15,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from scripts.lab.intervals import Row, estimate, estimates, grouped, having, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.recalled import BlockPace, PromptCase
+from scripts.papers.speculation import BlockPace, PromptCase
 
 NAME = "uplink"
 SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"

@@ -16,14 +16,14 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.federated.machine import FederationError
 from dragonrt.modes.federated.settings import FederatedSettings
+from scripts.lab.arena import played
 from scripts.lab.intervals import Row, averages, distinct, grouped, having, table
 from scripts.lab.model_sides import text_side
 from scripts.lab.prompt import Prompt
-from scripts.lab.virtual_arena import played
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.recalled import question_of
 from scripts.papers.specfed.top_k_uploads import Federation
+from scripts.papers.speculation import question_of
 from scripts.papers.texts import prompts
 
 NAME = "specfed-throughput"

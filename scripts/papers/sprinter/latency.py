@@ -23,14 +23,13 @@ from dragonrt.modes.question import Question
 from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
+from scripts.lab.arena import streamed_s
 from scripts.lab.intervals import Row, averages, distinct, exactly, grouped, having, mean, paired
 from scripts.lab.prompt import Prompt
 from scripts.lab.recording import forwards_s
-from scripts.lab.virtual_arena import streamed_s
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.recalled import question_of
-from scripts.papers.speculation import model_pair
+from scripts.papers.speculation import model_pair, question_of
 from scripts.papers.sprinter.lineup import (
     COUPLED_LENGTHS,
     LENGTHS,

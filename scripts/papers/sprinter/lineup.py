@@ -24,13 +24,11 @@ from dragonrt.modes.sprinter.settings import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
-from scripts.lab.arena import Given
+from scripts.lab.arena import Given, linked
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.model_sides import reading_side, text_reader
 from scripts.lab.prompt import Prompt
-from scripts.lab.virtual_arena import linked
-from scripts.papers.recalled import RecallingReader
-from scripts.papers.speculation import alone, model_pair
+from scripts.papers.speculation import RecallingReader, alone, model_pair
 
 SPECULATIVE, DECODING = "speculative, L = 4", "coupled, the cloud decodes"
 SPRINTER = "SPRINTER"

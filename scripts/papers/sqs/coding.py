@@ -16,7 +16,7 @@ from dragonrt.wire.fields import MAX_BLOCK
 from scripts.lab.intervals import Row, averages, distinct, grouped, having, mean, table
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.recalled import BlockPace, PromptCase
+from scripts.papers.speculation import BlockPace, PromptCase
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"

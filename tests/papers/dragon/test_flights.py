@@ -8,7 +8,7 @@ from dragonrt.errors import DragonError
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
-from scripts.papers.dragon.flights import Flight, by_side, flights
+from scripts.papers.dragon.timeline import Flight, by_side, flights
 from tests.traces.conftest import make_trace
 
 MakeTrace = Callable[..., list[Record]]

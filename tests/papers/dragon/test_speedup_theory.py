@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.lab.virtual_arena import Pace
+from scripts.lab.arena import Pace
 from scripts.papers.dragon.speedup_theory import eq7, theorem
 
 

@@ -8,8 +8,7 @@ import pytest
 from dragonrt.errors import DragonError
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
-from scripts.papers.dragon.flights import by_side
-from scripts.papers.dragon.timeline import timeline
+from scripts.papers.dragon.timeline import by_side, timeline
 from tests.traces.conftest import make_trace
 
 MakeTrace = Callable[..., list[Record]]

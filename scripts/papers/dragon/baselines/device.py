@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from dragonrt.backends.prefix_cache import PrefixCache
-from scripts.papers.dragon.baselines.exchange import Channel, pack, unpack
+from scripts.papers.dragon.baselines.cloud import Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, log_probability, scored
 
 NOTICE = (

@@ -18,9 +18,8 @@ from dragonrt.wire.fields import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from retrieval import Chunk, Hit
 from scripts.lab.model_sides import PacedWorker
-from scripts.papers.dragon.baselines.cloud import serve_baselines
+from scripts.papers.dragon.baselines.cloud import BaselineError, Channel, serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, BaselineDevice, Timed
-from scripts.papers.dragon.baselines.exchange import BaselineError, Channel
 from scripts.papers.dragon.baselines.reading import (
     Asked,
     BaselineSide,
