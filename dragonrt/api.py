@@ -79,11 +79,9 @@ async def connect(
     Raises:
         DragonError: for a wrong setting, or a cloud that refuses this device for ever.
     """
-    answered = (Question, entry_named(mode).settings)
-    own = _given(OWN, settings) | _own(documents, key) | {"host": host}
-    values = _given(answered, settings)
-    _check_known(settings, *OWN, *answered)
-    setup = DeviceSetup.of(mode, own, values, tuple(workers))
+    own, answers = _given(settings, OWN, (Question, entry_named(mode).settings))
+    own |= _own(documents, key) | {"host": host}
+    setup = DeviceSetup.of(mode, own, answers, tuple(workers))
     given = *await _loaded(setup, on_notice, on_progress), setup.others, setup.how
     async with programs.device(*given, lambda notice: on_notice(notice.text)) as connected:
         device = Device(connected, setup, stop)
@@ -116,12 +114,11 @@ async def serve_cloud(
     Raises:
         DragonError: for a wrong setting, or a port that is taken.
     """
-    own = _given(OWN, settings) | _own(documents, key)
-    limits = picked(CloudLimits, _given((CloudLimits,), settings))
-    _check_known(settings, *OWN, CloudLimits)
-    setup = CloudSetup.of(own)
+    own, limits = _given(settings, OWN, (CloudLimits,))
+    setup = CloudSetup.of(own | _own(documents, key))
     given = await _loaded(setup, on_notice, on_progress)
-    async with programs.cloud(*given, setup.address, on_notice, limits) as cloud:
+    bounds = picked(CloudLimits, limits)
+    async with programs.cloud(*given, setup.address, on_notice, bounds) as cloud:
         yield cloud.port
 
 
@@ -141,27 +138,25 @@ def _own(documents: Places, key: str | Path | None) -> dict[str, Any]:
     return found if key is None else found | {"key_file": Path(key).expanduser()}
 
 
-def _given(classes: Iterable[type], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of these classes by their fields' names."""
-    return {
-        entry.name: _typed(entry, settings[name])
-        for cls in classes
-        for entry in entries(cls)
-        if (name := _name(entry)) in settings
-    }
+def _given(settings: Mapping[str, Any], *groups: Iterable[type]) -> list[dict[str, Any]]:
+    """Return the values of each group of classes, by their fields' names.
 
-
-def _name(entry: Entry) -> str:
-    return entry.option.removeprefix("--").replace("-", "_")
+    Raises SettingError for a name that none of them has.
+    """
+    unknown, found = set(settings), list[dict[str, Any]]()
+    for classes in groups:
+        found.append(values := {})
+        for entry in (entry for cls in classes for entry in entries(cls)):
+            name = entry.option.removeprefix("--").replace("-", "_")
+            if name in settings:
+                values[entry.name] = _typed(entry, settings[name])
+                unknown.discard(name)
+    if unknown:
+        raise SettingError(f"there is no setting {min(unknown)!r} here", min(unknown))
+    return found
 
 
 def _typed(entry: Entry, value: Any) -> Any:
     if isinstance(value, str) and entry.type in (Path, Path | None):
         return Path(value).expanduser()
     return tuple(value) if isinstance(value, list) else value
-
-
-def _check_known(settings: Mapping[str, Any], *classes: type) -> None:
-    known = {_name(entry) for cls in classes for entry in entries(cls)}
-    if unknown := sorted(settings.keys() - known):
-        raise SettingError(f"there is no setting {unknown[0]!r} here", unknown[0])

@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from dragonrt import __version__
 from dragonrt.cli.console import log_to_stderr, output, say
-from dragonrt.cli.options import DAILY, group, option, removed
-from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
+from dragonrt.cli.options import DAILY, EnvironmentVariables, SettingsFile, group, option, removed
 from dragonrt.errors import DragonError
 from dragonrt.node.process.ending import exit_on_sigterm
 from dragonrt.settings import SettingError, flag
@@ -43,17 +42,17 @@ COMMANDS = {
         "answering:doctor",
         "Check the set-up.\n\nVersions, keys, model, index and, with --host, the way to the cloud.",
     ),
-    "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
+    "keys": ("preparation:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
-        "index:index",
+        "preparation:index",
         "Index documents before they are needed.\n\nText, embeddings and the model's KV; only what "
         "changed costs anything.",
     ),
     "profile": (
-        "index:profile",
+        "preparation:profile",
         "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
     ),
-    "model": ("model:model", "Write the default models as files for other programs."),
+    "model": ("preparation:models", "Write the default models as files for other programs."),
     "experiment": (
         "demo:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -23,16 +23,12 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 10.0
 
 
-class Counting(Protocol):
-    """Shows the amount done, the total, and the current item."""
-
-    def __call__(self, done: int, total: int, of: str = "") -> None:
-        """Show that `done` of `total` are done; `of` is the item under way."""
-
-
 @contextmanager
-def counting(what: str) -> Iterator[Counting]:
-    """Yield a display of progress and time left: a bar on a terminal, else occasional lines."""
+def counting(what: str) -> Iterator[Callable[..., None]]:
+    """Yield a display of progress and time left: a bar on a terminal, else occasional lines.
+
+    Call it with the amount done, the total, and perhaps the item under way.
+    """
     bar = Progress(
         TextColumn(what),
         BarColumn(),
@@ -72,14 +68,15 @@ def load(
 
     report = index(settings, lambda report: False)
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
-    if library is not None:
-        kv = library.kv
-        say(
-            f"KV of documents: {kv.taken() / 1e6:,.0f} MB stored, at most {kv.limit / 1e6:,.0f} MB "
-            f"(--kv-cache) in {kv.directory.parent}; computed while no answer is open"
-        )
-        if report is not None:
-            library.skipped = len(report.skipped)
+    if library is None:
+        return model, None
+    kv = library.kv
+    say(
+        f"KV of documents: {kv.taken() / 1e6:,.0f} MB stored, at most {kv.limit / 1e6:,.0f} MB "
+        f"(--kv-cache) in {kv.directory.parent}; computed while no answer is open"
+    )
+    if report is not None:
+        library.skipped = len(report.skipped)
     return model, library
 
 
@@ -123,7 +120,7 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
         return process.load_model(settings)
 
 
-def chosen_model(name: str | None = None) -> str:
+def chosen_model(name: str | None) -> str:
     """Return the name of the model to load; print how to get a real one if only a toy exists."""
     found = bundled.default_model(name or bundled.DEFAULT_MODEL)
     if found != name and found in bundled.models():

@@ -103,7 +103,7 @@ def test_trace_prints_both_sides_beside_each_other(run: Run, tmp_path: Path) -> 
     lines = run("trace", "ours", "theirs").output.splitlines()
     heading = next(line for line in lines if "a-model" in line)
     assert heading.split() == ["device", "(a-model)", "cloud", "(b-model)"]
-    assert [line.split()[1:] for line in lines if line.startswith("  tokens")] == [["2", "2"]]
+    assert [line.split()[1:] for line in lines if line.startswith("  tokens ")] == [["2", "2"]]
     assert sum("answers, as the" in line for line in lines) == 2
     assert max(map(len, lines)) <= 100
 
@@ -141,13 +141,18 @@ def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path:
         for line in run("trace", "theirs", "ours").output.splitlines()
         if len(cells := re.split(r"\s{2,}", line.strip())) == 3
     }
-    assert rows["accepted drafts, device"] == ["-", "50%"]
-    assert rows["blocks sent, tokens of each"] == ["0, -", "1, 4.0"]
-    assert rows["bits sent per token"] == ["-", "45.0"]
-    assert rows["blocks with a token replaced"] == ["-", "100%"]
-    assert rows["time to verify a block"] == ["-", "20.00 ms"]
-    assert rows["C-SQS: mass dropped, at most"] == ["-, -", "0.25000, 2.40000"]
-    assert rows["C-SQS: next threshold"] == ["-", "0.02500"]
+    expected = {
+        "acceptance device": ["-", "0.5"],
+        "blocks": ["0", "1"],
+        "tokens per block": ["-", "4"],
+        "bits per token": ["-", "45"],
+        "resampling rate": ["-", "1"],
+        "ms per verdict": ["-", "20"],
+        "conformal average dropped": ["-", "0.25"],
+        "conformal bound": ["-", "2.4"],
+        "conformal beta": ["-", "0.025"],
+    }
+    assert rows.items() >= expected.items()
 
 
 def test_a_clouds_many_devices_take_no_number_its_place(

@@ -7,8 +7,14 @@ from typing import Annotated, Any
 import pytest
 from cyclopts import App
 
-from dragonrt.cli.options import derived, given, option
-from dragonrt.cli.sources import EnvironmentVariables, SettingsError, SettingsFile
+from dragonrt.cli.options import (
+    EnvironmentVariables,
+    SettingsError,
+    SettingsFile,
+    derived,
+    given,
+    option,
+)
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter.settings import SprinterSettings

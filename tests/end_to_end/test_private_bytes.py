@@ -100,7 +100,7 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
 def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> None:
     from dragonrt.backends.model import LanguageModel
     from dragonrt.backends.prompt import PromptTemplate
-    from dragonrt.cli.sources import SettingsFile
+    from dragonrt.cli.options import SettingsFile
     from dragonrt.link.profile import LinkProfile
     from dragonrt.link.shared_key import read_key
     from dragonrt.link.tls import last_day, server_context

@@ -1,16 +1,73 @@
-"""`dragonrt index` and `dragonrt profile`: work done in advance, for faster answers."""
+"""`dragonrt keys`, `index`, `profile` and `model`: what is made before the first answer."""
 
+import shutil
+import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
+from dragonrt import bundled
 from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import counting, load_model
 from dragonrt.cli.loading import index as index_documents
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.node.process.side_settings import SideSettings
+
+DAYS = 365
+MOST_DAYS = 36_500
+
+keys = App(name="keys", help="Make the key that both sides share, and show or enter it.")
+
+File = Annotated[Path, Parameter(help="File of the shared key.")]
+KEY = Path("dragonrt.key")
+
+
+@keys.command
+def new(
+    file: File = KEY,
+    *,
+    days: Annotated[int, option("How long it is good.", default=f"{DAYS}", low=1)] = DAYS,
+) -> None:
+    """Make a key that only its owner can read."""
+    from dragonrt.link.shared_key import new_key, write_secret
+
+    if days > MOST_DAYS:
+        raise DragonError(f"--days is at most {MOST_DAYS}")
+    last = (datetime.now(UTC) + timedelta(days=days)).date()
+    write_secret(file, new_key(last).encode() + b"\n")
+    say(f"made {file}; bring it to the other machine with `dragonrt keys show {file}`")
+
+
+@keys.command
+def show(file: File = KEY) -> None:
+    """Show a key as a QR code and as a line to type. Keep it secret."""
+    import segno
+
+    from dragonrt.link.shared_key import read_key, renewal
+
+    key = read_key(file)
+    renew = renewal(key)
+    if renew is None:
+        raise DragonError(
+            f"the key in {file} was not made by `dragonrt keys new`: copy the file instead"
+        )
+    segno.make(key.decode(), micro=False).terminal(out=sys.stdout, compact=True)
+    output.print(key.decode(), markup=False, soft_wrap=True)
+    say(f"on the other machine: `dragonrt keys enter`; renew it before {renew}")
+
+
+@keys.command
+def enter(file: File = KEY) -> None:
+    """Type or paste the line of `keys show` on the other machine."""
+    from dragonrt.link.shared_key import parse_key, write_secret
+
+    if sys.stdin.isatty():
+        say("The line that `dragonrt keys show` shows on the other machine:")
+    write_secret(file, parse_key(sys.stdin.readline()).encode() + b"\n")
+    say(f"made {file}; use it with --key-file {file}")
 
 
 @derived(
@@ -79,4 +136,25 @@ def profile(
     )
     for length in (first, (first + last) // 2, last):
         output.print(f"  {1000 * fit.predict(length):8.3f} ms per token at length {length}")
+    say(f"saved as {path}")
+
+
+models = App(name="model", help="Write the default models as files for other programs.")
+
+
+@models.command
+def build(
+    path: Annotated[Path, Parameter(help="The GGUF file to write.")],
+    *,
+    draft: Annotated[bool, option("Write the draft model instead.")] = False,
+) -> None:
+    """Write smollm2 with its adapter, in 4 bits, as a GGUF file."""
+    from dragonrt.backends.llama_cpp.model_file import MADE
+
+    with counting("making the model") as show:
+        made = MADE[bundled.SMOLLM2_DRAFT if draft else bundled.SMOLLM2](show)
+    try:
+        shutil.copyfile(made, path)
+    except OSError as error:
+        raise DragonError(f"{path} cannot be written: {error}") from error
     say(f"saved as {path}")
