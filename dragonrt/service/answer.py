@@ -6,8 +6,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
-from typing_extensions import override
-
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
@@ -68,7 +66,8 @@ class Answer:
 
     `decoded` has its tokens and events; `pieces` are the text as it was generated. `refusal` is the
     model's refusal if no document has the answer. A part is the `place[0]`th of `place[1]`, and
-    begins at the character `start` of the whole text.
+    begins at the character `start` of the whole text. An answer of several parts has theirs in
+    `answered`; its costs, and what left the device, are sums.
     """
 
     text: str
@@ -77,6 +76,25 @@ class Answer:
     pieces: tuple[DecidedText, ...] = ()
     place: tuple[int, int] = (1, 1)
     start: int = 0
+    answered: tuple["Answer", ...] = ()
+
+    @classmethod
+    def joined(
+        cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
+    ) -> "Answer":
+        """Return the answers to the parts of a prompt as one."""
+        first, answers = parts[0], [part.decoded for part in parts]
+        whole = replace(
+            first.decoded,
+            question=replace(first.decoded.question, prompt=prompt),
+            records=[record for each in answers for record in each.records],
+            finish=finish,
+            bytes_sent=sum(each.bytes_sent for each in answers),
+            bytes_received=sum(each.bytes_received for each in answers),
+        )
+        placed = zip(parts, text.places, strict=False)
+        answered = tuple(replace(part, start=start) for part, start in placed)
+        return cls(text.text, whole, first.refusal, answered=answered)
 
     @property
     def finish(self) -> str:
@@ -91,7 +109,7 @@ class Answer:
     @property
     def parts(self) -> Sequence["Answer"]:
         """Return an answer for each part of the question."""
-        return [self]
+        return self.answered or [self]
 
     @cached_property
     def _cited(self) -> list[tuple[Side, wire.Source]]:
@@ -105,12 +123,18 @@ class Answer:
     @property
     def sources(self) -> list[Source]:
         """Return the documents that it rests on, the device's first; none for a refusal."""
-        return [Source.of(*each) for each in self._cited]
+        found = [Source.of(*each) for part in self.parts for each in part._cited]
+        return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
 
     @cached_property
     def marked(self) -> list[Mark]:
         """The words of the text that one of the sources moved, in order."""
-        return marks(self.pieces, self.decoded.passages, self.decoded.moved, self._cited)
+        found = []
+        for part in self.parts:
+            answer, moved = part.decoded, part.start - self.start
+            for mark in marks(part.pieces, answer.passages, answer.moved, part._cited):
+                found.append(replace(mark, start=mark.start + moved, end=mark.end + moved))
+        return found
 
     @property
     def marks(self) -> list[dict[str, Any]]:
@@ -132,6 +156,15 @@ class Answer:
 
         Empty if another side took part and does not report what its documents have.
         """
+        return [
+            Code(
+                code.text, code.start + part.start - self.start, code.end + part.start - self.start
+            )
+            for part in self.parts
+            for code in part._missing()
+        ]
+
+    def _missing(self) -> list[Code]:
         answer, question = self.decoded, self.decoded.question
         asked = (question.prompt, question.instructions, *(asked for asked, _ in question.history))
         found = missing(self.text, [*asked, *texts(answer.passages)])
@@ -148,10 +181,14 @@ class Answer:
     def ledger(self) -> dict[str, Any]:
         """Return what left this side for it (SPEC 1.10): bytes, tokens, bits of each file."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
-        files = dict.fromkeys(passage.file for passage in self.decoded.passages)
-        bits = left.pop("evidence_bits_of_files")
-        named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
-        return {**left, "files": named}
+        bits: dict[str, float] = {}
+        for part in self.parts:
+            files = dict.fromkeys(passage.file for passage in part.decoded.passages)
+            moved = AnswerCounts.of(part.decoded.records).file_bits
+            for name, each in zip(files, moved, strict=False):
+                bits[name] = round(bits.get(name, 0.0) + each, 2)
+        del left["evidence_bits_of_files"]
+        return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the objects that `--json` prints, one for each part of the question."""
@@ -179,66 +216,6 @@ class Answer:
             "statistics": self.statistics,
             "ledger": self.ledger,
         }
-
-
-@dataclass(frozen=True)
-class JoinedAnswer(Answer):
-    """The answers to a question's parts as one. Its costs, and what left the device, are sums."""
-
-    answered: tuple[Answer, ...] = ()
-
-    @classmethod
-    def of(cls, prompt: str, text: JoinedText, parts: Sequence[Answer], finish: Finish) -> Self:
-        """Join the answers to the parts of a prompt."""
-        first, answers = parts[0], [part.decoded for part in parts]
-        whole = replace(
-            first.decoded,
-            question=replace(first.decoded.question, prompt=prompt),
-            records=[record for each in answers for record in each.records],
-            finish=finish,
-            bytes_sent=sum(each.bytes_sent for each in answers),
-            bytes_received=sum(each.bytes_received for each in answers),
-        )
-        placed = zip(parts, text.places, strict=False)
-        answered = tuple(replace(part, start=start) for part, start in placed)
-        return cls(text.text, whole, first.refusal, answered=answered)
-
-    @property
-    @override
-    def parts(self) -> Sequence[Answer]:
-        return self.answered
-
-    @property
-    @override
-    def sources(self) -> list[Source]:
-        found = [source for part in self.answered for source in part.sources]
-        return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
-
-    @cached_property
-    @override
-    def marked(self) -> list[Mark]:
-        return [
-            replace(mark, start=part.start + mark.start, end=part.start + mark.end)
-            for part in self.answered
-            for mark in part.marked
-        ]
-
-    @cached_property
-    @override
-    def not_found(self) -> list[Code]:
-        return [
-            Code(code.text, part.start + code.start, part.start + code.end)
-            for part in self.answered
-            for code in part.not_found
-        ]
-
-    @property
-    @override
-    def ledger(self) -> dict[str, Any]:
-        bits: dict[str, float] = {}
-        for each in [each for part in self.answered for each in part.ledger["files"]]:
-            bits[each["file"]] = round(bits.get(each["file"], 0.0) + each["bits"], 2)
-        return {**super().ledger, "files": [{"file": n, "bits": b} for n, b in bits.items()]}
 
 
 def code_json(code: Code) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
 from dragonrt.privacy.disclosure import MARKER, redacted
 from dragonrt.sampling.noise import Noise
-from dragonrt.service.answer import Answer, JoinedAnswer, Piece
+from dragonrt.service.answer import Answer, Piece
 from dragonrt.service.prompts import (
     OtherLanguageError,
     TaskError,
@@ -247,7 +247,7 @@ class Chat:
             on_news(Piece(rest, NEUTRAL))
         if len(parts) < len(asked) and finish is Finish.STOP:
             finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
-        joined = JoinedAnswer.of(prompt, text, parts, finish)
+        joined = Answer.joined(prompt, text, parts, finish)
         joined.decoded.records.extend(told)
         if by_chunk:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]

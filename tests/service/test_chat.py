@@ -17,7 +17,7 @@ from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.answer import Answer, JoinedAnswer, Piece
+from dragonrt.service.answer import Answer, Piece
 from dragonrt.service.chat import HISTORY, SEED_BITS, Chat, News
 from dragonrt.service.prompts import OtherLanguageError
 from dragonrt.service.text import JoinedText
@@ -214,7 +214,7 @@ def test_what_left_the_device_and_the_costs_are_summed() -> None:
 
     parts = [told("a?", 0.0, 1.0, ("x", 1.0), ("y", 2.0)), told("b?", 2.5, 2.0, ("y", 4.0))]
     text = JoinedText(["a?", "b?"], "")
-    reply = JoinedAnswer.of("a? b?", text, parts, Finish.STOP)
+    reply = Answer.joined("a? b?", text, parts, Finish.STOP)
     ledger = reply.ledger
     assert ledger["files"] == [{"file": "x", "bits": 2.0}, {"file": "y", "bits": 12.0}]
     for name in ("question_bytes", "tokens_sent", "tokens_not_in_answer", "evidence_bits"):

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +24,6 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
-from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import device
 from dragonrt.node.process.reindexing import OnReport
 from dragonrt.service.http.answer_form import AnswerForm, Reply
@@ -33,7 +32,7 @@ from dragonrt.service.http.api_request import ApiRequest, Named, warning
 from dragonrt.service.http.chat_completions import CHAT_COMPLETIONS
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
-from dragonrt.service.http.metrics import DeviceMetrics
+from dragonrt.service.http.metrics import DeviceMetrics, health
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import (
     ApiError,
@@ -51,7 +50,7 @@ from dragonrt.service.view import LEAVES
 from dragonrt.traces.events import OnNotice
 from dragonrt.wire.fields import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
-from retrieval import Embedder, Report
+from retrieval import Report
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
@@ -144,7 +143,7 @@ class HttpService:
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
-            Route("/health", self._health),
+            Route("/health", health),
             Route("/ready", self._ready),
             Route("/version", self._version),
             Route("/metrics", self._desk.metrics.page),
@@ -163,8 +162,7 @@ class HttpService:
 
     def _asks(self, form: AnswerForm) -> Handler:
         async def ask(request: Request) -> Response:
-            body = await _body(request)
-            _check_model(body.get("model"), [self._model])
+            body = await _body(request, self._model)
             asked, usual = form.parse(body, self._defaults), self._defaults.question.max_tokens
             asked = await asyncio.to_thread(asked.fitted, usual, self._side.model)
             answer: Any = AnswerResponse(self._desk, Reply(self._model, asked), form)
@@ -173,22 +171,38 @@ class HttpService:
         return ask
 
     async def _embeddings(self, request: Request) -> Response:
-        body = await _body(request)
+        """Return a vector for each text, embedded like a document.
+
+        Tokens are counted by the side's language model. A text too long for the embedder is cut.
+        """
         if self._side.library is None:
-            raise ApiError(
-                404, "without documents there is no embedder: give --documents", code="no_embedder"
-            )
-        embedder = self._side.library.embedder
-        _check_model(body.get("model"), [name := embedder.title])
+            about = "without documents there is no embedder: give --documents"
+            raise ApiError(404, about, code="no_embedder")
+        embedder, encode = self._side.library.embedder, self._side.model.encode
+        given, ignored = read(await _body(request, embedder.title), EmbeddingsBody)
+        texts = [given.input] if isinstance(given.input, str) else given.input
+        data: list[Json] = []
         async with self._desk.admission.place():
-            return await embeddings(body, name, embedder, self._side)
+            for first in range(0, len(texts), AT_ONCE):
+                part = partial(embedder.encode, texts[first : first + AT_ONCE])
+                for vector in await self._side.librarian.call(part):
+                    if given.dimensions not in (None, vector.size):
+                        here = f"this embedder has {vector.size}"
+                        raise unsupported("dimensions", here, str(given.dimensions))
+                    packed = b64encode(vector.astype("<f4").tobytes()).decode()
+                    values = packed if given.encoding_format == "base64" else vector.tolist()
+                    data.append({"object": "embedding", "index": len(data), "embedding": values})
+            tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        found = {"object": "list", "model": embedder.title, "data": data, "usage": usage}
+        return JSONResponse(found, headers=warning(ignored))
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": list(self._about_models().values())})
 
     async def _one_model(self, request: Request) -> Response:
         models, name = self._about_models(), request.path_params["model"]
-        _check_model(name, list(models))
+        _check_model(name, models)
         return JSONResponse(models[name])
 
     def _about_models(self) -> dict[str, dict[str, Any]]:
@@ -200,9 +214,6 @@ class HttpService:
         if library is not None:
             found[library.embedder.title] = {**about, "languages": library.embedder.languages}
         return {name: {"id": name, **each} for name, each in found.items()}
-
-    async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
         """Return whether an answer could begin now, if necessary without the other sides.
@@ -238,11 +249,9 @@ class HttpService:
         return JSONResponse(await self._documents.text(self._side, name, int(start)))
 
     async def _change(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if request.method == "PUT":
-            result = await self._documents.add(self._side, name, request)
-        else:
-            result = await self._documents.delete(self._side, name)
+        there, name, put = self._documents, request.path_params["name"], request.method == "PUT"
+        change = there.add(self._side, name, request) if put else there.delete(self._side, name)
+        result = await change
         return JSONResponse(result, 202 if "reason" in result else 200)
 
     async def _page(self, request: Request) -> Response:
@@ -261,51 +270,23 @@ class HttpService:
         return Response(status_code=499)  # the client has disconnected
 
 
-def _check_model(name: Any, known: list[str]) -> None:
+def _check_model(name: Any, known: Iterable[str]) -> None:
+    here = next(iter(known))
     if not isinstance(name, str):
-        raise invalid("model", f"the name of a model, such as {known[0]}")
+        raise invalid("model", f"the name of a model, such as {here}")
     if name not in known:
-        raise ApiError(
-            404,
-            f"there is no model {name!r} here: this device has {known[0]}",
-            code="model_not_found",
-            param="model",
-        )
+        about = f"there is no model {name!r} here: this device has {here}"
+        raise ApiError(404, about, code="model_not_found", param="model")
 
 
-async def _body(request: Request) -> Json:
-    """Return a JSON body of at most LARGEST_BODY bytes.
+async def _body(request: Request, model: str) -> Json:
+    """Return a JSON body of at most LARGEST_BODY bytes, which names the model.
 
     Only JSON is accepted: the form of another site cannot send it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
-    pieces = [piece async for piece in bounded(request, LARGEST_BODY)]
-    return json_object(b"".join(pieces))
-
-
-async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:
-    """Return a vector for each text, embedded like a document. Raises ApiError for no texts.
-
-    Tokens are counted by the side's language model. A text too long for the embedder is cut.
-    """
-    given, ignored = read(body, EmbeddingsBody)
-    texts = [given.input] if isinstance(given.input, str) else given.input
-    found: list[dict[str, Any]] = []
-    for first in range(0, len(texts), AT_ONCE):
-        part = texts[first : first + AT_ONCE]
-        for vector in await side.librarian.call(partial(embedder.encode, part)):
-            if given.dimensions not in (None, vector.size):
-                here = f"this embedder has {vector.size}"
-                raise unsupported("dimensions", here, str(given.dimensions))
-            packed = b64encode(vector.astype("<f4").tobytes()).decode()
-            values = packed if given.encoding_format == "base64" else vector.tolist()
-            found.append({"object": "embedding", "index": len(found), "embedding": values})
-    encode = side.model.encode
-    tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return JSONResponse(
-        {"object": "list", "model": name, "data": found, "usage": usage},
-        headers=warning(ignored),
-    )
+    body = json_object(b"".join([piece async for piece in bounded(request, LARGEST_BODY)]))
+    _check_model(body.get("model"), [model])
+    return body

@@ -254,9 +254,6 @@ class CloudStatus(Metrics):
     async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
         """Serve the pages until the context ends. Raises DragonError for a used port."""
 
-        async def health(request: Request) -> Response:
-            return JSONResponse({"status": "ok"})
-
         async def ready(request: Request) -> Response:
             try:
                 cloud.admission.check_room()
@@ -272,6 +269,11 @@ class CloudStatus(Metrics):
             async with serving(app, listening, None, Places(HttpBounds())):
                 self._on_ready(url_of(host, listening))
                 yield
+
+
+async def health(request: Request) -> Response:
+    """Return that the process is alive."""
+    return JSONResponse({"status": "ok"})
 
 
 def _of_cloud(cloud: Cloud) -> Iterator[Metric]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -125,7 +124,7 @@ class PrivateDocuments:
                     await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
             with contextlib.suppress(FileNotFoundError):  # no file had the name
-                await asyncio.to_thread(_keep_as, path, former)
+                await asyncio.to_thread(shutil.copy, path, former)
             unfinished.replace(path)
             return {"name": name, **await self._updated(side, "indexed", path, content)}
         except OSError as error:
@@ -183,16 +182,6 @@ class PrivateDocuments:
         if self._uploads is None:
             raise ApiError(403, "nothing can be changed here: start with --uploads DIR")
         return self._uploads
-
-
-def _keep_as(path: Path, other: Path) -> None:
-    """Give a file another path, too; a copy gets it where the file system has no links."""
-    try:
-        os.link(path, other)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        shutil.copy(path, other)
 
 
 async def _contents(side: LocalSide) -> dict[str, str]:

@@ -134,15 +134,9 @@ async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any])
     assert [*uploads.iterdir()] == []
 
 
-@pytest.mark.parametrize("links", [True, False])
 async def test_what_cannot_be_read_leaves_the_file_that_had_its_name(
-    notes: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, links: bool
+    notes: tuple[Path, Any],
 ) -> None:
-    def no_link(*_: Path) -> None:
-        raise PermissionError
-
-    if not links:
-        monkeypatch.setattr("os.link", no_link)
     uploads, side = notes
     (uploads / "x.pdf").write_bytes(b"readable")
     side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
