@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -28,20 +28,14 @@ from dragonrt.service.view import LEAVES, AnswerView
 T = TypeVar("T")
 
 Show = Callable[[str], None]
-"""Prints a line."""
-
-PROMPT = "> "
 MOST_KEPT = 100
 """The most lines held back during an answer; older ones are dropped."""
 GREETING = "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves."
-COLOURS_OF_DOCUMENTS = (
-    "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
-)
-COLOURS_OF_DRAFTS = (
-    "[cyan]Cyan[/] words were drafted on this side, [yellow]yellow[/] ones come from the other."
-)
-
-
+COLOURS = {
+    True: "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's.",
+    False: "[cyan]Cyan[/] words were drafted on this side, [yellow]yellow[/] ones on the other.",
+}
+"""What the colours mean, by whether the mode mixes the documents of both sides."""
 UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
@@ -117,17 +111,25 @@ class Consent:
 
 async def _choice(choices: Sequence[str]) -> str:
     """Return what the user chooses; "n" for Ctrl-C and Ctrl-D."""
+    ask = _prompt(f"Send it? {', '.join(choices)}: ")
+    try:
+        while (found := (await ask()).lower()) not in choices:
+            pass
+    except (KeyboardInterrupt, EOFError):
+        return "n"
+    return found
+
+
+def _prompt(text: str) -> Callable[[], Awaitable[str]]:
+    """Return what reads a line from the user; other output appears above it."""
     terminal = create_output(always_prefer_tty=True)
     session: PromptSession[str] = PromptSession(output=terminal)
-    while True:
-        try:
-            with create_app_session(output=terminal), patch_stdout(raw=True):
-                text = f"Send it? {', '.join(choices)}: "
-                line = await session.prompt_async(text, handle_sigint=False)
-        except (KeyboardInterrupt, EOFError):
-            return "n"
-        if (found := line.strip().lower()) in choices:
-            return found
+
+    async def read() -> str:
+        with create_app_session(output=terminal), patch_stdout(raw=True):
+            return (await session.prompt_async(text, handle_sigint=False)).strip()
+
+    return read
 
 
 async def talk(
@@ -183,8 +185,7 @@ async def talk(
     else:
         if not as_json:
             console.print(GREETING)
-            mixes = entry_of(chat.device.settings).unread is None
-            console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
+            console.print(COLOURS[entry_of(chat.device.settings).unread is None])
         with ctrl_c_stops():  # also between answers: a late Ctrl-C ends nothing
             async for each in typed_questions():
                 await try_to_answer(each)
@@ -206,19 +207,16 @@ async def _piped_questions() -> AsyncIterator[str]:
 
 
 async def typed_questions() -> AsyncIterator[str]:
-    """Yield what a user types at the prompt; other output appears above it."""
-    terminal = create_output(always_prefer_tty=True)
-    session: PromptSession[str] = PromptSession(output=terminal)
+    """Yield what a user types at the prompt."""
+    ask = _prompt("> ")
     while True:
         try:
-            with create_app_session(output=terminal), patch_stdout(raw=True):
-                line = await session.prompt_async(PROMPT, handle_sigint=False)
+            if line := await ask():
+                yield line
         except KeyboardInterrupt:  # Ctrl-C at the prompt drops the line
             continue
         except EOFError:
             return
-        if line.strip():
-            yield line.strip()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The service on loopback, in front of a scripted device, and clients of it."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -68,6 +69,10 @@ class Served:
     places: Places
     side: RecitingSide
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
     def openai(self, key: str = "none") -> AsyncOpenAI:
         """The official client."""
         return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
@@ -83,6 +88,13 @@ class Served:
 def chat_body(content: str, **fields: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": content}]
     return {"model": "bytes", "messages": messages, "sources_in_text": False, **fields}
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Give the loop its turns until it is so."""
+    async with asyncio.timeout(BOUND_S):
+        while not true():  # noqa: ASYNC110 (what a server does is no event of ours)
+            await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

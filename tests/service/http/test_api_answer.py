@@ -22,7 +22,7 @@ from dragonrt.service.http.web_server import WebServer
 from dragonrt.service.setup import DeviceSetup
 from tests.service.conftest import READS_ENGLISH, reciting_device
 
-from .served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served
+from .served import ALONE, BOUND_S, EVERY_FORM, FORMS, Form, chat_body, served, until
 
 KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
 
@@ -434,13 +434,6 @@ async def test_a_client_of_openai_hears_of_refusals_by_their_type() -> None:
             )
         assert (unknown.value.param, unknown.value.code) == ("model", "model_not_found")
         assert (refused.value.param, refused.value.code) == ("n", "unsupported_parameter")
-
-
-async def until(true: Any) -> None:
-    """Give the loop its turns until it is so."""
-    async with asyncio.timeout(BOUND_S):
-        while not true():  # noqa: ASYNC110 (what a server does is no event of ours)
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("stream", [False, True])
