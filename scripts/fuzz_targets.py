@@ -204,12 +204,12 @@ def _now(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
 
 def http_bodies(data: bytes) -> None:
     """Bodies of both APIs: what they ask for, or an ApiError."""
-    from dragonrt.service.http import chat_completions, responses_api
     from dragonrt.service.http.api_request import ApiRequest
+    from dragonrt.service.http.openai_forms import parse_chat, parse_response
     from dragonrt.service.http.request_body import ApiError, json_object
 
     defaults = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
-    for parse in (chat_completions.parse, responses_api.parse):
+    for parse in (parse_chat, parse_response):
         try:
             asked = parse(json_object(data), defaults)
             assert 1 <= asked.question.max_tokens <= 200

@@ -26,13 +26,12 @@ from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device
 from dragonrt.node.process.reindexing import OnReport
-from dragonrt.service.http.answer_form import AnswerForm, Reply
-from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
+from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
 from dragonrt.service.http.api_request import ApiRequest, Named, warning
-from dragonrt.service.http.chat_completions import CHAT_COMPLETIONS
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics, health
+from dragonrt.service.http.openai_forms import CHAT_COMPLETIONS, RESPONSES
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import (
     ApiError,
@@ -43,7 +42,6 @@ from dragonrt.service.http.request_body import (
     read,
     unsupported,
 )
-from dragonrt.service.http.responses_api import RESPONSES
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.setup import DeviceSetup
 from dragonrt.service.view import LEAVES

@@ -1,16 +1,17 @@
-"""`POST /v1/responses`: OpenAI's newer API, whose stream is typed events."""
+"""The forms of OpenAI's APIs, `/v1/chat/completions` and `/v1/responses`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from dragonrt.service.answer import Answer
-from dragonrt.service.http.answer_form import (
+from dragonrt.service.http.api_answer import (
     AnswerEvent,
     AnswerForm,
     Begun,
     Delta,
+    RankedToken,
     Reply,
     annotations,
     report,
@@ -27,10 +28,94 @@ from dragonrt.service.http.api_request import (
     Wanted,
     dialogue,
 )
-from dragonrt.service.http.request_body import ApiError, Json, read, unsupported
+from dragonrt.service.http.request_body import ApiError, Json, invalid, read, unsupported
 
 TRACE = "dragonrt.trace"
 """The value of `include` for the events of decoding, and their type in the stream."""
+
+
+class ChatBody(Asked, kw_only=True):
+    """The body of a chat completion."""
+
+    messages: list[ChatMessage] | None = None
+    response_format: Format | None = None
+    logprobs: bool | None = None
+    max_completion_tokens: Length = None
+    max_tokens: Length = None
+
+
+def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
+    """Return the request in a body. Raises ApiError for unsupported features."""
+    given, ignored = read(body, ChatBody)
+    top = given.top_logprobs or 0
+    if top and not given.logprobs:
+        raise invalid("logprobs", "true with top_logprobs")
+    ranked = Wanted("logprobs", top) if given.logprobs else None
+    asked = dialogue(given.messages or [], "messages")
+    return defaults.asked(given, ignored, asked, ("max_completion_tokens", "max_tokens"), ranked)
+
+
+def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
+    """Yield the chunks of an event: a choice with a piece of its message."""
+    match event:
+        case Begun():
+            yield _chunk(reply, {"role": "assistant", "content": ""})
+        case Delta():
+            if event.text:
+                yield _chunk(reply, {"content": event.text}, _logprobs(reply, event.tokens))
+        case Answer():
+            delta = {"annotations": annotations(event, _url_citation)}
+            yield _chunk(reply, delta, None, _reason(event), **report(event))
+            options = reply.request.body.stream_options
+            if options is not None and options.include_usage:
+                counts = usage(event, "prompt", "completion")
+                yield sse(_chat_object(reply, ".chunk", [], usage=counts))
+            yield sse("[DONE]")
+        case ApiError():
+            yield sse(event.to_json()) + sse("[DONE]")
+
+
+def chat_completion(reply: Reply, answer: Answer) -> Json:
+    """Return a choice with a message."""
+    message = {"role": "assistant", "content": reply.text, "refusal": None}
+    choice = {
+        "index": 0,
+        "message": {**message, "annotations": annotations(answer, _url_citation)},
+        "logprobs": _logprobs(reply, reply.tokens),
+        "finish_reason": _reason(answer),
+    }
+    more = {"usage": usage(answer, "prompt", "completion"), **report(answer)}
+    return _chat_object(reply, "", [choice], **more)
+
+
+CHAT_COMPLETIONS = AnswerForm(parse_chat, chat_chunks, chat_completion)
+
+
+def _chunk(
+    reply: Reply, delta: Json, logprobs: Json | None = None, reason: str | None = None, **more: Any
+) -> str:
+    choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+    return sse(_chat_object(reply, ".chunk", [choice], **more))
+
+
+def _chat_object(reply: Reply, kind: str, choices: list[Json], **more: Any) -> Json:
+    head = {"id": f"chatcmpl-{reply.id}", "created": reply.created, "model": reply.model}
+    return {**head, "object": f"chat.completion{kind}", "choices": choices, **more}
+
+
+def _logprobs(reply: Reply, tokens: Sequence[RankedToken]) -> Json | None:
+    if reply.request.question.top_logprobs is None:
+        return None
+    return {"content": [token.to_json() for token in tokens], "refusal": None}
+
+
+def _url_citation(start: int, end: int, source: Json) -> Json:
+    place = {"start_index": start, "end_index": end}
+    return {"type": "url_citation", "url_citation": {**place, **source}}
+
+
+def _reason(answer: Answer) -> str:
+    return "length" if too_long(answer) else "stop"
 
 
 class TextOptions(Struct, kw_only=True):
@@ -54,7 +139,7 @@ class ResponseBody(Asked, kw_only=True):
     prompt: None = None
 
 
-def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
+def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
     """Return the request in a body. Raises ApiError for unsupported features."""
     given, ignored = read(body, ResponseBody)
     if given.background:  # an answer ends with its client's connection, and is not stored
@@ -67,13 +152,13 @@ def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
     return defaults.asked(given, ignored, asked, lengths, ranked if wanted else None, traced=traced)
 
 
-def chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
+def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
     """Yield the typed events of an event: of one message with one text."""
     item, place = {"output_index": 0}, _place(reply)
     match event:
         case Begun():
             for kind in ("created", "in_progress"):
-                yield _typed(reply, kind, response=_object(reply, "in_progress", []))
+                yield _typed(reply, kind, response=_response_object(reply, "in_progress", []))
             begun = _message(reply, "in_progress", [])
             yield _typed(reply, "output_item.added", **item, item=begun)
             yield _typed(reply, "content_part.added", **place, part=_part(reply, []))
@@ -84,8 +169,8 @@ def chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
                 ranked = [token.to_json() for token in tokens]
                 yield _typed(reply, "output_text.delta", **place, delta=text, logprobs=ranked)
         case Answer():
-            whole_ = whole(reply, event)
-            message = whole_["output"][0]
+            whole = response(reply, event)
+            message = whole["output"][0]
             part = message["content"][0]
             for number, each in enumerate(part["annotations"]):
                 fields = {"annotation_index": number, "annotation": each}
@@ -94,28 +179,30 @@ def chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
             yield _typed(reply, "output_text.done", **place, **done)
             yield _typed(reply, "content_part.done", **place, part=part)
             yield _typed(reply, "output_item.done", **item, item=message)
-            yield _typed(reply, whole_["status"], response=whole_)
+            yield _typed(reply, whole["status"], response=whole)
         case ApiError():
             failure = {"code": "server_error", "message": str(event)}
-            yield _typed(reply, "failed", response=_object(reply, "failed", [], error=failure))
+            yield _typed(
+                reply, "failed", response=_response_object(reply, "failed", [], error=failure)
+            )
 
 
-def whole(reply: Reply, answer: Answer) -> Json:
+def response(reply: Reply, answer: Answer) -> Json:
     """Return a response of one message."""
     status = "incomplete" if too_long(answer) else "completed"
-    message = _message(reply, status, [_part(reply, annotations(answer, _cite))])
+    message = _message(reply, status, [_part(reply, annotations(answer, _file_citation))])
     details = {
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
     }
     more = {
         "incomplete_details": {"reason": "max_output_tokens"} if too_long(answer) else None,
-        "usage": usage(answer, "input_tokens", "output_tokens") | details,
+        "usage": usage(answer, "input", "output") | details,
     }
-    return _object(reply, status, [message], **more, **report(answer))
+    return _response_object(reply, status, [message], **more, **report(answer))
 
 
-RESPONSES = AnswerForm(parse, chunks, whole)
+RESPONSES = AnswerForm(parse_response, response_chunks, response)
 
 
 def _typed(reply: Reply, kind: str, **fields: Any) -> str:
@@ -127,7 +214,7 @@ def _place(reply: Reply) -> Json:
     return {"item_id": f"msg_{reply.id}", "output_index": 0, "content_index": 0}
 
 
-def _cite(start: int, end: int, source: Json) -> Json:
+def _file_citation(start: int, end: int, source: Json) -> Json:
     return {
         "type": "file_citation",
         "file_id": f"{source['side']}:{source['file']}",
@@ -150,7 +237,7 @@ def _message(reply: Reply, status: str, content: list[Json]) -> Json:
     return {**message, "content": content}
 
 
-def _object(reply: Reply, status: str, output: list[Json], **more: Any) -> Json:
+def _response_object(reply: Reply, status: str, output: list[Json], **more: Any) -> Json:
     question = reply.request.question
     return {
         "id": f"resp_{reply.id}",
