@@ -15,8 +15,8 @@ from weakref import WeakSet
 from typing_extensions import override
 
 from dragonrt.backends.model import LanguageModel
+from dragonrt.modes import DEFAULT_MODE
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.process import programs

@@ -10,18 +10,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from dragonrt.distributions import codec, decode_block, decode_distribution
+from dragonrt.distributions import codec, decode_block
 from dragonrt.distributions.protocol import Codec, Step
 from dragonrt.errors import CodecError, DragonError, LinkError
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.shared_key import parse_key
+from dragonrt.modes import mode_entry
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import mode_entry
 from dragonrt.side import Side
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, State
-from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.encoding import FrameDecoder, decode, encode, encode_frame
 from dragonrt.wire.fields import NONCE_BYTES, unpack
-from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Open, Opened
 from dragonrt.wire.reasons import HandshakeError, MessageError, RemoteProtocolError
 from scripts.fuzz_documents import documents, file_names, indexes
@@ -111,7 +110,7 @@ def codecs(data: bytes) -> None:
     count, payload = data[2] % 4, data[3:]
     try:
         if count == 0:
-            distributions = [decode_distribution(chosen, payload)]
+            distributions = [chosen.decode(payload)]
         else:
             steps = [Step(number, (None, 7, 1000)[data[2] % 3]) for number in range(count)]
             tokens, decoded = decode_block(chosen, payload, steps)

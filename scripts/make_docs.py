@@ -14,12 +14,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT, Struct, structs
 
+from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES
 from dragonrt.schema import must
 from dragonrt.settings import Entry, entries
 from dragonrt.traces import events, file
-from dragonrt.wire import connection, encoding, frames, sessions
+from dragonrt.wire import connection, encoding, sessions
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
@@ -43,14 +43,13 @@ def wire_page() -> str:
         "What two processes say to each other over TCP or TLS. Both run the same code; `device` "
         "and `cloud` are roles.",
         "## Frames",
-        _text(frames),
         _text(encoding),
         _table(
             ("limit", "value"),
             (
-                ("bytes of a frame's body, before and after decompression", frames.MAX_BODY),
+                ("bytes of a frame's body, before and after decompression", encoding.MAX_BODY),
                 ("the same during the handshake", connection.HANDSHAKE_LIMIT),
-                ("bytes from which on compression is tried", frames.COMPRESS_ABOVE + 1),
+                ("bytes from which on compression is tried", encoding.COMPRESS_ABOVE + 1),
                 ("bytes of a text for people; the rest is cut off", MAX_LINE),
                 ("entries of an array", encoding.LONGEST_ARRAY),
                 ("sessions of one connection", connection.DEFAULT_MAX_SESSIONS),

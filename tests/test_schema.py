@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from dragonrt.modes.registry import MODES
+from dragonrt.modes import MODES
 from dragonrt.schema import MismatchError, bounded, must, natural, read
 from dragonrt.settings import entries
 from dragonrt.wire.encoding import types

@@ -13,8 +13,8 @@ from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_languages, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
+from dragonrt.modes import DEFAULT_MODE, MODES
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import DEFAULT_MODE, MODES
 from dragonrt.node.connections.addresses import Address, LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.process.side_settings import SideSettings

@@ -1,6 +1,6 @@
 """A next-token distribution as a value, and as bits."""
 
-from dragonrt.distributions.codec import codec, distribution_codec
+from dragonrt.distributions.codec import codec
 from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
 from dragonrt.distributions.lattice import ConformalThreshold, LatticePoint, backtrack
 from dragonrt.distributions.protocol import (
@@ -9,7 +9,6 @@ from dragonrt.distributions.protocol import (
     Step,
     block_steps,
     decode_block,
-    decode_distribution,
     encode_block,
     encode_distribution,
 )
@@ -28,8 +27,6 @@ __all__ = [
     "block_steps",
     "codec",
     "decode_block",
-    "decode_distribution",
-    "distribution_codec",
     "encode_block",
     "encode_distribution",
     "entropy",

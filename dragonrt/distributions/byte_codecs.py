@@ -4,8 +4,13 @@ Their bytes encode their kind and length, so a payload has no other header. They
 and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
-  RESIDUAL one more for the sum of all others, then the K ids (`support`).
+  RESIDUAL one more for the sum of all others, then the K ids, sorted, in the Elias-Fano code.
 Values are relative to the largest of them, so they are between 0 and 1, and not all 0.
+
+In the Elias-Fano code first come the `low_bits` lowest bits of all ids. Then comes one unary bit
+string: the i-th id sets the bit `(id >> low_bits) + i`. The string ends in the byte of its last set
+bit. That is about `2 + log2(largest / count)` bits per id, within half a bit of the entropy of a
+random set. Frequent tokens have small ids, so they cost less.
 """
 
 import struct
@@ -18,11 +23,102 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import FEW, Distribution, checked_sum, top_k, top_p
-from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, other_codec
-from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+from dragonrt.distributions.protocol import (
+    PLAIN,
+    BitReader,
+    BitWriter,
+    Codec,
+    Quantized,
+    Step,
+    other_codec,
+)
 from dragonrt.errors import CodecError
+
+MAX_LOW_BITS = 31
+
+
+def low_bits_of(ids: NDArray[np.int64]) -> int:
+    """Return the number of low bits per id with the shortest code, 0 … 31."""
+    return ((int(ids[-1]) + 1) // ids.size).bit_length() - 1 if ids.size <= ids[-1] else 0
+
+
+def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
+    """Return the code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    if ids.size <= FEW:
+        return _encode_few(ids.tolist(), low_bits)
+    unary = (ids >> low_bits) + np.arange(ids.size)
+    split = ids.size * low_bits
+    bits = np.zeros(split + int(unary[-1]) + 1, dtype=np.bool_)
+    if low_bits:
+        bits[:split] = (ids[:, None] & _POWERS[:low_bits]).ravel()
+    bits[split + unary] = True
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def decode_support(
+    data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the `count` ≥ 1 ids of the code that begins `data`, and the code's length in bytes.
+
+    The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
+    short, another number of ids, unsorted, repeated or outside of the vocabulary.
+    """
+    split = count * low_bits
+    # No code of ids below V is longer, so not more is unpacked, whatever follows.
+    longest = (split + (vocabulary - 1 >> low_bits) + count + 7) // 8
+    if count <= FEW:
+        return _decode_few(data[:longest], count, low_bits, vocabulary)
+    bits = np.unpackbits(np.frombuffer(data[:longest], dtype=np.uint8), bitorder="little")
+    unary: NDArray[np.int64] = np.flatnonzero(bits[split:])
+    if unary.size < count:
+        raise _wrong(count, vocabulary)
+    length = (split + int(unary[count - 1])) // 8 + 1
+    if unary.size > count:
+        if split + int(unary[count]) < 8 * length:
+            raise _wrong(count, vocabulary)
+        unary = unary[:count]
+    ids = (unary - np.arange(count)) << low_bits
+    if low_bits:
+        ids += bits[:split].reshape(count, low_bits) @ _POWERS[:low_bits]
+    if int(ids[-1]) >= vocabulary or not (ids[1:] > ids[:-1]).all():
+        raise _wrong(count, vocabulary)
+    return ids, length
+
+
+def _encode_few(ids: list[int], low_bits: int) -> bytes:
+    bits, split, mask = 0, len(ids) * low_bits, (1 << low_bits) - 1
+    for place, each in enumerate(ids):
+        bits |= (each & mask) << place * low_bits | 1 << split + (each >> low_bits) + place
+    return bits.to_bytes(-(-bits.bit_length() // 8), "little")
+
+
+def _decode_few(
+    data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
+) -> tuple[NDArray[np.int64], int]:
+    bits, split, mask = int.from_bytes(data, "little"), count * low_bits, (1 << low_bits) - 1
+    unary, position, ids, last, increases = bits >> split, 0, list[int](), -1, True
+    for place in range(count):
+        if not unary:
+            raise _wrong(count, vocabulary)
+        position = (unary & -unary).bit_length() - 1
+        unary &= unary - 1
+        each = (position - place) << low_bits | bits >> place * low_bits & mask
+        last, increases = each, increases and each > last
+        ids.append(each)
+    length = (split + position) // 8 + 1
+    if unary and split + (unary & -unary).bit_length() - 1 < 8 * length:
+        raise _wrong(count, vocabulary)
+    if last >= vocabulary or not increases:
+        raise _wrong(count, vocabulary)
+    return np.array(ids), length
+
+
+def _wrong(count: int, vocabulary: int) -> CodecError:
+    return CodecError(f"payload is not {count} increasing token ids below {vocabulary}; discard it")
+
+
+_POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)
 
 
 class Kind(IntEnum):
@@ -55,82 +151,6 @@ _FP16_VALUES = np.arange(FP16.one + 1, dtype=FP16.bits).view(FP16.dtype).astype(
 FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
 
 
-def kind_of(data: memoryview) -> int:
-    """Return the kind of the code that begins `data`; 0, which is no kind, if it is empty."""
-    return data[0] & _KINDS if data else 0
-
-
-def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
-    """Return the code of all values, floating [V], whose largest is 1, and its distribution."""
-    rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
-    return bytes((form.kind,)) + rounded.tobytes(), all_values(form, rounded)
-
-
-def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
-    """Return the distribution of an `encode_dense` code at the beginning of `data`, and its length.
-
-    Raises CodecError for any other bytes.
-    """
-    length = 1 + vocabulary * form.dtype.itemsize
-    if len(data) < length:
-        raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
-    coded = bytes(data[1:length])  # copied, so that the values are aligned: twice as fast
-    largest = int(np.frombuffer(coded, form.bits).max())
-    if largest > form.one:
-        raise CodecError("payload has a value that is not between 0 and 1; discard it")
-    if not largest:
-        raise CodecError("payload has no value above zero; discard it")
-    return all_values(form, np.frombuffer(coded, form.dtype)), length
-
-
-def encode_sparse(
-    kind: Kind,
-    ids: NDArray[np.int64],
-    values: NDArray[np.floating[Any]],
-    rest: float,
-    vocabulary: int,
-) -> tuple[bytes, Distribution]:
-    """Return the code of `ids`, int64 [K], increasing, with `values` [K], and its distribution.
-
-    The largest of the values and `rest`, the sum of all others, is 1. Entries that fp16 rounds to
-    zero are not listed. Kind RESIDUAL becomes NO_RESIDUAL if `rest` rounds to zero.
-    """
-    rounded = _to_fp16(values)
-    if not rounded.all():
-        listed = np.flatnonzero(rounded)
-        ids, rounded = ids[listed], rounded[listed]
-    left, tail = 0.0, b""
-    if kind is Kind.RESIDUAL:
-        half = np.array(rest).astype(FP16.dtype)
-        left, tail = float(half), half.tobytes()
-        if not left:
-            kind, tail = Kind.NO_RESIDUAL, b""
-    low_bits = low_bits_of(ids)
-    head = bytes((kind | low_bits << KIND_BITS,)) + varint(ids.size)
-    code = head + rounded.tobytes() + tail + encode_support(ids, low_bits)
-    return code, _normalised(ids, rounded.astype(np.float64), left, vocabulary)
-
-
-def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Distribution, int]:
-    """Return the distribution of an `encode_sparse` code at the start of `data`, and its length.
-
-    Raises CodecError for any other bytes, or more than `at_most` tokens.
-    """
-    count, start = read_varint(data)
-    if not 0 < count <= min(at_most, vocabulary):
-        raise CodecError(f"payload lists {count} tokens; discard it")
-    has_rest = data[0] & _KINDS == Kind.RESIDUAL
-    if has_rest and count == vocabulary:
-        raise CodecError("payload has a residual but lists all tokens; discard it")
-    values_end = start + FP16.dtype.itemsize * (count + has_rest)
-    if len(data) <= values_end:
-        raise CodecError("payload ends before its last value; discard it")
-    values = _half_values(data, start, count + has_rest)
-    rest = float(values[count]) if has_rest else 0.0
-    ids, length = decode_support(data[values_end:], count, data[0] >> KIND_BITS, vocabulary)
-    return _normalised(ids, values[:count], rest, vocabulary), values_end + length
-
-
 def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64]:
     """Return `count` values of fp16, each above 0 and up to 1."""
     if count <= FEW:
@@ -146,14 +166,6 @@ def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64
     if not good:
         raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
     return values
-
-
-def all_values(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
-    """Return the distribution of the values of all tokens, floating [V]."""
-    bits = values.view(form.bits)
-    ids = np.flatnonzero(bits != 0)  # not the values: numpy compares fp16 slowly, and widens it so
-    listed = _FP16_VALUES[bits[ids]] if form is FP16 else values[ids].astype(np.float64)
-    return _normalised(ids, listed, 0.0, values.size)
 
 
 def _normalised(
@@ -231,10 +243,9 @@ class ByteCodec(Codec):
         raise NotImplementedError
 
     def _quantized(
-        self, p: NDArray[np.floating[Any]], total: float, coded: tuple[bytes, Distribution]
+        self, p: NDArray[np.floating[Any]], total: float, code: bytes, distribution: Distribution
     ) -> Quantized:
         """Return `p`, of the sum `total`, in its code."""
-        code, distribution = coded
         kept = float(p[distribution.ids].sum(dtype=np.float64))
         token = (self.vocabulary - 1).bit_length()
         return Quantized(distribution, 8 * len(code), token, code, max(0.0, 1 - kept / total))
@@ -248,22 +259,42 @@ class Dense(ByteCodec):
 
     @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        total = checked_sum(p, self.vocabulary)
-        return self._quantized(p, total, encode_dense(self.format, p / p.max()))
+        total, form, values = checked_sum(p, self.vocabulary), self.format, p / p.max()
+        rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
+        code = bytes((form.kind,)) + rounded.tobytes()
+        return self._quantized(p, total, code, self._distribution(rounded))
 
     @override
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
-        if kind_of(data) != self.format.kind:
+        form = self.format
+        if not data or data[0] & _KINDS != form.kind:
             raise other_codec(self.name)
-        return decode_dense(self.format, data, self.vocabulary)
+        length = 1 + self.vocabulary * form.dtype.itemsize
+        if len(data) < length:
+            raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
+        coded = bytes(data[1:length])  # copied, so that the values are aligned: twice as fast
+        largest = int(np.frombuffer(coded, form.bits).max())
+        if largest > form.one:
+            raise CodecError("payload has a value that is not between 0 and 1; discard it")
+        if not largest:
+            raise CodecError("payload has no value above zero; discard it")
+        return self._distribution(np.frombuffer(coded, form.dtype)), length
+
+    def _distribution(self, values: NDArray[np.floating[Any]]) -> Distribution:
+        bits = values.view(self.format.bits)
+        ids = np.flatnonzero(bits != 0)  # not the values: numpy compares and widens fp16 slowly
+        fp16 = self.format is FP16
+        listed = _FP16_VALUES[bits[ids]] if fp16 else values[ids].astype(np.float64)
+        return _normalised(ids, listed, 0.0, values.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Sparse(ByteCodec):
-    """The most likely tokens, at most `k`.
+    """The most likely tokens, at most `k`. Entries that fp16 rounds to zero are not listed.
 
     By `kind`, TOP_P: the fewest that hold `mass`, renormalised (DRAGON, 0.8); RENORMALISED: `k`
-    (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them (SPECFED).
+    (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them (SPECFED), which
+    becomes NO_RESIDUAL if that mass rounds to zero.
     """
 
     kind: Kind
@@ -277,20 +308,44 @@ class Sparse(ByteCodec):
 
     @override
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        total = checked_sum(p, self.vocabulary)
-        ids = np.sort(top_p(p, self.mass * total) if self.kind is Kind.TOP_P else top_k(p, self.k))
-        values, rest = p[ids], 0.0
+        total, kind = checked_sum(p, self.vocabulary), self.kind
+        ids = np.sort(top_p(p, self.mass * total) if kind is Kind.TOP_P else top_k(p, self.k))
+        values, rest, tail = p[ids], 0.0, b""
         scale = values.max()
-        if self.kind is Kind.RESIDUAL:
+        if kind is Kind.RESIDUAL:
             values = values.astype(np.float64)
             rest = max(0.0, total - float(values.sum()))
             scale = max(float(values.max()), rest)
-        coded = encode_sparse(self.kind, ids, values / scale, rest / scale, self.vocabulary)
-        return self._quantized(p, total, coded)
+            half = np.array(rest / scale).astype(FP16.dtype)
+            rest, tail = float(half), half.tobytes()
+            if not rest:
+                kind, tail = Kind.NO_RESIDUAL, b""
+        rounded = _to_fp16(values / scale)
+        if not rounded.all():
+            listed = np.flatnonzero(rounded)
+            ids, rounded = ids[listed], rounded[listed]
+        low_bits = low_bits_of(ids)
+        head = bytes((kind | low_bits << KIND_BITS,)) + varint(ids.size)
+        code = head + rounded.tobytes() + tail + encode_support(ids, low_bits)
+        sent = _normalised(ids, rounded.astype(np.float64), rest, self.vocabulary)
+        return self._quantized(p, total, code, sent)
 
     @override
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        kind, vocabulary = data[0] & _KINDS if data else 0, self.vocabulary
         residual = (Kind.RESIDUAL, Kind.NO_RESIDUAL)
-        if kind_of(data) not in (residual if self.kind is Kind.RESIDUAL else (self.kind,)):
+        if kind not in (residual if self.kind is Kind.RESIDUAL else (self.kind,)):
             raise other_codec(self.name)
-        return decode_sparse(data, self.vocabulary, at_most=self.k)
+        count, start = read_varint(data)
+        if not 0 < count <= min(self.k, vocabulary):
+            raise CodecError(f"payload lists {count} tokens; discard it")
+        has_rest = kind == Kind.RESIDUAL
+        if has_rest and count == vocabulary:
+            raise CodecError("payload has a residual but lists all tokens; discard it")
+        values_end = start + FP16.dtype.itemsize * (count + has_rest)
+        if len(data) <= values_end:
+            raise CodecError("payload ends before its last value; discard it")
+        values = _half_values(data, start, count + has_rest)
+        rest = float(values[count]) if has_rest else 0.0
+        ids, length = decode_support(data[values_end:], count, data[0] >> KIND_BITS, vocabulary)
+        return _normalised(ids, values[:count], rest, vocabulary), values_end + length

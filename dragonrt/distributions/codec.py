@@ -8,11 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.byte_codecs import FP16, FP32, Dense, Kind, Sparse
 from dragonrt.distributions.distribution import Distribution, checked_sum
 from dragonrt.distributions.lattice import MAX_RESOLUTION, LatticeCodec, LatticeKind
-from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
+from dragonrt.distributions.protocol import (
+    PLAIN,
+    BitReader,
+    BitWriter,
+    Codec,
+    Quantized,
+    Step,
+    token_bits,
+)
 from dragonrt.errors import CodecError
 
 VALID_FORMS = (
@@ -58,16 +65,6 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
         ):
             return LatticeCodec(name, vocabulary, C_SQS, resolution, None, beta, tokens_by_id)
     raise CodecError(f"unknown codec {name!r}; valid are {VALID_FORMS}")
-
-
-def distribution_codec(name: str, vocabulary: int) -> Codec:
-    """Return the codec `name`. Raises CodecError if unknown or without distributions."""
-    chosen = codec(name, vocabulary)
-    if not chosen.sends_distributions:
-        raise CodecError(
-            f"codec {name} sends no distributions; choose one that does, such as topk:64:residual"
-        )
-    return chosen
 
 
 def _number(text: str) -> float:

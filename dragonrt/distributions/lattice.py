@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution, checked_sum, every_token, top_k
 from dragonrt.distributions.enumerative import (
     composition_bits,
@@ -38,7 +37,15 @@ from dragonrt.distributions.enumerative import (
     unrank_composition,
     unrank_subset,
 )
-from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
+from dragonrt.distributions.protocol import (
+    PLAIN,
+    BitReader,
+    BitWriter,
+    Codec,
+    Quantized,
+    Step,
+    token_bits,
+)
 from dragonrt.errors import CodecError
 
 

@@ -24,8 +24,7 @@ from typing_extensions import override
 from dragonrt.errors import LinkError
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.wire.connection import HANDSHAKE_LIMIT
-from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.encoding import FrameDecoder, decode, encode, encode_frame
 from dragonrt.wire.messages import Goodbye
 from dragonrt.wire.reasons import HandshakeError, Reason, WireError
 

@@ -1,7 +1,53 @@
-"""The ways in which sides work together: state machines without I/O behind one contract."""
+"""The four modes: state machines without I/O behind one contract, by which sides work together."""
 
-from dragonrt.modes import dragon, speculative  # isort: split
+from collections.abc import Mapping
+from typing import Any
 
-from dragonrt.modes import federated, sprinter
+from dragonrt.errors import DragonError
+from dragonrt.modes.dragon import DragonMode
+from dragonrt.modes.entry import ModeEntry
+from dragonrt.modes.federated import FederatedMode
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative import SpeculativeMode
+from dragonrt.modes.sprinter import SprinterMode
+from dragonrt.settings import assemble, entries, flag
 
-__all__ = ["dragon", "federated", "speculative", "sprinter"]
+DEFAULT_MODE = DragonMode.settings.mode
+
+MODES: dict[str, ModeEntry[Any, Any]] = {
+    each.name: each for each in (DragonMode(), SpeculativeMode(), FederatedMode(), SprinterMode())
+}
+"""The modes by their names."""
+
+
+def mode_entry(name: str) -> ModeEntry[Any, Any]:
+    """Return the mode of that name; DragonError for one that this side does not have."""
+    entry = MODES.get(name)
+    if entry is None:
+        raise DragonError(
+            f"this side has no mode {name!r}: install the same dragonrt on both sides"
+        )
+    return entry
+
+
+def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
+    """Return the mode of these settings."""
+    return MODES[settings.mode]
+
+
+def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
+    """Return a question without words and the mode's settings, of field values by name.
+
+    A field that is left out has its default. Raises DragonError for a value that its field does not
+    take, and for a name that has no meaning in this mode.
+    """
+    settings = mode_entry(mode).settings
+    asked, how = ({entry.name for entry in entries(cls)} for cls in (Question, settings))
+    for name in values:
+        if name not in asked | how:
+            raise DragonError(f"{flag(name)} has no meaning with --mode {mode}: leave it out")
+    return (
+        assemble(Question, {name: values[name] for name in values if name in asked}),
+        assemble(settings, {name: values[name] for name in values if name in how}),
+    )

@@ -107,11 +107,6 @@ class Span:
         """Return the prefixes of a text from length `first` to `last`."""
         return cls(text.tokens[:last], text.hashes[: last + 1], first, hidden)
 
-    @property
-    def count(self) -> int:
-        """The number of prefixes."""
-        return len(self.tokens) + 1 - self.first
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:

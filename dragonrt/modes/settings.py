@@ -12,8 +12,8 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import speculative_rule
 
 LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
 VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of these models."

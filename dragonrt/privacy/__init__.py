@@ -6,7 +6,7 @@
     guards      rulings on decided tokens ---+             |             |         |
     disclosure  what the cloud reads --------+-------------+             |         |
                 and messages that a level admits --------------+             |         |
-    wire.frames     frames of four sizes --------------------------------+         |
+    wire.encoding   frames of four sizes --------------------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+
     traces.counts   what left in one answer: a fold over its records
 

@@ -110,7 +110,6 @@ class Mixed:
         files: the evidence of each own file; `cloud` is that of all of the cloud's.
     """
 
-    token: int
     share: float
     p: float
     q: float

@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
+from dragonrt.modes import entry_of
 from dragonrt.modes.mode import Finish
-from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import (
     Code,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
 from dragonrt.errors import DragonError
+from dragonrt.modes import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.registry import entry_of
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import DecidedText
 from dragonrt.node.connections.connector import NotConnectedError

@@ -24,7 +24,7 @@ from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process import programs
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.sampling.aggregation import Algorithm1, Coupled
+from dragonrt.sampling.rules import Algorithm1, Coupled
 from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat
 from dragonrt.side import SIDES, Side

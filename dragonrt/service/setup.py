@@ -6,9 +6,9 @@ from datetime import date
 from typing import Any
 
 from dragonrt.errors import DragonError
+from dragonrt.modes import MODES, composed
 from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import (
     Address,

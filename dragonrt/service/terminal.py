@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.registry import entry_of
+from dragonrt.modes import entry_of
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat, News, code_of

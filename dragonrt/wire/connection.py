@@ -18,12 +18,13 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from dragonrt.side import Side
-from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import (
+from dragonrt.wire.encoding import (
     MAX_BODY,
     PACED,
     PADDED_HEADER,
     FrameDecoder,
+    decode,
+    encode,
     encode_frame,
     in_padded_frames,
     padded_frame,

@@ -30,8 +30,8 @@ from dragonrt.node.answers.model_session import ForwardResult, ModelSession
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.node.worker import Worker
-from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Coupled
 from dragonrt.sampling.samplers import Sampler
 from scripts.lab.harness import benchmark, series
 from scripts.lab.intervals import Row

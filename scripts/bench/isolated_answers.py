@@ -19,8 +19,8 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.process.local_side import weighing
-from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Candidate, Coupled, side_weights
 from dragonrt.side import Side
 from retrieval import Embedder, Hit
 

@@ -16,7 +16,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.sampling.aggregation import Algorithm1, Coupled
+from dragonrt.sampling.rules import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.comparison import Method
 from dragonrt.side import Precision

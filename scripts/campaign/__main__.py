@@ -10,7 +10,7 @@ from dragonrt.cli.console import output
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.modes.registry import MODES
+from dragonrt.modes import MODES
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import RunOutcome
 from scripts.campaign.scenario import Scenario

@@ -10,7 +10,7 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.testing.faults import Schedule
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from dragonrt.modes import MODES
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -25,7 +26,6 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources

@@ -27,9 +27,8 @@ from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedSaid
 from dragonrt.traces.file import Sink
 from dragonrt.wire import messages as wire
-from dragonrt.wire.encoding import decode
+from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.fields import MAX_PAYLOAD
-from dragonrt.wire.frames import FrameDecoder
 from scripts.campaign.recorded import Read, RecordingStream
 
 Says = Callable[[Sequence[int]], tuple[Mapping[int, float], float]]

@@ -20,7 +20,7 @@ from math import ceil
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.admission import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Schedule, Stall
-from dragonrt.wire.frames import PACED
+from dragonrt.wire.encoding import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
 from tests.oracles.pace import pace
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from dragonrt.distributions import Codec, decode_block, decode_distribution
+from dragonrt.distributions import Codec, decode_block
 from dragonrt.distributions.protocol import block_steps
 from dragonrt.link.stream import Layer, Stream
-from dragonrt.modes.blocks.messages import Block
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Block, Target
 from dragonrt.modes.question import Question
 from dragonrt.wire import messages as wire
-from dragonrt.wire.encoding import decode
+from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.fields import MAX_PAYLOAD, unpack
-from dragonrt.wire.frames import FrameDecoder
 
 WITHOUT_WORDS = (*wire.CONNECTION_MESSAGES, Coefficients, wire.Conclude)
 
@@ -81,7 +79,7 @@ class Read:
                 self.tokens += asked.accepted
             case Draft():
                 if code is not None:
-                    decode_distribution(code, message.payload)
+                    code.decode(message.payload)
                 self.tokens.append(message.token)
                 self.distributions += 1
             case Target():

@@ -15,8 +15,7 @@ from dragonrt.bundled import SMOLLM2
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.races import race_at
+from dragonrt.sampling.noise import Noise, race_at
 from dragonrt.sampling.samplers import Sampler
 from scripts.lab.prompt import Prompt
 from scripts.lab.recording import RecordedText

@@ -26,8 +26,8 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import CoupledSpeculation, SpeculativeRule, VerifyResult
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import CoupledSpeculation, SpeculativeRule, VerifyResult
 from scripts.lab.arena import Given, played, streamed_s
 from scripts.lab.intervals import Row
 from scripts.lab.model_pair import AnswerReader, ModelPair

@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.distributions import Codec, Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.sampling.aggregation import (
+from dragonrt.sampling.rules import (
     Candidate,
     Rule,
     expected_acceptance_algorithm1,

@@ -25,7 +25,7 @@ from dragonrt.backends.agreement import (
 from dragonrt.backends.mixture import Mixture, RowWeights
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.transformers_.backend import TorchLogits
-from dragonrt.sampling.aggregation import side_weights
+from dragonrt.sampling.rules import side_weights
 from tests.copying_model import PAIRS, Copying, after, cache, numbered
 
 

@@ -17,7 +17,7 @@ from dragonrt.bundled import (
     verifier_path,
     verifiers,
 )
-from dragonrt.modes.registry import MODES
+from dragonrt.modes import MODES
 from dragonrt.side import Side
 from retrieval.documents import load
 

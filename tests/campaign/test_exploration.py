@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.blocks.values import ReadBlock
-from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.dragon.decision import Budget, Decision
+from dragonrt.modes import MODES
+from dragonrt.modes.blocks import ReadBlock
+from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.federated import machine as federated
@@ -18,15 +18,15 @@ from dragonrt.modes.federated.settings import Weighing
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
 from dragonrt.modes.peering import Peering
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
-from dragonrt.modes.sprinter.machine import SprinterDrafting
+from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.verifier import BlockVerifier
 from dragonrt.node.answers.driver import Driver
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy import guards
 from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import VerifyResult
+from dragonrt.sampling.rules import VerifyResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Schedule
 from dragonrt.wire.reasons import End
@@ -273,11 +273,11 @@ def test_a_defect_is_found(
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right, first = Planner.extend, iter([True])
 
-    def spins(planner: Planner, budget: Budget) -> None:
+    def spins(planner: Planner) -> None:
         if next(first, False):
             while True:
                 pass
-        right(planner, budget)
+        right(planner)
 
     monkeypatch.setattr("scripts.campaign.exploration.LONGEST_COMPUTING_S", 0.05)
     monkeypatch.setattr(Planner, "extend", spins)

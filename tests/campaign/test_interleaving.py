@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes import MODES
 from dragonrt.modes.dragon.drafts import Redacted
 from dragonrt.modes.federated.machine import Coordinator
-from dragonrt.modes.federated.membership import Worker
+from dragonrt.modes.federated.workers import Worker
 from dragonrt.modes.mode import Effects
-from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative.machine import SpeculativeDrafting
-from dragonrt.modes.sprinter.machine import SprinterDrafting
+from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.verifier import BlockVerifier
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import ViolationError
 from scripts.campaign.scenario import Scenario

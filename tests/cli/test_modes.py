@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.cli.answering import AnswerOptions
 from dragonrt.cli.options import given
+from dragonrt.modes import MODES, composed
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.settings import entries
 

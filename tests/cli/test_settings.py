@@ -17,7 +17,7 @@ from dragonrt.cli.options import (
 )
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.connections.addresses import NetworkSettings
 from dragonrt.node.process.side_settings import SideSettings
 

@@ -10,7 +10,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from dragonrt.modes import entry_of
 from dragonrt.modes.mode import Work
-from dragonrt.modes.registry import entry_of
 from dragonrt.testing.faults import Schedule
 from dragonrt.testing.scripted import SimulatedContext
 from scripts.campaign.scenario import Request, Scenario

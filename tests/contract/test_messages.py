@@ -16,21 +16,20 @@ import pytest
 from msgspec import structs
 
 from dragonrt.distributions import Step, codec, encode_distribution
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.blocks.values import ReadBlock, Uploads
+from dragonrt.modes import entry_of
+from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.federated.uploads import FederatedJudging
-from dragonrt.modes.messages import Target
+from dragonrt.modes.federated.workers import FederatedJudging
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.evidence import SideDraft
@@ -41,9 +40,8 @@ from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import NoticeKind
 from dragonrt.wire import messages as wire
-from dragonrt.wire.encoding import encode
+from dragonrt.wire.encoding import encode, encode_frame
 from dragonrt.wire.fields import pack
-from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.reasons import End, Reason
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
+from dragonrt.modes import entry_of
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.testing.scripted import Script

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.distributions import CodecError
-from dragonrt.distributions.bits import BitReader, BitWriter
+from dragonrt.distributions.protocol import BitReader, BitWriter
 
 FIELDS = st.lists(
     st.integers(0, 200).flatmap(lambda b: st.tuples(st.integers(0, 2**b - 1), st.just(b)))

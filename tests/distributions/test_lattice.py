@@ -18,11 +18,10 @@ from dragonrt.distributions import (
     block_steps,
     codec,
     decode_block,
-    decode_distribution,
     total_variation,
 )
-from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.lattice import LatticeCodec, dropped_mass, round_to_lattice
+from dragonrt.distributions.protocol import BitReader, BitWriter
 from tests.distributions.test_codec import same
 
 
@@ -233,7 +232,7 @@ def test_garbage_is_refused_before_a_point_is_computed(
     for length in (100, 10_000, 32_767):
         data = each.header + fill * length
         with pytest.raises(CodecError):
-            decode_distribution(each, data)
+            each.decode(data)
         with pytest.raises(CodecError):
             decode_block(each, data, block_steps(0, 2))
 

@@ -14,8 +14,6 @@ from dragonrt.distributions import (
     block_steps,
     codec,
     decode_block,
-    decode_distribution,
-    distribution_codec,
     encode_block,
 )
 from tests.distributions.test_codec import refuses_other_lengths, same
@@ -200,7 +198,4 @@ class TestIds:
 
     def test_no_distribution_is_told(self) -> None:
         with pytest.raises(CodecError):
-            decode_distribution(codec("ids", 8), codec("ids", 8).header)
-        with pytest.raises(CodecError):
-            distribution_codec("ids", 8)
-        assert distribution_codec("topp:0.8", 8) == codec("topp:0.8", 8)
+            codec("ids", 8).decode(codec("ids", 8).header)

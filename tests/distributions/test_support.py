@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.distributions import CodecError
-from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+from dragonrt.distributions.byte_codecs import decode_support, encode_support, low_bits_of
 
 
 @given(st.sets(st.integers(0, 2**18), min_size=1, max_size=300))

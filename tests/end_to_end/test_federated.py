@@ -20,8 +20,8 @@ from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process import programs
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import speculative_rule
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, NoticeKind, OnNotice, Record, RoundDecided, TokenDecided

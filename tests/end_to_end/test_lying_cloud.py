@@ -20,9 +20,9 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec
+from dragonrt.modes import MODES
 from dragonrt.modes import settings as shared
 from dragonrt.modes.dragon import settings
-from dragonrt.modes.registry import MODES
 from dragonrt.privacy.disclosure import Disclosure
 from scripts.campaign.liar import lying_cloud
 from scripts.campaign.soak import (
@@ -51,7 +51,7 @@ from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonSettings, DragonSetup
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Joined, Received
-from dragonrt.modes.registry import MODES
+from dragonrt.modes import MODES
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Opened
 

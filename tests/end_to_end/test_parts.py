@@ -10,7 +10,7 @@ from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.connections.addresses import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler

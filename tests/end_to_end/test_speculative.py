@@ -11,10 +11,9 @@ from dragonrt.bundled import questions
 from dragonrt.distributions import Distribution
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.connections.addresses import Address
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.races import race_at
+from dragonrt.sampling.noise import Noise, race_at
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer
 from dragonrt.service.cloud_process import CloudProcess

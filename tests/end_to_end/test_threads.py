@@ -16,7 +16,7 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.connections.addresses import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.chat import News

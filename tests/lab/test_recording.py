@@ -8,9 +8,8 @@ import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.link.models import MarkovChannel, MarkovRates
-from dragonrt.modes.blocks.messages import Block
-from dragonrt.wire.encoding import encode
-from dragonrt.wire.frames import encode_frame
+from dragonrt.modes.messages import Block
+from dragonrt.wire.encoding import encode, encode_frame
 from scripts.lab.model_pair import ModelPair, Tasks
 from scripts.lab.prompt import bundled_prompts
 from scripts.lab.recording import (

@@ -12,8 +12,7 @@ from dragonrt.link.emulation import memory_streams
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.testing.loop import run
-from dragonrt.wire.encoding import decode
-from dragonrt.wire.frames import FrameDecoder
+from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.messages import Goodbye
 from dragonrt.wire.reasons import HandshakeError, Reason
 

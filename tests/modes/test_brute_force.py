@@ -10,20 +10,19 @@ from dragonrt.distributions import (
     Distribution,
     Step,
     codec,
-    decode_distribution,
     encode_distribution,
     mix,
 )
-from dragonrt.sampling.aggregation import (
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import (
     Algorithm1,
     Candidate,
     Coupled,
+    Rejection,
     relevance_weights,
     side_weights,
 )
-from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import Rejection
 from tests.oracles.brute_force import aggregated, coded, mixed, raced, sampled, softmax, verified
 
 VOCABULARIES = (16, 40, 129, 300)
@@ -93,7 +92,7 @@ def test_codes(name: str) -> None:
             assert quantized.dropped == pytest.approx(right.dropped, abs=1e-12)
         if code.sends_distributions:
             payload = encode_distribution(code, quantized)
-            read = decode_distribution(code, payload, Step(threshold=beta))
+            read = code.decode(payload, Step(threshold=beta))
             assert np.array_equal(read.to_dense(), own.to_dense())
 
 

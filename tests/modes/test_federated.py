@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 
 from dragonrt.distributions import block_steps, codec, decode_block
-from dragonrt.modes.blocks.messages import Block, Upload
-from dragonrt.modes.blocks.values import ReadBlock, Uploads
+from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
-from dragonrt.modes.federated.uploads import FederatedJudging
+from dragonrt.modes.federated.workers import FederatedJudging
+from dragonrt.modes.messages import Block, Upload
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question

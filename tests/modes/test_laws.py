@@ -17,11 +17,11 @@ from scipy import stats
 
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec, mix
+from dragonrt.modes import entry_of
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import extend_hash, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Step, codec, decode_block, encode_block
-from dragonrt.modes.lookup import Lookup
-from dragonrt.sampling.verification import residual, token_acceptance
+from dragonrt.modes.prefix import Lookup
+from dragonrt.sampling.rules import residual, token_acceptance
 from tests.oracles.brute_force import looked_up
 
 TEXTS = [[5, 6, 7, 8, 5, 3, 6], [2, 6, 9, 6]]

@@ -7,13 +7,13 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.modes import MODES, entry_of, mode_entry
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, entry_of, mode_entry
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
+from dragonrt.modes.sprinter import SprinterResources, SprinterSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.wire.fields import MAX_TOKENS
 

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from dragonrt.control.policies import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
-from dragonrt.modes.blocks.messages import Block as BlockMessage
-from dragonrt.modes.blocks.values import Advance, Block
+from dragonrt.modes.blocks import Advance, Block
+from dragonrt.modes.messages import Block as BlockMessage
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question

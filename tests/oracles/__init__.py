@@ -14,7 +14,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from tests.oracles import dragon, federated, speculative, sprinter
 from tests.oracles.asked import Asked, Attendance, Decide, Models
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
+from dragonrt.modes import MODES
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.entry import ModeEntry
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler

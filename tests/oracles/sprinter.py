@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dragonrt.modes.prefix import TokenPrefix
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from tests.oracles.asked import Asked, Decide
 from tests.oracles.brute_force import (
     coded,

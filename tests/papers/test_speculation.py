@@ -7,8 +7,8 @@ import pytest
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import speculative_rule
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.prompt import Prompt
 from scripts.papers.speculation import Speculation, alone, both_behind

@@ -7,8 +7,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, mix, total_variation
-from dragonrt.sampling.aggregation import expected_acceptance_algorithm1, renormalise
-from dragonrt.sampling.verification import residual, token_acceptance
+from dragonrt.sampling.rules import (
+    expected_acceptance_algorithm1,
+    renormalise,
+    residual,
+    token_acceptance,
+)
 from scripts.papers.theory import (
     acceptance_change,
     aggregation_bias,

@@ -17,7 +17,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
-from dragonrt.wire.frames import PACED, SIZES
+from dragonrt.wire.encoding import PACED, SIZES
 from scripts.papers.dragon.crossing import Eavesdropper, Seen
 from tests.oracles import oracle
 

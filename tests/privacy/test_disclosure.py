@@ -8,10 +8,9 @@ import pytest
 
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.privacy.disclosure import (

@@ -7,7 +7,7 @@ import pytest
 
 from dragonrt.distributions import Distribution
 from dragonrt.privacy.evidence import MOST_BITS, RowShares, evidence_bits, likely
-from dragonrt.sampling.aggregation import side_weights
+from dragonrt.sampling.rules import side_weights
 
 
 class Rows:

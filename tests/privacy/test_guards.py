@@ -30,7 +30,7 @@ def drafted(token: int, *p: float, step: int = 0, kept: float = 0.0) -> SideDraf
 
 
 def mixed(p: float, q: float) -> Mixed:
-    return Mixed(OWN, 0.5, p, q, None, (), 0.0)
+    return Mixed(0.5, p, q, None, (), 0.0)
 
 
 def steered(bits: float) -> tuple[int, SideDraft, SideDraft]:

@@ -12,7 +12,8 @@ from scipy import stats
 
 from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.aggregation import (
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import (
     Candidate,
     Rule,
     expected_acceptance_algorithm1,
@@ -21,7 +22,6 @@ from dragonrt.sampling.aggregation import (
     rule,
     side_weights,
 )
-from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 
 SAMPLERS = [

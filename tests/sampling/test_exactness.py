@@ -9,20 +9,18 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.distributions import Distribution, codec, mix
-from dragonrt.sampling.aggregation import (
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.rules import (
     Algorithm1,
     Candidate,
-    expected_acceptance_algorithm1,
-    rule,
-)
-from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.samplers import Sampler, sample
-from dragonrt.sampling.verification import (
     SpeculativeRule,
     VerifyResult,
+    expected_acceptance_algorithm1,
+    rule,
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.sampling.samplers import Sampler, sample
 from dragonrt.side import Side
 
 

@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.distributions import Distribution
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.races import race, race_at, race_dense
+from dragonrt.sampling.noise import Noise, race, race_at, race_dense
 
 LARGE = 151_936
 

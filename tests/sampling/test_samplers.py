@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.races import race
+from dragonrt.sampling.noise import race
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
 
 VOCABULARY = 10

@@ -11,15 +11,14 @@ from typing_extensions import override
 
 from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.races import race
-from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import (
+from dragonrt.sampling.noise import Noise, Purpose, race
+from dragonrt.sampling.rules import (
     VerifyResult,
     residual,
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers.theory import acceptance_probability, expected_acceptance_coupled
 from tests.sampling.test_aggregation import fits

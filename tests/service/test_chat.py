@@ -12,7 +12,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.told import ToldAnswers

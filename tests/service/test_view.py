@@ -10,7 +10,7 @@ from rich.console import Console
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
 from dragonrt.privacy.evidence import Moved

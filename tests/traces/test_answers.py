@@ -16,13 +16,13 @@ from dragonrt.control.trained import TokenVerifier
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.modes import entry_of
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
+from dragonrt.modes.sprinter import SprinterResources, SprinterSettings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side

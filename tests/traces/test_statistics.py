@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.registry import MODES
+from dragonrt.modes import MODES
 from dragonrt.traces import events
 from dragonrt.traces.counts import AnswerCounts, DroppedMass
 from dragonrt.traces.events import Event, Record

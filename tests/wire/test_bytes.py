@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.fields import pack

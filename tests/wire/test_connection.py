@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.modes.messages import Target
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
-from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import PACED, FrameDecoder, encode_frame
+from dragonrt.wire.encoding import PACED, FrameDecoder, decode, encode, encode_frame
 from dragonrt.wire.messages import (
     PROTOCOL_VERSION,
     Authenticate,

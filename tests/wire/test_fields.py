@@ -12,7 +12,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flat, traced
 from dragonrt.wire.fields import MAX_PROMPT, MAX_TOKENS, Values, pack, unpack

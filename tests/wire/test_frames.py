@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.wire.frames import (
+from dragonrt.wire.encoding import (
     COMPRESS_ABOVE,
     HEADER_BYTES,
     MAX_BODY,

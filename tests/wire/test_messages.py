@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
-from dragonrt.modes.messages import Target
-from dragonrt.wire.encoding import decode, encode
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
+from dragonrt.wire.encoding import decode, encode, encode_frame
 from dragonrt.wire.fields import MAX_LINE, MAX_TOKENS, Fields
-from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import SMOOTHING
-from dragonrt.distributions import Codec, Step, decode_distribution, mix
+from dragonrt.distributions import Step, mix
 from dragonrt.distributions.byte_codecs import ByteCodec
+from dragonrt.modes.dragon.drafts import LONGEST_ENTRY, Draft
 from dragonrt.modes.dragon.settings import DragonSetup
-from dragonrt.modes.mode import Work
+from dragonrt.modes.mode import ModeError, Prediction, Work
 from dragonrt.privacy.evidence import Mixed, SideDraft, evidence_bits
 from dragonrt.privacy.guards import (
     DISCLOSED,
@@ -21,7 +22,7 @@ from dragonrt.privacy.guards import (
     Steering,
     Withholding,
 )
-from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, side_weights
+from dragonrt.sampling.rules import Candidate, expected_acceptance_algorithm1, side_weights
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.events import Cause, TokenDecided, TokenRanked
 
@@ -69,30 +70,6 @@ class Decided:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The mixture of a step, and the drafts with their distributions."""
-
-    own: SideDraft
-    theirs: SideDraft
-    mixed: Mixed
-
-
-def decoded(code: Codec, draft: SideDraft) -> SideDraft:
-    """Return the draft with its distribution. Raises CodecError for a malformed payload."""
-    if draft.distribution is not None:
-        return draft
-    distribution = decode_distribution(code, draft.payload, Step(draft.step))
-    return replace(draft, distribution=distribution)
-
-
-@dataclass(slots=True)
-class Budget:
-    """The mixtures that an input may still lead to."""
-
-    left: int
-
-
 def guards_of(setup: DragonSetup) -> Guards | None:
     """Return what rules on the tokens of a device that keeps its drafts (SPEC 1.10, 1.11)."""
     question, settings = setup.question, setup.settings
@@ -116,35 +93,60 @@ class Decision:
         if isinstance(setup.codec, ByteCodec) and setup.codec.light:
             self._light = setup.codec
         self.most = max(1, MIXED_AT_ONCE // setup.codec.vocabulary)
-        """Mixtures that one input may lead to."""
+        """Mixtures that one input may lead to; `left` are those that the newest may still."""
+        self.left = self.most
         self._targets: dict[int, int] = {}
         self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
         """Moving averages of how often each side's draft becomes the target."""
 
-    def received(self, draft: SideDraft) -> SideDraft:
-        """Return the other side's draft, decoded if that is quick. Raises CodecError."""
-        if self._light is None or len(draft.payload) > LIGHT_BYTES:
-            return draft
-        return replace(draft, distribution=self._light.decode(draft.payload))
+    def received(self, message: Draft) -> SideDraft:
+        """Return the other side's draft, decoded if that is quick.
 
-    def at_once(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> Mixed | None:
+        Raises CodecError, and ModeError for a draft that no codec made.
+        """
+        vocabulary, payload = self._setup.codec.vocabulary, message.payload
+        if message.token >= vocabulary:
+            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        if len(payload) > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
+            raise ModeError(f"a draft of {len(payload)} bytes is longer than any codec makes it")
+        quick = self._light is not None and len(payload) <= LIGHT_BYTES
+        return SideDraft(
+            message.step,
+            message.prefix_hash,
+            message.token,
+            payload,
+            message.relevance,
+            message.decode_us / 1e6,
+            self._light.decode(payload) if self._light is not None and quick else None,
+            kept=message.kept,
+        )
+
+    def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
         """Mix the drafts of a step; None if that takes long."""
         longest = max(len(own.payload), len(theirs.payload))
-        if self._light is None or budget.left <= 0 or longest > LIGHT_BYTES:
+        if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
             return None
-        budget.left -= 1
+        self.left -= 1
         return self._mixed(own, theirs)
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
-        """Return the mixing of the next step, which was not done at once: it gives a Found."""
-        return Work(lambda predictions: self._postprocess(own, theirs), peer=peer)
+        """Return the mixing of the next step, which was not done at once: it gives a Decided."""
 
-    def target(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> int | None:
+        def postprocess(_: Sequence[Prediction]) -> Decided:
+            found = theirs
+            if found.distribution is None:
+                distribution = self._setup.codec.decode(found.payload, Step(found.step))
+                found = replace(found, distribution=distribution)
+            return self._mixed(own, found)
+
+        return Work(postprocess, peer=peer)
+
+    def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
         """Return the target of any step whose drafts are at hand; None if it takes long."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
-        found = self.at_once(own, theirs, budget)
+        found = self.at_once(own, theirs)
         if found is None:
             return None
         if len(self._targets) >= REMEMBERED:
@@ -164,11 +166,7 @@ class Decision:
             if sample is not None and expected is self._expects:
                 rates[side] = (1 - SMOOTHING) * rates[side] + SMOOTHING * sample
 
-    def _postprocess(self, own: SideDraft, theirs: SideDraft) -> Found:
-        theirs = decoded(self._setup.codec, theirs)
-        return Found(own, theirs, self._mixed(own, theirs))
-
-    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed:
+    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Decided:
         """Mix two decoded drafts of a step. Pure: for postprocessing, too."""
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
         p, q = device.distribution, cloud.distribution
@@ -192,7 +190,8 @@ class Decision:
             files = cloud.rows.without_each(token, weights[1], p_token)
         share = of_device / total if total > 0 else 0.5
         of_cloud = evidence_bits(total, p_token)
-        return Mixed(token, share, total, q_token, expected, files, of_cloud)
+        mixed = Mixed(share, total, q_token, expected, files, of_cloud)
+        return Decided(own.step, token, own, theirs, mixed)
 
 
 def ranked(

@@ -12,7 +12,6 @@ from msgspec import Meta
 from typing_extensions import override
 
 from dragonrt.modes.messages import Target, message
-from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.privacy.disclosure import NOTHING
 from dragonrt.privacy.evidence import SideDraft
@@ -89,19 +88,6 @@ ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {
 
 LONGEST_ENTRY = 8
 """Bytes that no codec needs for a token: so drafts fill the memory with no more."""
-
-
-def received_draft(message: Draft, vocabulary: int) -> SideDraft:
-    """Return the other side's draft. Raises ModeError for one that no codec made."""
-    if message.token >= vocabulary:
-        raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
-    size = len(message.payload)
-    if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
-        raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
-    decode_s, relevance = message.decode_us / 1e6, message.relevance
-    place = message.step, message.prefix_hash
-    draft = *place, message.token, message.payload, relevance, decode_s
-    return SideDraft(*draft, kept=message.kept)
 
 
 PREFIXES_PER_STEP = 16

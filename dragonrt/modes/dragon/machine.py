@@ -17,8 +17,8 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.dragon.decision import Budget, Decided, Decision, Found, guards_of, ranked
-from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts, received_draft
+from dragonrt.modes.dragon.decision import Decided, Decision, guards_of, ranked
+from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.settings import DragonSetup
@@ -29,7 +29,7 @@ from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import MARKER
 from dragonrt.privacy.evidence import SideDraft
-from dragonrt.sampling.aggregation import side_weights
+from dragonrt.sampling.rules import side_weights
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -63,7 +63,6 @@ class Dragon(Peered):
         if settings.placement is not Aggregator.BOTH:
             self._placement = Placement(setup, self._drafts, self._decision)
         self._other_decided: tuple[int, int] | None = None
-        self._budget = Budget(self._decision.most)
         self._reading: Work | None = None
         self._mixing: Work | None = None
         self._mixed_in = 0  # the session of its drafts
@@ -153,7 +152,7 @@ class Dragon(Peered):
 
     @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
-        self._budget = Budget(self._decision.most)
+        self._decision.left = self._decision.most
         admitted, placement = ADMITTED[self.side], self._placement
         if self._setup.settings.keeps_drafts and not isinstance(message, admitted):
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
@@ -177,8 +176,7 @@ class Dragon(Peered):
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._setup.settings.run_ahead}"
             )
-        draft = received_draft(message, self._vocabulary)
-        self._drafts.theirs.put(self._decision.received(draft))
+        self._drafts.theirs.put(self._decision.received(message))
         self._other_decided = step - message.ahead, message.decided_hash
         self._compare_decided()
         if self._placement is not None:
@@ -194,7 +192,8 @@ class Dragon(Peered):
         if token >= self._vocabulary or message.prefix_hash != drafts.prefix.hashes[step]:
             raise ModeError(f"the target token of step {step} is for another text")
         own, theirs = drafts.own_draft(step), drafts.theirs.get(step, message.prefix_hash)
-        mixed = self._decision.at_once(own, theirs, self._budget) if own and theirs else None
+        found = self._decision.at_once(own, theirs) if own and theirs else None
+        mixed = None if found is None else found.mixed
         if self._placement is not None:
             self._placement.received(message, now)
         self._commit(Decided(step, token, own, theirs, mixed), "target", now)
@@ -231,10 +230,10 @@ class Dragon(Peered):
                 theirs = drafts.theirs.get(*drafts.transcript.place(step))
                 if theirs is None or self._peering.peer is None:
                     return
-                mixed = self._decision.at_once(own, theirs, self._budget)
-                if mixed is None:
+                found = self._decision.at_once(own, theirs)
+                if found is None:
                     return
-                decided = Decided(step, mixed.token, own, theirs, mixed)
+                decided = found
             if not self._decide(decided, cause, now):
                 return
 
@@ -325,12 +324,12 @@ class Dragon(Peered):
                 return self._mixing
         if self._reading is not None:
             return None
-        self._reading = self._planner.wanted(self._budget)
+        self._reading = self._planner.wanted()
         return self._reading
 
     @override
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
-        self._budget = Budget(self._decision.most)
+        self._decision.left = self._decision.most
         if work is self._mixing:
             self._mixing = None
             self._take_mixture(result, now)
@@ -338,15 +337,15 @@ class Dragon(Peered):
             self._reading = None
             self._take_drafts(work.span, result, seconds, now)
 
-    def _take_mixture(self, found: Found, now: float) -> None:
-        own, theirs, drafts = found.own, found.theirs, self._drafts
+    def _take_mixture(self, found: Decided, now: float) -> None:
+        drafts = self._drafts
         if self.finish is not None or self._peering.peer is None or not self.decides:
             return
-        if own.step != drafts.decided or self._mixed_in != self._peering.session:
+        if found.step != drafts.decided or self._mixed_in != self._peering.session:
             return  # decided meanwhile, or with a draft that another session gave
-        drafts.theirs.put(theirs)
-        mixed = found.mixed
-        self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
+        if found.theirs is not None:
+            drafts.theirs.put(found.theirs)
+        self._decide(found, "other", now)
         self.advance("other", now)
 
     @override

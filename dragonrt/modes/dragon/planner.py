@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step, encode_distribution
-from dragonrt.modes.dragon.decision import Budget, Decision
+from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.settings import DragonSetup
-from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
-from dragonrt.modes.prefix import extended
+from dragonrt.modes.prefix import Lookup, extended
 from dragonrt.privacy.evidence import RowShares, SideDraft, likely
 from dragonrt.side import other
 
@@ -90,13 +89,13 @@ class Planner:
         """The longest prefix that may be drafted after now."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
-    def wanted(self, budget: Budget) -> Work | None:
+    def wanted(self) -> Work | None:
         """Return the next forward, or None if all that may be drafted is."""
-        self.extend(budget)
+        self.extend()
         undrafted = self.undrafted()
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
 
-    def extend(self, budget: Budget) -> None:
+    def extend(self) -> None:
         """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
 
         Where both are at hand, the target given this prefix is known, whoever decides it.
@@ -109,7 +108,7 @@ class Planner:
             own = drafts.own_draft(len(prefix))
             theirs = drafts.their_draft(len(prefix)) if self._follows else None
             if own is not None:
-                target = None if theirs is None else self._decision.target(own, theirs, budget)
+                target = None if theirs is None else self._decision.target(own, theirs)
                 prefix.append(own.token if target is None else target)
             elif theirs is not None and rates[other(side)] > rates[side]:  # likelier the target
                 prefix.append(theirs.token)
@@ -161,7 +160,7 @@ class Planner:
         """Return what gives the forward after one over `span` that goes as drafted."""
 
         def following(made: list[SideDraft]) -> Work | None:
-            new = [draft.token for draft in made[span.count - 1 :]]
+            new = [draft.token for draft in made[len(span.tokens) - span.first :]]
             length = len(span.tokens) + len(new)
             if new[-1] in self._stop_tokens or length >= self._max_tokens:
                 return None

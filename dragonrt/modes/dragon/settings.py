@@ -18,8 +18,8 @@ from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import LOSS_HELP, Settings, check_codec
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
-from dragonrt.sampling.aggregation import Algorithm1, Coupled, Rule, rule
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Algorithm1, Coupled, Rule, rule
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, own, setting
 from dragonrt.side import Side

@@ -20,17 +20,19 @@ from dragonrt.distributions import (
     encode_block,
 )
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.messages import Block, Upload
-from dragonrt.modes.blocks.values import rule_and_codec
-from dragonrt.modes.federated.membership import (
+from dragonrt.modes.blocks import rule_and_codec
+from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
+from dragonrt.modes.federated.workers import (
+    Mixed,
     Received,
+    UploadError,
     Worker,
     attendance,
     deadline_s,
+    longest_upload,
     round_weights,
 )
-from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
-from dragonrt.modes.federated.uploads import Mixed, UploadError, longest_upload
+from dragonrt.modes.messages import Block, Upload
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -44,7 +46,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.sampling.verification import VerifyResult
+from dragonrt.sampling.rules import VerifyResult
 from dragonrt.traces import events
 from dragonrt.traces.events import NoticeKind
 from dragonrt.wire import messages as wire

@@ -10,8 +10,8 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.entry import Resources
 from dragonrt.modes.settings import Settings, check_codec
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import SampleQuantize, speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import SampleQuantize, speculative_rule
 from dragonrt.settings import check, own, setting
 from dragonrt.wire.fields import MAX_BLOCK
 

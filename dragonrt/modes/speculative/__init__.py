@@ -7,9 +7,8 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.control.trained import controller
-from dragonrt.modes.blocks.drafter import BlockDrafter
-from dragonrt.modes.blocks.values import blocks
-from dragonrt.modes.blocks.verifier import BlockVerifier
+from dragonrt.modes.blocks import blocks
+from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import (
@@ -18,6 +17,7 @@ from dragonrt.modes.speculative.machine import (
     SpeculativeJudging,
 )
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
+from dragonrt.modes.verifier import BlockVerifier
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
 

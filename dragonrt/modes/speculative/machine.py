@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.distributions import Distribution, Step, encode_block
-from dragonrt.modes.blocks.drafter import Drafting
-from dragonrt.modes.blocks.values import (
+from dragonrt.modes.blocks import (
     Advance,
     Block,
     BlockState,
@@ -23,12 +22,13 @@ from dragonrt.modes.blocks.values import (
     ReadBlock,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import Judging
-from dragonrt.modes.lookup import LONGEST_MATCH, Lookup
+from dragonrt.modes.drafter import Drafting
 from dragonrt.modes.mode import ModeError, Postprocess, Prediction, Prepared, Work
+from dragonrt.modes.prefix import LONGEST_MATCH, Lookup
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
-from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
+from dragonrt.modes.verifier import Judging
+from dragonrt.sampling.rules import SpeculativeRule, VerifyResult
 from dragonrt.wire.fields import MAX_BLOCK, MAX_PAYLOAD
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import sub
 
+from dragonrt.modes import entry_of
 from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answers.citing import Passage, disagreements
 from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
+from dragonrt.modes import mode_entry
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import mode_entry
 from dragonrt.node.answers.citing import attribution, storable
 from dragonrt.node.answers.driver import AnswerSession, Driver, opening
 from dragonrt.node.answers.model_session import Prefiller, PrefillResult

@@ -18,7 +18,7 @@ from dragonrt.link.profile import LinkProfile, parse_duration
 from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream, TcpStream, TlsError, connect, is_loopback
 from dragonrt.link.tls import client_context, last_day, server_context
-from dragonrt.modes.registry import entry_of
+from dragonrt.modes import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.settings import setting
 from dragonrt.side import Side

@@ -23,8 +23,7 @@ from dragonrt.timeouts import Timeouts
 from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.encoding import encode
-from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.encoding import encode, encode_frame
 from dragonrt.wire.reasons import BusyError
 
 Work = Coroutine[Any, Any, None]

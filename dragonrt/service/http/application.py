@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.registry import entry_of
+from dragonrt.modes import entry_of
 from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device

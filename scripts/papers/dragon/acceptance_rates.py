@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dragonrt.distributions import codec, mix, total_variation
-from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import rule
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from scripts.lab.intervals import Row, averages, grouped, having, mean, table

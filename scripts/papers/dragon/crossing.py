@@ -17,7 +17,7 @@ from typing_extensions import override
 from dragonrt.backends.backend import Document
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
-from dragonrt.distributions import Step, codec, decode_distribution
+from dragonrt.distributions import Step, codec
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Layer, Stream
 from dragonrt.modes.dragon.drafts import Draft
@@ -29,8 +29,7 @@ from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.wire.encoding import decode
-from dragonrt.wire.frames import FrameDecoder
+from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.messages import Message
 from scripts.lab.arena import Arena, Given, emulated
 from scripts.lab.model_sides import ReadingSide, reading_side
@@ -110,7 +109,7 @@ class Overheard:
         for message in self.messages:
             match message:
                 case Draft():
-                    p = decode_distribution(code, message.payload, Step(message.step))
+                    p = code.decode(message.payload, Step(message.step))
                     yield message, dict(zip(p.ids.tolist(), p.probabilities.tolist(), strict=True))
                 case Target(token=token):
                     yield message, {token: 1.0}

@@ -15,8 +15,8 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.distributions import codec
-from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Algorithm1
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from scripts.lab.arena import Acceptances, Pace, replayed_ms

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import residual, speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.lab.intervals import Row, averages, grouped, table
 from scripts.lab.model_pair import ModelPair
 from scripts.lab.prompt import Prompt

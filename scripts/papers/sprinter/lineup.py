@@ -20,9 +20,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import CoupledSpeculation
+from dragonrt.sampling.rules import CoupledSpeculation
 from dragonrt.side import Side
 from scripts.lab.arena import Given, linked
 from scripts.lab.model_pair import AnswerReader, ModelPair

@@ -18,11 +18,15 @@ from typing_extensions import override
 
 from dragonrt.control.trained import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
-from dragonrt.modes.blocks.messages import Block
+from dragonrt.modes.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.machine import SprinterDrafting, SprinterJudging
-from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
+from dragonrt.modes.sprinter import (
+    SprinterDrafting,
+    SprinterJudging,
+    SprinterResources,
+    SprinterSettings,
+)
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.fields import MAX_BLOCK

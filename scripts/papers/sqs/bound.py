@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dragonrt.distributions import ConformalThreshold, Distribution, codec, total_variation
 from dragonrt.distributions.lattice import theorem2_bound
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import speculative_rule
 from scripts.lab.intervals import Row, distinct, grouped, having, mean, significant, table
 from scripts.lab.prompt import TextKind
 from scripts.papers import charts

@@ -15,10 +15,9 @@ from scipy.stats import chisquare
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
 from dragonrt.distributions import Distribution, mix
-from dragonrt.sampling.aggregation import Algorithm1, Candidate, Coupled
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Algorithm1, Candidate, Coupled, CoupledSpeculation, Rejection
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import CoupledSpeculation, Rejection
 
 QUESTION, ANSWERS, LEAST = [72, 111, 119, 63], 3000, 5.0
 WEIGHTS = (0.6, 0.4)

@@ -1,14 +1,16 @@
 """What two drafts of a step come to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.dragon.decision import Budget, Decision, decoded
+from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.question import Question
-from dragonrt.privacy.evidence import Mixed, SideDraft
+from dragonrt.privacy.evidence import SideDraft
 
 CODE = codec("dense:fp32", 3)
 
@@ -27,17 +29,17 @@ def deciding(rule: str = "coupled", aggregator: Aggregator = Aggregator.BOTH) ->
 def test_a_step_is_mixed_by_a_head_that_decodes_what_it_needs(rule: str, expects: bool) -> None:
     """The share is the device's part of the target's probability; Eq. 5 only where it is wanted."""
     decision = deciding(rule, Aggregator.GREEDY)
-    own = decoded(CODE, draft([0.5, 0.1, 0.4], 0.0))
+    own = draft([0.5, 0.1, 0.4], 0.0)
+    own = replace(own, distribution=CODE.decode(own.payload))
     theirs = draft([0.1, 0.3, 0.6], float(np.log(3)))
-    assert decision.at_once(own, theirs, Budget(9)) is None
+    assert decision.at_once(own, theirs) is None
     work = decision.work(own, theirs, "cloud")
-    found = work.postprocess(()).mixed
-    assert isinstance(found, Mixed)
+    found = work.postprocess(())
     assert found.token == 2  # 0.25 * 0.4 + 0.75 * 0.6
-    assert found.share == pytest.approx(0.1 / 0.55, abs=1e-6)
-    assert (found.expected is not None) is expects
+    assert found.mixed.share == pytest.approx(0.1 / 0.55, abs=1e-6)
+    assert (found.mixed.expected is not None) is expects
     with pytest.raises(CodecError):
-        decoded(CODE, SideDraft(2, 9, 1, b"\xff\xff", 0.0, 0.0))
+        decision.work(own, SideDraft(2, 9, 1, b"\xff\xff", 0.0, 0.0), "cloud").postprocess(())
 
 
 def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:

@@ -9,7 +9,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble

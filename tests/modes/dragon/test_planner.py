@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.dragon.decision import Budget, Decision
+from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
@@ -29,7 +29,7 @@ class Sum(Decision):
     quick = True
 
     @override
-    def target(self, own: SideDraft, theirs: SideDraft, budget: Budget) -> int | None:
+    def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
         return own.token + theirs.token if self.quick else None
 
 
@@ -87,7 +87,7 @@ def test_the_prefix_goes_along_the_drafts_and_what_follows_is_drafted(
     given: dict[str, Any], tokens: list[int], span: tuple[int, int] | None
 ) -> None:
     plans, drafts = planner(**given)
-    work = plans.wanted(Budget(9))
+    work = plans.wanted()
     assert drafts.prefix.tokens == tokens
     read = None if work is None or work.span is None else work.span
     assert (None if read is None else (read.first, len(read.tokens))) == span
@@ -102,7 +102,7 @@ def test_the_longest_prefix_is_bound_by_the_run_ahead_and_the_answer() -> None:
 def test_what_is_missing_before_a_draft_at_hand_is_drafted() -> None:
     plans, drafts = planner([1, 2, 3], [1, 2, 3], [1], quick=False)
     drafts.own.keep(TokenPrefix(start_hash(0), [1, 2]).hashes[2:])  # without what it grew from
-    plans.extend(Budget(9))
+    plans.extend()
     assert drafts.prefix.tokens == [1, 2, 3]
     assert plans.undrafted() == (1, 3)
 
@@ -132,6 +132,6 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
 def test_what_is_looked_up_is_guessed() -> None:
     plans, _ = planner(decided=[4, 5])
     plans.prepared(Prepared(texts=([4, 5, 7, 1], [1]), files=(0, 1)))
-    work = plans.wanted(Budget(9))
+    work = plans.wanted()
     assert work is not None
     assert work.guess == [7]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dragonrt.errors import SamplingError
-from dragonrt.modes.federated.membership import LEAST_DEADLINE_S, deadline_s, round_weights
+from dragonrt.modes.federated.workers import LEAST_DEADLINE_S, deadline_s, round_weights
 
 
 def test_the_weights_of_those_present() -> None:

@@ -13,6 +13,7 @@ from dragonrt.distributions import Codec, codec
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes import entry_of
 from dragonrt.modes.dragon import DragonMode
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
@@ -20,10 +21,9 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.messages import Target
 from dragonrt.modes.mode import Effects, Input, Joined
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.privacy.disclosure import Disclosure, redacted
 from dragonrt.testing.faults import Cut, CutStream

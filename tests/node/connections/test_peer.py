@@ -31,9 +31,8 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL
 from dragonrt.wire.connection import Connection, State
-from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.encoding import FrameDecoder, decode, encode, encode_frame
 from dragonrt.wire.fields import pack
-from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Close, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import End, Reason
 from tests.node.virtual import alone

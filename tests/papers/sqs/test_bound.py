@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import codec
-from dragonrt.sampling.verification import VerifyResult
+from dragonrt.sampling.rules import VerifyResult
 from scripts.papers.speculation import DraftedStep, VerifiedBlock
 from scripts.papers.sqs import bound as sqs_bound
 

@@ -21,7 +21,7 @@ from dragonrt.node.process import programs
 from dragonrt.node.process.composition import complete_library, load_model, local_side
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.encoding import FrameDecoder, encode_frame
 from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, packed
 
 HOST = "127.0.0.1"

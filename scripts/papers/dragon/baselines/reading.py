@@ -20,8 +20,8 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.process.local_side import fitting_prompt
-from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.rules import Algorithm1
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from retrieval import Chunk, Hit

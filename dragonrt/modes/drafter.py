@@ -14,10 +14,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.modes.blocks.messages import Verdict
-from dragonrt.modes.blocks.values import Advance, Block, Decided
+from dragonrt.modes.blocks import Advance, Block, Decided
 from dragonrt.modes.entry import Resources
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Target, Verdict
 from dragonrt.modes.mode import (
     Finish,
     ModeError,

@@ -8,29 +8,79 @@ Verifiers are trained where both models read the same text. Of what only the clo
 they know nothing: a device that has no document for a question may never ask the cloud about it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from dragonrt.control.trained import TokenVerifier, Verifier
 from dragonrt.distributions import Step, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks.drafter import Drafting
-from dragonrt.modes.blocks.messages import Block as BlockMessage
-from dragonrt.modes.blocks.values import (
+from dragonrt.modes.blocks import (
     Advance,
     Block,
     Decided,
     DraftedToken,
     ReadBlock,
+    blocks,
     rule_and_codec,
 )
-from dragonrt.modes.blocks.verifier import Judging
-from dragonrt.modes.mode import ModeError, Postprocess, Prediction
+from dragonrt.modes.drafter import BlockDrafter, Drafting
+from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry, Resources
+from dragonrt.modes.messages import Block as BlockMessage
+from dragonrt.modes.mode import ModeError, OnLoss, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter.settings import SprinterResources, SprinterSettings
+from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
+from dragonrt.modes.verifier import BlockVerifier, Judging
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import VerifyResult, corrected
+from dragonrt.sampling.rules import Rejection, VerifyResult, corrected
+from dragonrt.settings import check, own, setting
+from dragonrt.traces.counts import AnswerCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SprinterSettings(Settings):
+    """Mode sprinter: a trained verifier stands in for the cloud's model (SPEC 4). Approximate.
+
+    A drafted token that the verifier finds acceptable with a probability below `threshold` goes to
+    the cloud, and so does the last one of `run_length` tokens in a row of which the cloud has
+    verified none.
+    """
+
+    mode: ClassVar[str] = "sprinter"
+    verifies: ClassVar[bool] = True
+
+    rule: str = setting(Rejection.name, "Rule: rejection.")
+    codec: str = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
+    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
+    threshold: float | None = own(
+        None,
+        "The cloud decides tokens below this score. Default: the verifier's own.",
+        low=0,
+        high=1,
+        rare=True,
+    )
+    run_length: int = own(
+        32, "The cloud decides at least every Nth token.", low=1, high=256, rare=True
+    )
+    on_loss: OnLoss = own("alone", LOSS_HELP)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.rule != Rejection.name:
+            raise DragonError(
+                f"sprinter verifies by the rule {Rejection.name}, not {self.rule}: leave --rule out"
+            )
+        check_verifies(self.rule, self.codec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SprinterResources(Resources):
+    """`verifier` is the device's, trained for the two models."""
+
+    verifier: TokenVerifier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +210,55 @@ class SprinterJudging(Judging):
         p = self._rule.shape(predictions[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
         return VerifyResult(int(token == block.tokens[0]), token)
+
+
+class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
+    """The one mode whose text is approximate."""
+
+    settings = SprinterSettings
+    help = "a trained verifier accepts drafts: the text is approximate"
+    exact = False
+    unread = UNREAD.format("the cloud's, approximately")
+
+    @override
+    def device(
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
+    ) -> BlockDrafter:
+        drafting = SprinterDrafting(question, settings, resources)
+        return BlockDrafter(drafting, settings, resources)
+
+    @override
+    def cloud(
+        self, question: Question, settings: SprinterSettings, resources: SprinterResources
+    ) -> BlockVerifier:
+        judging = SprinterJudging(question, settings, resources)
+        return BlockVerifier(judging, question, resources)
+
+    @override
+    def prepare(
+        self, host: Host, others: Mapping[str, Counterpart], settings: SprinterSettings
+    ) -> SprinterResources:
+        found = None
+        if host.side == "device":
+            (cloud,) = others.values()
+            found = host.verifier(settings.verifier, cloud.fingerprint())
+        return SprinterResources.of(host, verifier=found)
+
+    @override
+    def check(self, settings: SprinterSettings, model: str) -> None:
+        if settings.verifier is not None:
+            Verifier.load(Path(settings.verifier))
+
+    @override
+    def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
+        # `drafted` and `accepted` are SPRINTER's Theorem 7's, which counts tokens that passed.
+        calls = answer.verified
+        return {
+            **blocks(answer),
+            "drafted": answer.unverified + answer.judged,
+            "accepted": answer.unverified + answer.accepted_tokens,
+            "unverified": answer.unverified,
+            "unread": answer.unread,
+            "target_calls": calls,
+            "tokens_per_target_call": round(1 + answer.unverified / calls, 2) if calls else None,
+        }

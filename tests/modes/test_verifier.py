@@ -7,10 +7,8 @@ import pytest
 
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes.blocks import verifier as verifying
-from dragonrt.modes.blocks.messages import Block, Verdict
-from dragonrt.modes.blocks.verifier import INBOX, MAX_OUTSTANDING, BlockVerifier
-from dragonrt.modes.messages import Target
+from dragonrt.modes import verifier as verifying
+from dragonrt.modes.messages import Block, Target, Verdict
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -28,6 +26,7 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import SpeculativeJudging
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
+from dragonrt.modes.verifier import INBOX, MAX_OUTSTANDING, BlockVerifier
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
@@ -94,7 +93,7 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     verifies = mode.wanted()
     assert verifies is not None
     assert verifies.span is not None
-    assert (verifies.span.tokens, verifies.span.count) == ([5, 7], 3)
+    assert (verifies.span.tokens, verifies.span.first) == ([5, 7], 0)
     said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
     effects = mode.handle(Computed(verifies, verifies.postprocess(said), 0.02), 2.0)
     (verdict,) = verdicts(effects)
@@ -256,7 +255,7 @@ def test_while_no_block_waits_it_decodes_to_the_end_by_itself() -> None:
     for step in range(QUESTION.max_tokens):
         work, effects = worked(mode)
         assert work.span is not None
-        assert (work.span.first, work.span.count) == (step, 1)
+        assert (work.span.first, len(work.span.tokens)) == (step, step)
         ((_, target),) = effects.send
         assert isinstance(target, Target)
         assert (target.session, target.step) == (4, step)

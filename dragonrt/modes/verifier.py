@@ -19,11 +19,9 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.distributions import Codec, block_steps, decode_block
-from dragonrt.modes.blocks.messages import Block, Upload, Verdict
-from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
+from dragonrt.modes.blocks import Judged, ReadBlock, Uploads
 from dragonrt.modes.entry import Resources
-from dragonrt.modes.lookup import Lookup
-from dragonrt.modes.messages import Target
+from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.mode import (
     Finish,
     Leave,
@@ -35,7 +33,7 @@ from dragonrt.modes.mode import (
     Work,
     files_alone,
 )
-from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
+from dragonrt.modes.prefix import LOW_BITS, Lookup, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire

@@ -18,11 +18,11 @@ from dragonrt.distributions import (
     backtrack,
     codec,
 )
-from dragonrt.modes.blocks.messages import Block as BlockMessage
+from dragonrt.modes.messages import Block as BlockMessage
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
+from dragonrt.sampling.rules import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import acceptance, mean, milliseconds, share
 

@@ -8,9 +8,8 @@ import pytest
 from typing_extensions import override
 
 from dragonrt.control.policies import Action, Static
-from dragonrt.modes.blocks.drafter import BlockDrafter
-from dragonrt.modes.blocks.messages import Block, Verdict
-from dragonrt.modes.messages import Target
+from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.messages import Block, Target, Verdict
 from dragonrt.modes.mode import (
     Computed,
     Effects,
