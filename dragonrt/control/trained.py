@@ -70,29 +70,22 @@ _FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
-    """The network's inputs for a state, and the actions of its outputs.
+class Learned(Controller):
+    """A trained network of two layers, relu between them.
 
-    Outputs are ordered by length, then resolution. The inputs are the newest `confidences`
-    confidences (-1 if there are fewer), the next one's and the natural logarithm of the rate,
-    standardized.
+    The inputs are the newest `confidences` confidences (-1 if there are fewer), the next one's and
+    the natural logarithm of the rate, standardized. The outputs are the values of `actions`, by
+    length, then resolution. `weights` are float32 arrays hidden [H, inputs], hidden_bias [H],
+    output [actions, H] and output_bias [actions]. `trained_on` records its training data and its
+    scores.
     """
 
-    lengths: tuple[int, ...]
-    resolutions: tuple[int, ...]
+    actions: tuple[Action, ...]
     confidences: int
     log_rate_mean: float
     log_rate_deviation: float
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """Return all actions in the order of the outputs."""
-        return tuple(Action(each, finest) for each in self.lengths for finest in self.resolutions)
-
-    @property
-    def inputs(self) -> int:
-        """Return the number of the network's inputs."""
-        return self.confidences + 2
+    weights: Arrays
+    trained_on: Record = field(default_factory=dict)
 
     def features(self, state: ControlState) -> NDArray[np.float32]:
         """Return the network's input for a state: float32 [inputs]."""
@@ -103,29 +96,11 @@ class Encoding:
         rate = min(max(away, -_FARTHEST), _FARTHEST)
         return np.array([*missing, *known, state.next_confidence, rate], np.float32)
 
-
-@dataclass(frozen=True, slots=True)
-class Learned(Controller):
-    """A trained network of two layers, relu between them.
-
-    `weights` are float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
-    output_bias [actions]. `trained_on` records its training data and its scores.
-    """
-
-    encoding: Encoding
-    weights: Arrays
-    trained_on: Record = field(default_factory=dict)
-
-    def values(self, state: ControlState) -> NDArray[np.float32]:
-        """Return the value of each action in this state: float32 [actions]."""
-        w, features = self.weights, self.encoding.features(state)
-        hidden = np.maximum(w["hidden"] @ features + w["hidden_bias"], 0)
-        values: NDArray[np.float32] = w["output"] @ hidden + w["output_bias"]
-        return values
-
     @override
     def choose(self, state: ControlState) -> Action:
-        return self.encoding.actions[int(self.values(state).argmax())]
+        w = self.weights
+        hidden = np.maximum(w["hidden"] @ self.features(state) + w["hidden_bias"], 0)
+        return self.actions[int((w["output"] @ hidden + w["output_bias"]).argmax())]
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -135,16 +110,16 @@ class Learned(Controller):
     @classmethod
     def _read(cls, arrays: Arrays, record: Record) -> Self:
         lengths, resolutions = (tuple(map(_whole, record[n])) for n in ("lengths", "resolutions"))
+        actions = tuple(Action(length, finest) for length in lengths for finest in resolutions)
         mean, deviation = (float(record[n]) for n in ("log_rate_mean", "log_rate_deviation"))
         if not (math.isfinite(mean) and 0 < deviation < math.inf):
             raise ValueError("the scale of its rates is not finite and above 0")
-        encoding = Encoding(lengths, resolutions, _whole(record["confidences"]), mean, deviation)
-        width, actions = arrays["hidden_bias"].size, len(encoding.actions)
-        shapes = {"hidden": (width, encoding.inputs), "hidden_bias": (width,)}
-        shapes |= {"output": (actions, width), "output_bias": (actions,)}
+        known, width = _whole(record["confidences"]), arrays["hidden_bias"].size
+        shapes = {"hidden": (width, known + 2), "hidden_bias": (width,)}
+        shapes |= {"output": (len(actions), width), "output_bias": (len(actions),)}
         if {name: array.shape for name, array in arrays.items()} != shapes:
             raise ValueError("its two files do not fit together")
-        return cls(encoding, arrays, dict(record["trained_on"]))
+        return cls(actions, known, mean, deviation, arrays, dict(record["trained_on"]))
 
 
 def _whole(value: Any) -> int:

@@ -24,27 +24,22 @@ UNREAD = (
 
 
 class Host(Protocol):
-    """The side that prepares a mode's resources."""
+    """The side that prepares a mode's resources.
+
+    `marker` are the tokens that another side reads for withheld ones, `profile` is the side's
+    offline decode profile, if it has one.
+    """
 
     @property
-    def side(self) -> Side:
-        """Return whether it is the device or the cloud."""
-
+    def side(self) -> Side: ...
     @property
-    def vocabulary(self) -> int:
-        """Return the number of entries of a distribution of its model."""
-
+    def vocabulary(self) -> int: ...
     @property
-    def timeouts(self) -> Timeouts:
-        """Return how long it waits for its peers."""
-
+    def timeouts(self) -> Timeouts: ...
     @property
-    def marker(self) -> tuple[int, ...]:
-        """Return the tokens that another side reads for withheld ones."""
-
+    def marker(self) -> tuple[int, ...]: ...
     @property
-    def profile(self) -> DecodeProfile | None:
-        """Return the offline decode profile of this side, if it has one."""
+    def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
         """Return the controller of a specification. Raises ControlError."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -284,13 +284,13 @@ class SpeculativeRule(ABC):
         first: int,
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
-        p: Sequence[NDArray[np.floating[Any]]],
+        p: Callable[[int], NDArray[np.floating[Any]]],
     ) -> VerifyResult:
         """Verify `tokens`, drafted for the steps from `first` on.
 
-        `q` holds a distribution per token, `p` one more, of shape [V] each. `p[i]`, at step `first
-        + i`, is read in order, up to the first rejected token. Raises SamplingError if `q` is None
-        and the rule needs it.
+        `q` holds a distribution per token. `p(i)` is that of step `first + i`, of shape [V]: it is
+        called in order, up to the first rejected token or the one behind the block. Raises
+        SamplingError if `q` is None and the rule needs it.
         """
 
 
@@ -313,7 +313,7 @@ class Rejection(SpeculativeRule):
         first: int,
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
-        p: Sequence[NDArray[np.floating[Any]]],
+        p: Callable[[int], NDArray[np.floating[Any]]],
     ) -> VerifyResult:
         if q is None:
             raise SamplingError(
@@ -321,11 +321,11 @@ class Rejection(SpeculativeRule):
                 f"choose a codec that sends them, or the rule {CoupledSpeculation.name}"
             )
         for position, (token, drafted_from) in enumerate(zip(tokens, q, strict=True)):
-            decided = corrected(self._noise, first + position, token, drafted_from, p[position])
+            decided = corrected(self._noise, first + position, token, drafted_from, p(position))
             if decided != token:
                 return VerifyResult(position, decided)
         count = len(tokens)
-        return VerifyResult(count, race_dense(self._noise, first + count, p[count]))
+        return VerifyResult(count, race_dense(self._noise, first + count, p(count)))
 
 
 class SampleQuantize(Rejection):
@@ -359,14 +359,14 @@ class CoupledSpeculation(SpeculativeRule):
         first: int,
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
-        p: Sequence[NDArray[np.floating[Any]]],
+        p: Callable[[int], NDArray[np.floating[Any]]],
     ) -> VerifyResult:
         for position, token in enumerate(tokens):
-            decided = race_dense(self._noise, first + position, p[position])
+            decided = race_dense(self._noise, first + position, p(position))
             if decided != token:
                 return VerifyResult(position, decided)
         count = len(tokens)
-        return VerifyResult(count, race_dense(self._noise, first + count, p[count]))
+        return VerifyResult(count, race_dense(self._noise, first + count, p(count)))
 
 
 SPECULATIVE_RULES: dict[str, type[SpeculativeRule]] = {

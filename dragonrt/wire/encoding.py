@@ -112,10 +112,23 @@ class FrameDecoder:
             if inner is not None and (body := inner.next_body()) is not None:
                 self.frame_bytes = inner.frame_bytes
                 return body
-            found = self._next_frame()
-            if found is None:
+            start = self._start + HEADER_BYTES
+            if len(self._buffer) < start:
                 return None
-            header, body = found
+            header = int.from_bytes(self._buffer[self._start : start], "big")
+            length = header & _LENGTH
+            if header & ~(self._flags | _LENGTH) or (header & PADDED and header & _LZ4):
+                raise RemoteProtocolError(
+                    Reason.MALFORMED, "the other side does not speak this protocol"
+                )
+            if length > self.limit:
+                raise _too_large(length, self.limit)
+            end = start + length
+            if len(self._buffer) < end:
+                return None
+            body = bytes(memoryview(self._buffer)[start:end])
+            self.frame_bytes = HEADER_BYTES + length
+            self._start = end
             if not header & PADDED:
                 return _decompress(body, self.limit) if header & _LZ4 else body
             self._unpad(content_of(body))
@@ -126,26 +139,6 @@ class FrameDecoder:
             self._inner = FrameDecoder(flags=_LZ4)  # padded frames do not nest
         self._inner.limit = self.limit
         self._inner.feed(content)
-
-    def _next_frame(self) -> tuple[int, bytes] | None:
-        start = self._start + HEADER_BYTES
-        if len(self._buffer) < start:
-            return None
-        header = int.from_bytes(self._buffer[self._start : start], "big")
-        length = header & _LENGTH
-        if header & ~(self._flags | _LENGTH) or (header & PADDED and header & _LZ4):
-            raise RemoteProtocolError(
-                Reason.MALFORMED, "the other side does not speak this protocol"
-            )
-        if length > self.limit:
-            raise _too_large(length, self.limit)
-        end = start + length
-        if len(self._buffer) < end:
-            return None
-        body = bytes(memoryview(self._buffer)[start:end])
-        self.frame_bytes = HEADER_BYTES + length
-        self._start = end
-        return header, body
 
     @property
     def has_partial_frame(self) -> bool:
@@ -202,7 +195,10 @@ def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Me
         )
     except (ValueError, msgpack.UnpackException) as error:
         raise MessageError(Reason.MALFORMED, f"a message is not valid msgpack: {error}") from None
-    kind = _kind(values)
+    code = values[0] if type(values) is tuple and values else None
+    kind = _BY_CODE.get(code) if type(code) is int else None
+    if kind is None:
+        raise MessageError(Reason.MALFORMED, "a message is not an array that starts with its type")
     if expected is not None and kind not in expected:
         text = f"a message of type {kind.__name__} may not come now"
         raise MessageError(Reason.OUT_OF_ORDER, text, _session(kind, values))
@@ -234,14 +230,6 @@ def _fault(kind: type[Message], values: tuple[Any, ...]) -> str | None:
         except schema.MismatchError as error:
             return f"{name} {error}"
     return None
-
-
-def _kind(values: Any) -> type[Message]:
-    code = values[0] if type(values) is tuple and values else None
-    kind = _BY_CODE.get(code) if type(code) is int else None
-    if kind is None:
-        raise MessageError(Reason.MALFORMED, "a message is not an array that starts with its type")
-    return kind
 
 
 def _session(kind: type[Message], values: tuple[Any, ...]) -> int | None:

@@ -77,7 +77,7 @@ class Sessions:
     def receive(self, message: SessionMessage) -> SessionMessage | None:
         """Return the message, None if it is late. Raises MessageError if it ends its session."""
         session, kind = message.session, type(message)
-        state = self.state(session)
+        state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
             if kind is Close or session in self._closed_by_us:
                 return None

@@ -68,7 +68,7 @@ def alone(
     text: list[int] = []
     while len(text) < tokens and set(stops).isdisjoint(text):
         p = rule.shape(reader.after(text, len(text))[0].p)
-        text.append(rule.verify(len(text), [], None, [p]).token)
+        text.append(rule.verify(len(text), [], None, [p].__getitem__).token)
     return text
 
 
@@ -137,7 +137,7 @@ class Speculation:
             line = text + [each.token for each in drafted]
             p = [rule.shape(each.p) for each in target.after(line, len(text))]
             sent = [each.quantized.distribution for each in drafted]
-            verdict = rule.verify(len(text), line[len(text) :], sent, p)
+            verdict = rule.verify(len(text), line[len(text) :], sent, p.__getitem__)
             if self.threshold is not None:
                 dropped = [each.quantized.dropped for each in drafted]
                 self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

@@ -133,7 +133,7 @@ def noise_of_the_first_step(
     judging: SpeculativeJudging, block: ReadBlock, said: Sequence[Prediction]
 ) -> VerifyResult:
     p = [judging._rule.shape(each.p) for each in said]
-    return judging._rule.verify(0, block.tokens, block.q, p)
+    return judging._rule.verify(0, block.tokens, block.q, p.__getitem__)
 
 
 def of_all_members(

@@ -17,7 +17,6 @@ from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import fingerprint
 from dragonrt.control.policies import Action, ControlState, Heuristic, Static
 from dragonrt.control.trained import (
-    Encoding,
     Learned,
     TrainedPair,
     Verifier,
@@ -132,13 +131,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
         save_verifier(verifier(), tmp_path / "file" / "mine")
 
 
-ENCODING = Encoding((1, 4), (10, 50, 100), confidences=3, log_rate_mean=10.0, log_rate_deviation=2)
+ACTIONS = tuple(Action(length, finest) for length in (1, 4) for finest in (10, 50, 100))
 SHAPES = {"hidden": (5, 5), "hidden_bias": (5,), "output": (6, 5), "output_bias": (6,)}
 
 
-def weights(seed: int) -> dict[str, NDArray[np.float32]]:
+def learned(seed: int = 0) -> Learned:
     random = np.random.default_rng(seed)
-    return {name: random.standard_normal(s).astype(np.float32) for name, s in SHAPES.items()}
+    weights = {name: random.standard_normal(s).astype(np.float32) for name, s in SHAPES.items()}
+    return Learned(ACTIONS, 3, 10.0, 2.0, weights)
 
 
 @pytest.mark.parametrize(
@@ -177,20 +177,17 @@ def test_what_is_wrong_is_one_line(spec: str) -> None:
     ],
 )
 def test_features(state: ControlState, features: list[float]) -> None:
-    assert ENCODING.features(state).tolist() == pytest.approx(features)
+    assert learned().features(state).tolist() == pytest.approx(features)
 
 
 def test_it_chooses_the_action_of_the_highest_value_of_two_layers() -> None:
     state = ControlState((0.1, 0.9, 0.4), 0.8, 5e4, 1, 2)
-    x = ENCODING.features(state)
     for seed in range(10):
-        w = weights(seed)
-        made = Learned(ENCODING, w)
+        made = learned(seed)
+        w, x = made.weights, made.features(state)
         hidden = np.array([max(0.0, w["hidden"][h] @ x + w["hidden_bias"][h]) for h in range(5)])
         values = [w["output"][a] @ hidden + w["output_bias"][a] for a in range(6)]
-        assert made.values(state) == pytest.approx(values, rel=1e-5, abs=1e-5)
-        assert made.choose(state) == ENCODING.actions[int(np.argmax(values))]
-    assert ENCODING.actions[4] == Action(4, 50)
+        assert made.choose(state) == ACTIONS[int(np.argmax(values))]
 
 
 @pytest.mark.parametrize("name", bundled.controllers())
@@ -199,11 +196,11 @@ def test_the_bundled_one_of_a_draft_is_its_default(name: str) -> None:
     assert isinstance(made, Learned)
     assert made.trained_on == Learned.load(bundled.controller_path(name)).trained_on
     assert f"{made.trained_on['draft']}--{made.trained_on['target']}" == name
-    untrained, learned, fixed, heuristic = made.trained_on["held_out_tokens_per_s"].values()
-    assert learned > max(untrained, heuristic)
-    assert learned > 0.99 * fixed  # the best of 56, chosen on these episodes
+    untrained, own, fixed, heuristic = made.trained_on["held_out_tokens_per_s"].values()
+    assert own > max(untrained, heuristic)
+    assert own > 0.99 * fixed  # the best of 56, chosen on these episodes
     for rate in (1.0, 20e3, math.inf):
-        assert made.choose(ControlState((), 1.0, rate, 0, 0)) in made.encoding.actions
+        assert made.choose(ControlState((), 1.0, rate, 0, 0)) in made.actions
     with pytest.raises(bundled.BundledError):
         controller("default", "mine")
 

@@ -86,7 +86,7 @@ def expected(how: FederatedSettings, trace: Path, workers: list[Member]) -> list
             uploads = {name: code.quantize(model.p).distribution for name, model in models.items()}
             present = [uploads[MODELS[names.index(each)]] for each in weights]
             target = rule.shape(mix(present, list(weights.values())).to_dense())
-            tokens.append(rule.verify(len(tokens), (), None, [target]).token)
+            tokens.append(rule.verify(len(tokens), (), None, [target].__getitem__).token)
             for model in models.values():
                 model.take(tokens[-1])
     return tokens

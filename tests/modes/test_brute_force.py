@@ -132,7 +132,7 @@ def test_verdicts_on_blocks(name: str) -> None:
         p = [by.shape(each) for each in (*bent, q[0])]
         drawn = [code.quantize(by.shape(each)).distribution for each in q]
         tokens = [by.draft(7 + place, each) for place, each in enumerate(drawn)]
-        judged = by.verify(7, tokens, drawn, p)
+        judged = by.verify(7, tokens, drawn, p.__getitem__)
         right = [coded(name, sampled(sampler, each)).p for each in q]
         laws = [sampled(sampler, each) for each in (*bent, q[0])]
         text, accepted = verified(seed, 7, tokens, right, laws)

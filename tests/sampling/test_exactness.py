@@ -224,7 +224,7 @@ def verdicts(
         noise.script[Purpose.RESAMPLE, position] = resample
         for step in range(position + 1, len(tokens)):
             noise.script[Purpose.ACCEPT, step] = 0.0
-        return each.verify(0, tokens, q, p)
+        return each.verify(0, tokens, q, p.__getitem__)
 
     outcomes, reached = [], 1.0
     for position, token in enumerate(tokens):

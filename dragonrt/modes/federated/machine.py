@@ -23,13 +23,12 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.blocks import rule_and_codec
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.workers import (
-    Mixed,
-    Received,
     UploadError,
     Worker,
     attendance,
     deadline_s,
     longest_upload,
+    mixture,
     round_weights,
 )
 from dragonrt.modes.messages import Block, Upload
@@ -307,14 +306,13 @@ class Coordinator(Mode):
         count, drafted = len(payloads), len(self._prefix.tokens) - self._decided
         if number == self._round and count != drafted + 1:
             raise ModeError(f"an upload has {count} distributions for a block of {drafted} tokens")
-        verify_s = message.verify_us / 1e6
-        worker.received = Received(number, payloads, message.relevance, verify_s)
+        worker.received = message
         worker.asked = None
         worker.round_trips.append(now - worker.asked_s)
 
     def _judge(self, received: Sequence[Worker]) -> None:
         """Have the block verified by the mixture of those uploads."""
-        uploads: dict[str, Received] = {}
+        uploads: dict[str, Upload] = {}
         weights, relevances, verify_s = list[float](), list[float | None](), 0.0
         for worker in self._workers.values():
             upload = worker.received if worker in received else None
@@ -322,17 +320,20 @@ class Coordinator(Mode):
             relevances.append(None if upload is None else upload.relevance)
             if upload is not None:
                 uploads[worker.name] = upload
-                verify_s = max(verify_s, upload.verify_s)
+                verify_s = max(verify_s, upload.verify_us / 1e6)
         shares = round_weights(self._settings.weights, weights, relevances)
         pairs = zip(self._workers, shares, strict=True)
         by_name = {name: share for name, share in pairs if name in uploads}
-        p = Mixed(self._rule, self._codec, uploads, list(by_name.values()))
+        taken, rule, code = list(by_name.values()), self._rule, self._codec
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
         def postprocess(_: Sequence[Prediction]) -> Any:
             try:
-                return self._rule.verify(decided, drafted, q, p), by_name, verify_s
+                verdict = rule.verify(
+                    decided, drafted, q, lambda n: rule.shape(mixture(code, uploads, taken, n))
+                )
+                return verdict, by_name, verify_s
             except UploadError as error:
                 return error
 

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,14 @@ from dragonrt.distributions import (
 from dragonrt.errors import CodecError, DragonError
 from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings, Weighing
+from dragonrt.modes.messages import Upload
 from dragonrt.modes.mode import (
     ModeError,
     Prediction,
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.verifier import Judging
-from dragonrt.sampling.rules import SpeculativeRule, relevance_weights, renormalise
+from dragonrt.sampling.rules import relevance_weights, renormalise
 from dragonrt.traces.events import Noticed, NoticeKind
 from dragonrt.wire.fields import MAX_UPLOAD
 from dragonrt.wire.reasons import End, Reason
@@ -61,16 +61,6 @@ def round_weights(
     return tuple(next(found) if here else 0.0 for here in present)
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """An upload of round `round`: p̃ after each prefix of the block, as it came, and h̃."""
-
-    round: int
-    payloads: Sequence[bytes]
-    relevance: float
-    verify_s: float
-
-
 @dataclass(slots=True, eq=False)
 class Worker:
     """The coordinator's state of one worker during one answer.
@@ -87,7 +77,7 @@ class Worker:
     known: int = 0
     asked: int | None = None
     asked_s: float = 0.0
-    received: Received | None = None
+    received: Upload | None = None
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ROUNDS))
     loss: End = NEVER_CONNECTED
 
@@ -175,29 +165,14 @@ class UploadError(DragonError):
         self.worker = worker
 
 
-class Mixed(Sequence[NDArray[np.float64]]):
-    """The mixtures to verify with, read and mixed on access: nothing behind a rejected token is."""
-
-    def __init__(
-        self,
-        rule: SpeculativeRule,
-        code: Codec,
-        uploads: Mapping[str, Received],
-        shares: Sequence[float],
-    ) -> None:
-        self._rule, self._codec = rule, code
-        self._uploads, self._shares = uploads, shares
-
-    @override
-    def __len__(self) -> int:
-        return min(len(upload.payloads) for upload in self._uploads.values())
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        each = []
-        for name, upload in self._uploads.items():
-            try:
-                each.append(self._codec.decode(upload.payloads[index]))
-            except CodecError as error:
-                raise UploadError(name, error) from error
-        return self._rule.shape(mix(each, self._shares).to_dense())
+def mixture(
+    code: Codec, uploads: Mapping[str, Upload], shares: Sequence[float], place: int
+) -> NDArray[np.float64]:
+    """Return what workers upload at that place of a block, mixed [V]. Raises UploadError."""
+    each = []
+    for name, upload in uploads.items():
+        try:
+            each.append(code.decode(upload.payloads[place]))
+        except CodecError as error:
+            raise UploadError(name, error) from error
+    return mix(each, shares).to_dense()

@@ -6,7 +6,6 @@ block in one forward. The text is exactly the cloud model's under the rules coup
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from dragonrt.modes.prefix import LONGEST_MATCH, Lookup
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.modes.verifier import Judging
-from dragonrt.sampling.rules import SpeculativeRule, VerifyResult
+from dragonrt.sampling.rules import VerifyResult
 from dragonrt.wire.fields import MAX_BLOCK, MAX_PAYLOAD
 
 
@@ -314,26 +313,10 @@ class SpeculativeJudging(Judging):
     @override
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
         return self._rule.verify(
-            block.step, block.tokens, block.q, _Shaped(self._rule, predictions)
+            block.step, block.tokens, block.q, lambda n: self._rule.shape(predictions[n].p)
         )
 
     @override
     def decoding(self, step: int, prediction: Prediction) -> int:
         # What follows an empty block.
-        return self._rule.verify(step, (), (), _Shaped(self._rule, [prediction])).token
-
-
-class _Shaped(Sequence[NDArray[np.float64]]):
-    """The distributions to verify with, shaped on access: nothing behind a rejected token is."""
-
-    def __init__(self, rule: SpeculativeRule, predictions: Sequence[Prediction]) -> None:
-        self._rule = rule
-        self._predictions = predictions
-
-    @override
-    def __len__(self) -> int:
-        return len(self._predictions)
-
-    @override
-    def __getitem__(self, index: Any) -> Any:
-        return self._rule.shape(self._predictions[index].p)
+        return self._rule.verify(step, (), (), lambda n: self._rule.shape(prediction.p)).token

@@ -105,7 +105,7 @@ def test_a_verified_draft_is_what_the_verifier_says(
                 q.append(Distribution.from_dense(says("device", drafts, False)[-1]))
                 drafts = (*drafts, rule.draft(len(drafts), q[-1]))
             p = says("cloud", drafts, True)[first:]
-            found = rule.verify(first, drafts[first:], q, p)
+            found = rule.verify(first, drafts[first:], q, p.__getitem__)
             text = (*drafts[: first + found.accepted], found.token)
         return text[:2]
 
