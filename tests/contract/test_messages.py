@@ -34,7 +34,7 @@ from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.privacy.evidence import SideDraft
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
+from dragonrt.side import SIDES, Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL
@@ -142,95 +142,60 @@ class Bad:
     mode: str
     to: Side
     message: wire.SessionMessage
-    reason: Reason = Reason.PROTOCOL
+    reason: Reason
 
 
+def bad(
+    modes: Sequence[str], sides: Sequence[Side], *messages: Any, reason: Reason = Reason.PROTOCOL
+) -> list[Bad]:
+    """These messages to these sides in these modes; a function makes one of the mode's settings."""
+    return [
+        Bad(mode, to, each(MODES[mode]) if callable(each) else each, reason)
+        for mode in modes
+        for to in sides
+        for each in messages
+    ]
+
+
+BLOCKS, VERDICTS = ("speculative", "federated", "sprinter"), ("speculative", "sprinter")
+DEVICE: tuple[Side, ...] = ("device",)
+CLOUD: tuple[Side, ...] = ("cloud",)
 BAD = [
-    *(
-        Bad(mode, to, message, Reason.OUT_OF_ORDER)
-        for mode in ONE_OF_EACH
-        for to in ("device", "cloud")
-        for message in (OPENED, again(MODES[mode]))
-    ),
-    *(
-        Bad(mode, "device", wire.Close(1, Reason.ERROR, "it is over"), Reason.ERROR)
-        for mode in ONE_OF_EACH
-    ),
+    *bad(ONE_OF_EACH, SIDES, OPENED, again, reason=Reason.OUT_OF_ORDER),
+    *bad(ONE_OF_EACH, DEVICE, wire.Close(1, Reason.ERROR, "it is over"), reason=Reason.ERROR),
     # Dragon: drafts and targets, alike in both directions.
-    *(
-        Bad("dragon", to, message)
-        for to in ("device", "cloud")
-        for message in (draft(step=4000), TARGET, block(), VERDICT, UPLOAD)
-    ),
+    *bad(("dragon",), SIDES, draft(step=4000), TARGET, block(), VERDICT, UPLOAD),
     # The same where the device keeps its drafts: nobody may ask for more, or tell it.
-    *(
-        Bad("answer", "device", message)
-        for message in (TARGET, block(), VERDICT, UPLOAD, COEFFICIENTS)
-    ),
-    *(
-        Bad("answer", "cloud", message)
-        for message in (draft(), block(), VERDICT, UPLOAD, COEFFICIENTS)
-    ),
+    *bad(("answer",), DEVICE, TARGET, block(), VERDICT, UPLOAD, COEFFICIENTS),
+    *bad(("answer",), CLOUD, draft(), block(), VERDICT, UPLOAD, COEFFICIENTS),
     # Blocks, one way.
-    *(
-        Bad(mode, "cloud", message)
-        for mode in ("speculative", "federated", "sprinter")
-        for message in (
-            draft(),
-            TARGET,
-            COEFFICIENTS,
-            VERDICT,
-            UPLOAD,
-            block(round=0),
-            block(step=TOKENS),
-            block(),
-        )
-    ),
-    Bad("sprinter", "cloud", block(count=2)),
-    Bad("speculative", "cloud", block(count=200)),
+    *bad(BLOCKS, CLOUD, draft(), TARGET, COEFFICIENTS, VERDICT, UPLOAD),
+    *bad(BLOCKS, CLOUD, block(round=0), block(step=TOKENS), block()),
+    *bad(("sprinter",), CLOUD, block(count=2)),
+    *bad(("speculative",), CLOUD, block(count=200)),
     # Their answers, the other way.
-    *(
-        Bad(mode, "device", message)
-        for mode in ("speculative", "federated", "sprinter")
-        for message in (draft(), TARGET, COEFFICIENTS, block())
-    ),
-    *(
-        Bad(mode, "device", message)
-        for mode in ("speculative", "sprinter")
-        for message in (VERDICT, UPLOAD)
-    ),
+    *bad(BLOCKS, DEVICE, draft(), TARGET, COEFFICIENTS, block()),
+    *bad(VERDICTS, DEVICE, VERDICT, UPLOAD),
+    *bad(("federated",), DEVICE, UPLOAD, VERDICT),
     # Where the cloud decides tokens without a block, too.
-    Bad("decoding", "device", TARGET),
-    Bad("decoding", "cloud", TARGET),
-    Bad("decoding", "cloud", block(decided=(5,), step=1)),
-    Bad("decoding", "cloud", block()),
-    Bad("federated", "device", UPLOAD),
-    Bad("federated", "device", VERDICT),
+    *bad(("decoding",), SIDES, TARGET),
+    *bad(("decoding",), CLOUD, block(decided=(5,), step=1), block()),
     # Tokens outside the vocabulary: the connection refuses these messages.
-    *(Bad("dragon", to, draft(token=16), Reason.MALFORMED) for to in ("device", "cloud")),
-    *(
-        Bad(mode, "cloud", block(decided=(16,), step=1), Reason.MALFORMED)
-        for mode in ("speculative", "federated", "sprinter")
-    ),
-    *(
-        Bad(mode, "device", structs.replace(TARGET, token=16), Reason.MALFORMED)
-        for mode in ("speculative", "federated", "sprinter")
-    ),
-    *(
-        Bad(mode, "device", structs.replace(VERDICT, token=16), Reason.MALFORMED)
-        for mode in ("speculative", "sprinter")
-    ),
+    *bad(("dragon",), SIDES, draft(token=16), reason=Reason.MALFORMED),
+    *bad(BLOCKS, CLOUD, block(decided=(16,), step=1), reason=Reason.MALFORMED),
+    *bad(BLOCKS, DEVICE, structs.replace(TARGET, token=16), reason=Reason.MALFORMED),
+    *bad(VERDICTS, DEVICE, structs.replace(VERDICT, token=16), reason=Reason.MALFORMED),
 ]
 
 
 @pytest.mark.parametrize(
-    "bad", BAD, ids=lambda bad: f"{bad.mode}, {type(bad.message).__name__} to the {bad.to}"
+    "case", BAD, ids=lambda case: f"{case.mode}, {type(case.message).__name__} to the {case.to}"
 )
-def test_a_bad_message_ends_its_session_alone(bad: Bad) -> None:
-    scene = scenario(MODES[bad.mode])
-    victim, neighbour = run(observe(scene, inject(bad.message, to=bad.to)))
-    assert_left_alone(victim, bad.reason)
-    assert neighbour.answer.tokens == neighbours_text(bad.mode)
+def test_a_bad_message_ends_its_session_alone(case: Bad) -> None:
+    scene = scenario(MODES[case.mode])
+    victim, neighbour = run(observe(scene, inject(case.message, to=case.to)))
+    assert_left_alone(victim, case.reason)
+    assert neighbour.answer.tokens == neighbours_text(case.mode)
     assert not neighbour.answer.notices
 
 

@@ -1,10 +1,12 @@
-"""Bit strings: fields come back as written, and nothing is read that was not written."""
+"""Bit strings and sets of token ids: they come back as written, and nothing else is read."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.distributions import CodecError
+from dragonrt.distributions.byte_codecs import decode_support, encode_support, low_bits_of
 from dragonrt.distributions.protocol import BitReader, BitWriter
 
 FIELDS = st.lists(
@@ -57,3 +59,52 @@ def test_trailing_bits_are_refused(data: bytes, bits: int) -> None:
     reader.read(bits)
     with pytest.raises(CodecError):
         reader.finish()
+
+
+@given(st.sets(st.integers(0, 2**18), min_size=1, max_size=300))
+def test_sets_come_back(tokens: set[int]) -> None:
+    ids = np.array(sorted(tokens))
+    low_bits = low_bits_of(ids)
+    code = encode_support(ids, low_bits)
+    for tail in (b"", b"\0", b"\xff" * 9):
+        read, length = decode_support(code + tail, ids.size, low_bits, int(ids[-1]) + 1)
+        assert np.array_equal(read, ids)
+        assert length == len(code)
+    with pytest.raises(CodecError):
+        decode_support(code, ids.size, low_bits, int(ids[-1]))
+
+
+@given(st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.integers(17, 31))
+def test_any_number_of_low_bits_is_exact(tokens: set[int], low_bits: int) -> None:
+    ids = np.array(sorted(tokens))
+    code = encode_support(ids, low_bits)
+    assert np.array_equal(decode_support(code, ids.size, low_bits, 2**31)[0], ids)
+
+
+@pytest.mark.parametrize("count", [1, 3, 700])
+def test_all_ids_from_zero_on(count: int) -> None:
+    ids = np.arange(count)
+    assert low_bits_of(ids) == 0
+    assert len(encode_support(ids, 0)) == -(-(2 * count - 1) // 8)
+
+
+@given(st.binary(max_size=12), st.integers(1, 40), st.integers(0, 31))
+def test_only_codec_errors_escape(code: bytes, count: int, low_bits: int) -> None:
+    try:
+        ids, length = decode_support(code, count, low_bits, 1000)
+    except CodecError:
+        return
+    assert ids.size == count
+    assert (np.diff(ids) > 0).all()
+    assert 0 <= ids[0] <= ids[-1] < 1000
+    assert encode_support(ids, low_bits) == code[:length]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize("first", [b"\x00", b"\x01"])
+def test_ids_twice_or_in_another_order_are_refused(count: int, first: bytes) -> None:
+    """The first byte has the low bits of the first two ids, 0 and 1."""
+    code = encode_support(np.arange(count), 4)
+    assert code[:1] == b"\x10"
+    with pytest.raises(CodecError):
+        decode_support(first + code[1:], count, 4, 1000)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dragonrt.errors import LinkError
 from dragonrt.link.models import (
     DeliveryTrace,
+    Direction,
     Jitter,
     JitterKind,
     LinkModel,
@@ -19,6 +20,8 @@ from dragonrt.link.models import (
     MarkovRates,
     RttSeries,
 )
+
+RATES = MarkovRates(10e3, 100e3, to_low=0.05, to_high=0.1, slot_s=0.5)
 
 
 def arrival(model: LinkModel, now_s: float, size: int = 1) -> float:
@@ -75,19 +78,20 @@ def test_sinusoidal_jitter_follows_its_period() -> None:
     assert sample == pytest.approx([1.0, 1.1, 1.0, 0.9, 1.1])
 
 
-def test_the_seed_and_the_direction_decide_the_jitter() -> None:
-    def run(seed: int, direction: str) -> list[float]:
-        model = LinkModel(
-            latency_s=1.0,
-            jitter=Jitter("uniform", 0.5),
-            seed=seed,
-            direction="up" if direction == "up" else "down",
-        )
+def test_the_seed_and_the_direction_decide() -> None:
+    def jitter(seed: int, direction: Direction) -> list[float]:
+        how = {"latency_s": 1.0, "jitter": Jitter("uniform", 0.5)}
+        model = LinkModel(**how, seed=seed, direction=direction)  # type: ignore[arg-type]
         return [arrival(model, 5.0 * n) for n in range(20)]
 
-    assert run(1, "up") == run(1, "up")
-    assert run(1, "up") != run(2, "up")
-    assert run(1, "up") != run(1, "down")
+    def rates(seed: int, direction: Direction) -> list[float]:
+        channel = MarkovChannel(RATES, seed, direction)
+        return [channel.rate_at(0.5 * n) for n in range(200)]
+
+    for course in (jitter, rates):
+        assert course(1, "up") == course(1, "up")
+        assert course(1, "up") != course(2, "up")
+        assert course(1, "up") != course(1, "down")
 
 
 @given(
@@ -170,12 +174,16 @@ def test_wrong_models_are_refused() -> None:
         lambda: LinkModel(latency_s=-0.1),
         lambda: LinkModel(latency_s=math.nan),
         lambda: LinkModel(bandwidth=0.0),
+        lambda: MarkovRates(0, 1, 0.1, 0.1, 1),
+        lambda: MarkovRates(2, 1, 0.1, 0.1, 1),
+        lambda: MarkovRates(1, math.inf, 0.1, 0.1, 1),
+        lambda: MarkovRates(1, 2, 0, 0.1, 1),
+        lambda: MarkovRates(1, 2, 0.1, 1, 1),
+        lambda: MarkovRates(1, 2, math.nan, 0.1, 1),
+        lambda: MarkovRates(1, 2, 0.1, 0.1, 0),
     ):
         with pytest.raises(LinkError):
             attempt()
-
-
-RATES = MarkovRates(10e3, 100e3, to_low=0.05, to_high=0.1, slot_s=0.5)
 
 
 def states(rates: MarkovRates, slots: int, seed: int = 1) -> np.ndarray:
@@ -204,16 +212,6 @@ def test_every_slot_follows_from_the_one_before_across_blocks(
         state = bool(u < (1 - to_high if state else to_low))
         expected.append(state)
     assert low.tolist() == expected
-
-
-def test_the_seed_and_the_direction_decide() -> None:
-    def course(seed: int, direction: str) -> list[float]:
-        channel = MarkovChannel(RATES, seed, "up" if direction == "up" else "down")
-        return [channel.rate_at(0.5 * n) for n in range(200)]
-
-    assert course(1, "up") == course(1, "up")
-    assert course(1, "up") != course(2, "up")
-    assert course(1, "up") != course(1, "down")
 
 
 @given(st.floats(0, 1000), st.floats(1, 1e6))
@@ -247,20 +245,3 @@ def test_a_link_with_markov_rates_delivers_in_order_and_no_faster_than_they_allo
         if size:
             free = channel.departure_s(max(now, free), 8 * size)
             assert last == pytest.approx(free + 0.2)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        (0, 1, 0.1, 0.1, 1),
-        (2, 1, 0.1, 0.1, 1),
-        (1, float("inf"), 0.1, 0.1, 1),
-        (1, 2, 0, 0.1, 1),
-        (1, 2, 0.1, 1, 1),
-        (1, 2, float("nan"), 0.1, 1),
-        (1, 2, 0.1, 0.1, 0),
-    ],
-)
-def test_wrong_rates_are_refused(wrong: tuple[float, float, float, float, float]) -> None:
-    with pytest.raises(LinkError):
-        MarkovRates(*wrong)

@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received
+from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received, Work
 from dragonrt.testing.scripted import SimulatedModel, said_of
 from dragonrt.wire.messages import SessionMessage
 
 E = TypeVar("E")
 TEXTS = ((0, 1, 2, 0, 2, 1), (1, 1, 0))
 """What the device may look up drafts in."""
+
+
+def wanted(mode: Mode) -> Work:
+    """The next work, of which there is some."""
+    work = mode.wanted()
+    assert work is not None
+    return work
 
 
 def work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:

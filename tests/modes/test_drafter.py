@@ -33,7 +33,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
-from tests.modes.machines import of
+from tests.modes.machines import of, wanted
 
 V = 33
 MODEL = ScriptedModel("device", Script(3, vocabulary=V))
@@ -64,8 +64,7 @@ def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[Block]:
     """Draft until so many blocks are out."""
     sent: list[Block] = []
     while len(sent) < blocks:
-        work = mode.wanted()
-        assert work is not None
+        work = wanted(mode)
         assert mode.wanted() is None, "one forward at a time"
         for name, message in read(mode, work, now).send:
             assert name == "cloud"
@@ -80,12 +79,10 @@ def verdict(number: int, accepted: int = 1, token: int = 3) -> Verdict:
 
 def test_a_block_is_told_with_what_it_took() -> None:
     mode = drafter(WAITING)
-    first = mode.wanted()
-    assert first is not None
+    first = wanted(mode)
     done = of(read(mode, first), events.ForwardDone)
     assert done == [events.ForwardDone(0, 1, 0.01)]
-    second = mode.wanted()
-    assert second is not None
+    second = wanted(mode)
     effects = read(mode, second, 1.0)
     (sent,) = of(effects, events.BlockSent)
     assert (sent.round, sent.step, sent.tokens, sent.seconds) == (1, 0, 2, 0.02)
@@ -129,8 +126,7 @@ def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
 def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     mode = drafter()
     draft(mode, 2)
-    work = mode.wanted()
-    assert work is not None
+    work = wanted(mode)
     wrong = (mode._drafting.prefix.tokens[0] + 1) % V
     effects = mode.handle(Received("cloud", verdict(1, 0, wrong)), 0.0)
     assert effects.preempt
@@ -140,8 +136,7 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     late = read(mode, work)  # it was too late to stop it: what it gives is dropped
     assert (late.send, of(late, events.TokenDecided)) == ([], [])
     assert mode._drafting.prefix.tokens == line
-    again = mode.wanted()
-    assert again is not None
+    again = wanted(mode)
     stopped = mode.handle(Preempted(again, 0.004), 0.0)
     assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
     assert mode.wanted() is not None
@@ -214,8 +209,7 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     for each in (mode, other):
         each.handle(Joined("cloud", 8), 0.0)
         each.handle(Prepared(), 0.0)
-        work = each.wanted()
-        assert work is not None
+        work = wanted(each)
         each.handle(Measured("cloud", 0.1, 5e4), 0.0)
         read(each, work, 7.0)
         each.wanted()

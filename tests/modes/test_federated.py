@@ -1,5 +1,6 @@
 """The coordinator without any runtime: its text, its rounds, and workers that come and go."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,16 @@ import pytest
 from msgspec import structs
 
 from dragonrt.distributions import block_steps, codec, decode_block
+from dragonrt.errors import SamplingError
 from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
-from dragonrt.modes.federated.workers import FederatedJudging
+from dragonrt.modes.federated.workers import (
+    LEAST_DEADLINE_S,
+    FederatedJudging,
+    deadline_s,
+    round_weights,
+)
 from dragonrt.modes.messages import Block, Upload
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
@@ -231,3 +238,25 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     assert longer.relevance == 1.5, "the one that the round began with"
     again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), RESOURCES)
     assert again.answer(ReadBlock(0, [], None), [said]).payloads == found.payloads
+
+
+def test_the_weights_of_those_present() -> None:
+    assert round_weights("fixed", (0.5, 0.3, 0.2), (0.0, None, 9.0)) == pytest.approx(
+        (5 / 7, 0, 2 / 7)
+    )
+    for present in itertools.product([True, False], repeat=3):
+        relevances = [h if here else None for h, here in zip((0.0, 1.0, 2.0), present, strict=True)]
+        if not any(present):
+            with pytest.raises(SamplingError):
+                round_weights("relevance", (1, 1, 1), relevances)
+            continue
+        weights = round_weights("relevance", (1, 1, 1), relevances)
+        expected = [np.exp(h) if h is not None else 0.0 for h in relevances]
+        assert weights == pytest.approx(np.array(expected) / sum(expected), abs=1e-12)
+
+
+def test_the_deadline_follows_the_slowest_median() -> None:
+    quick, slow = [0.1], [0.5, 0.6, 40.0]  # one slip leaves the median where it was
+    assert deadline_s([[], []]) == LEAST_DEADLINE_S
+    assert deadline_s([quick, slow]) == pytest.approx(2.4)
+    assert deadline_s([quick, []]) == LEAST_DEADLINE_S

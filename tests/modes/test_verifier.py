@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
@@ -32,7 +33,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, said_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
-from tests.modes.machines import work_off
+from tests.modes.machines import wanted, work_off
 
 V = 33
 MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
@@ -46,17 +47,8 @@ LATTICE = SpeculativeSettings(rule="rejection", codec="ksqs:4:20")
 
 def block(number: int = 1, **fields: Any) -> Block:
     """A good first block of the session, but for the given fields."""
-    good: dict[str, Any] = {
-        "session": 4,
-        "round": number,
-        "step": 0,
-        "prefix_hash": start_hash(QUESTION.seed) & LOW_BITS,
-        "count": 2,
-        "resolutions": (),
-        "decided": (),
-        "payload": encode_block(IDS, [5, 7], []),
-    }
-    return Block(**{**good, **fields})
+    start, payload = start_hash(QUESTION.seed) & LOW_BITS, encode_block(IDS, [5, 7], [])
+    return structs.replace(Block(4, number, 0, start, 2, (), (), payload), **fields)
 
 
 def verifier(
@@ -85,13 +77,11 @@ def verdicts(effects: Effects) -> list[Verdict]:
 def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     mode = verifier()
     assert mode.handle(Received("device", block()), 1.0) == Effects()
-    reading = mode.wanted()
-    assert reading is not None
+    reading = wanted(mode)
     assert (reading.span, reading.peer) == (None, "device")
     assert mode.wanted() is None
     mode.handle(Computed(reading, reading.postprocess(()), 0.0), 1.5)
-    verifies = mode.wanted()
-    assert verifies is not None
+    verifies = wanted(mode)
     assert verifies.span is not None
     assert (verifies.span.tokens, verifies.span.first) == ([5, 7], 0)
     said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
@@ -128,8 +118,7 @@ def test_a_payload_that_cannot_be_read_is_the_devices_fault(
 ) -> None:
     mode = verifier(settings)
     mode.handle(Received("device", block(**fields)), 0.0)
-    reading = mode.wanted()
-    assert reading is not None
+    reading = wanted(mode)
     assert reading.peer == "device"
     with pytest.raises(DragonError):
         reading.postprocess(())
@@ -213,8 +202,7 @@ def test_a_dropped_block_makes_room_for_the_next() -> None:
     mode = verifier()
     mode.handle(Received("device", block(1)), 0.0)
     mode.handle(Received("device", block(2)), 0.0)
-    work: Work | None = mode.wanted()
-    assert work is not None
+    work = wanted(mode)
     mode.handle(Preempted(work, 0.0), 0.0)
     assert [verdict.round for verdict in verdicts(work_off(mode, MODEL))] == [2]
 
@@ -224,8 +212,7 @@ def test_a_dropped_block_makes_room_for_the_next() -> None:
 
 def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
     """One forward that it wants, done."""
-    work = mode.wanted()
-    assert work is not None
+    work = wanted(mode)
     return work, mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.02), 1.0)
 
 
@@ -313,8 +300,7 @@ def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
         mode = verifier(decodes=True)
         worked(mode)
         worked(mode)
-        decoding = mode.wanted()
-        assert decoding is not None
+        decoding = wanted(mode)
         effects = mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
         assert effects == Effects()
         effects = mode.handle(

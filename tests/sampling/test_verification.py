@@ -136,9 +136,7 @@ def test_coupled_decides_the_race_of_the_target_whatever_was_drafted() -> None:
     each = speculative_rule("coupled", noise, Sampler())
     for first in range(0, 200, 4):
         races = [(row / noise.exponentials(first + at, 5)).argmax() for at, row in enumerate(p)]
-        assert each.verify(first, races[:3], None, p.__getitem__) == VerifyResult(
-            3, int(races[3])
-        )
+        assert each.verify(first, races[:3], None, p.__getitem__) == VerifyResult(3, int(races[3]))
         for at in range(3):
             wrong = [*races[:at], (races[at] + 1) % 5, *races[at + 1 : 3]]
             assert each.verify(first, wrong, None, p.__getitem__) == VerifyResult(

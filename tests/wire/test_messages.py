@@ -60,29 +60,8 @@ def instances(kind: type[Fields]) -> st.SearchStrategy[Any]:
 MESSAGE = st.one_of(*map(instances, (*CONNECTION_MESSAGES, *SESSION_MESSAGES)))
 
 OPENING = Open(1, "dragon", (("prompt", "Who?"),), (("codec", "topp:0.8"),))
-GUESS = Draft(
-    session=3,
-    step=17,
-    prefix_hash=2**63 + 5,
-    token=4321,
-    relevance=-1.2345,
-    decode_us=45123,
-    ahead=4,
-    decided_hash=2**31,
-    payload=bytes(range(10)),
-)
-
-
-BLOCKED = Block(
-    session=3,
-    round=12,
-    step=7,
-    prefix_hash=2**31,
-    count=8,
-    resolutions=(),
-    decided=(),
-    payload=bytes(13),
-)
+GUESS = Draft(3, 17, 2**63 + 5, 4321, -1.2345, 45123, 4, 2**31, bytes(range(10)))
+BLOCKED = Block(3, 12, 7, 2**31, 8, (), (), bytes(13))
 
 
 @given(MESSAGE)
