@@ -18,15 +18,10 @@ from typing_extensions import override
 
 from dragonrt.control.trained import TokenVerifier
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes import sprinter
 from dragonrt.modes.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter import (
-    SprinterDrafting,
-    SprinterJudging,
-    SprinterResources,
-    SprinterSettings,
-)
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.fields import MAX_BLOCK
@@ -53,7 +48,7 @@ ACCEPTABLE, DRAFT_S = 5, 0.1
 BATCHES, BATCHES_QUICK = 10, 6
 TOKENS, RUNS = 250, 50
 """Tokens, or runs, of one batch, whose mean is one sample."""
-SETTINGS = SprinterSettings(codec="dense:fp32", run_length=MAX_BLOCK)
+SETTINGS = sprinter.SprinterSettings(codec="dense:fp32", run_length=MAX_BLOCK)
 
 
 def _pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -100,13 +95,13 @@ class Lockstep:
     def __init__(
         self,
         question: Question,
-        settings: SprinterSettings,
+        settings: sprinter.SprinterSettings,
         vocabulary: int,
         verifier: TokenVerifier,
     ) -> None:
-        resources = SprinterResources(vocabulary=vocabulary, verifier=verifier)
-        self.drafting = SprinterDrafting(question, settings, resources)
-        self._judging = SprinterJudging(question, settings, resources)
+        resources = sprinter.SprinterResources(vocabulary=vocabulary, verifier=verifier)
+        self.drafting = sprinter.SprinterDrafting(question, settings, resources)
+        self._judging = sprinter.SprinterJudging(question, settings, resources)
 
     def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""
@@ -206,10 +201,10 @@ def _runs(case: SprinterCase) -> dict[int, float]:
     certain = np.eye(VOCABULARY, dtype=np.float32)[0]
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
-    resources, passed = SprinterResources(vocabulary=VOCABULARY, verifier=case.verifier), 0
+    resources, passed = sprinter.SprinterResources(vocabulary=VOCABULARY, verifier=case.verifier), 0
     for number in range(RUNS):
         question = _question(RUNS * case.seed + number, MAX_BLOCK)
-        drafting = SprinterDrafting(question, SETTINGS, resources)
+        drafting = sprinter.SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
             q, p = (Q, Q) if drafting.decided < ACCEPTABLE else (certain, doubted)
             drafting.take_draft(drafting.postprocess(float("inf"))([SimulatedSaid(q, 0.0, p)]))
