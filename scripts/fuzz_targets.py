@@ -9,12 +9,14 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
+from typing_extensions import override
 
 from dragonrt.distributions import codec, decode_block
 from dragonrt.distributions.protocol import Codec, Step
 from dragonrt.errors import CodecError, DragonError, LinkError
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.shared_key import parse_key
+from dragonrt.link.stream import Stream
 from dragonrt.modes import mode_entry
 from dragonrt.modes.question import Question
 from dragonrt.side import Side
@@ -140,7 +142,7 @@ def names(data: bytes) -> None:
         assert parse_key(parse_key(text)) == parse_key(text)
 
 
-class _Bytes:
+class _Bytes(Stream):
     """A stream that has these bytes, in pieces, and then ends. It never waits."""
 
     peer_name = "fuzz"
@@ -149,22 +151,16 @@ class _Bytes:
         self.written = b""
         self._pieces = [data[start : start + size] for start in range(0, len(data), size)]
 
+    @override
     async def receive(self) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
 
+    @override
     def write(self, data: bytes) -> None:
         self.written += data
 
     def feed(self, data: bytes) -> None:
         self._pieces.append(data)
-
-    async def drain(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-    async def wait_closed(self) -> None: ...
 
 
 def encryption(data: bytes) -> None:

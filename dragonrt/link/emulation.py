@@ -53,10 +53,6 @@ class _MemoryStream(BufferedStream):
             self._peer._inbox.discard(LinkError(f"the stream to {self._peer.peer_name} broke"))
             self._peer._end()
 
-    @override
-    async def wait_closed(self) -> None:
-        """Return at once: ending a pair takes no time."""
-
     def _emptied(self) -> None:
         self._peer._writable.set()
 

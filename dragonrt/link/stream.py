@@ -13,7 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol, Self, cast
+from typing import Self, cast
 
 from typing_extensions import override
 
@@ -29,16 +29,21 @@ class TlsError(LinkError):
     """The other end is not trusted, or does not use TLS."""
 
 
-class Stream(Protocol):
-    """An ordered, reliable stream of bytes to one peer, used by one reader and one writer."""
+class Stream:
+    """An ordered, reliable stream of bytes to one peer, used by one reader and one writer.
+
+    One that never waits and holds nothing has `receive` and `write` alone.
+    """
 
     peer_name: str  # the other end's name or address, for people
 
     async def receive(self) -> bytes:
         """Return the next bytes, b"" once either side has closed. Raises LinkError if broken."""
+        raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         """Send `data` without waiting; after the end of the stream it is dropped."""
+        raise NotImplementedError
 
     async def drain(self) -> None:
         """Wait until few bytes are unsent. Raises LinkError after the end of the stream."""
