@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dragonrt import cli
-from dragonrt.backends.llama_cpp.cache import models_directory
+from dragonrt.backends.llama_cpp.model_file import models_directory
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.resources import KvPool
 
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong

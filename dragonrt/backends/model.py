@@ -5,13 +5,25 @@ from collections.abc import Sequence as Tokens
 from functools import cached_property
 from pathlib import Path
 
+from dragonrt import bundled
 from dragonrt.backends.agreement import Agreement
 from dragonrt.backends.backend import Backend, Document, Preemption, RowLogits
-from dragonrt.backends.engines import AUTO, Order, load_backend
+from dragonrt.backends.llama_cpp.model_file import file_of
 from dragonrt.backends.prompt import TRAINED, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.row_set import RowSet
 from dragonrt.backends.scheduler import Done, Request
+from dragonrt.bundled import SMOLLM2, SMOLLM2_DRAFT
+from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
+
+AUTO = "auto"
+ENGINES = ("llama.cpp", "transformers", "vllm")
+"""What runs models. Each is imported when a model is loaded by it."""
+_EXTRAS = {
+    "transformers": "pip install 'dragonrt[transformers]', or name a GGUF file",
+    "vllm": "pip install 'dragonrt[vllm]'",
+}
+"""Commands that install engines whose libraries are not in every installation."""
 
 
 class LanguageModel:
@@ -61,8 +73,44 @@ class LanguageModel:
 
         Raises ModelError: see the `load_model` of each backend.
         """
-        order = Order(str(name), device, dtype, threads, adapter, library, tuple(options))
-        return cls(order.name, load_backend(engine, order), template)
+        name = str(name)
+        if engine not in (AUTO, *ENGINES):
+            known = ", ".join((AUTO, *ENGINES))
+            raise ModelError(f"unknown engine {engine!r}: choose one of {known}")
+        path = file_of(name)
+        engine = _usual_engine(name, path) if engine == AUTO else engine
+        if options and engine != "vllm":
+            raise ModelError(f"{engine} has no engine options: leave out --engine-option")
+        backend: Backend
+        try:
+            if engine == "llama.cpp":
+                from dragonrt.backends.llama_cpp import backend as llama_cpp
+
+                if not path.is_file():
+                    raise ModelError(f"{name} is no GGUF file, which llama.cpp needs")
+                if dtype != "auto":
+                    raise ModelError(f"{name} has number types of its own: leave out --dtype")
+                if device not in ("auto", "cpu"):
+                    raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
+                backend = llama_cpp.load_model(path, threads, adapter, library)
+            elif engine == "transformers":
+                from dragonrt.backends.transformers_ import checkpoint as transformers
+
+                checkpoint = _checkpoint(name, path)
+                backend = transformers.load_model(checkpoint, device, dtype, threads, adapter)
+            else:
+                from dragonrt.backends.vllm_ import checkpoint as vllm
+
+                if device != "auto":
+                    raise ModelError("vLLM's build decides where a model runs: leave out --on")
+                if adapter is not None:
+                    raise ModelError("vLLM reads weights as they are: merge the adapter into them")
+                backend = vllm.load_model(_checkpoint(name, path), dtype, threads, options)
+        except ModuleNotFoundError as error:
+            if engine not in _EXTRAS:
+                raise
+            raise ModelError(f"{name} needs {error.name}: {_EXTRAS[engine]}") from None
+        return cls(name, backend, template)
 
     @property
     def document_fingerprint(self) -> str:
@@ -121,3 +169,27 @@ class LanguageModel:
     def rows(self, documents: Tokens[Document], capacity: int = 256) -> RowSet:
         """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
         return RowSet(self.backend, documents, capacity)
+
+
+def _usual_engine(name: str, path: Path) -> str:
+    """Return the engine for a name: files are llama.cpp's, checkpoints transformers'."""
+    if path.is_file():
+        return "llama.cpp"
+    if path.suffix == ".gguf" and not path.is_dir():
+        raise ModelError(f"there is no file {path}")
+    if path.is_dir() or name.count("/") == 1:
+        return "transformers"
+    raise ModelError(
+        f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {SMOLLM2} "
+        f"or {SMOLLM2_DRAFT}, nor a directory, nor a GGUF file, nor on the hub, which is "
+        "written owner/name, or hf.co/owner/name:Q4_K_M for a GGUF file"
+    )
+
+
+def _checkpoint(name: str, path: Path) -> str:
+    """Return the directory or hub id. Raises ModelError for what is neither."""
+    if path.is_dir():
+        return str(path)
+    if path.is_file() or name.count("/") != 1:
+        raise ModelError(f"{name} is neither a directory nor a hub id, as owner/name")
+    return name

@@ -1,17 +1,17 @@
 """Schedule requests: those that share the next forward of a model, and what it reads of each.
 
 Requests join and leave between two forwards. A preemption removes one of them. Several clients have
-fair shares of the tokens computed (`fair_shares`); one client's requests go in order of arrival.
+fair shares of the tokens computed (`FairShares`); one client's requests go in order of arrival.
 A scheduler belongs to the thread of its model.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeVar
 
 from dragonrt.backends.backend import Feed, ModelInfo, Preempted, Preemption, RowLogits
-from dragonrt.backends.fair_shares import Client, FairShares, Portions
 from dragonrt.backends.row_set import LARGEST, RowSet
 
 ALONE = 256
@@ -19,10 +19,72 @@ ALONE = 256
 PER_ROW = 2
 """Rows times tokens of prompts beside one of an answer, if more: each costs half of it."""
 
+Client = tuple[str, ...]
+"""The client of a request: an address and a connection from it. Empty: this process itself.
+
+Addresses share the model, and the connections of one share what it gets.
+"""
+
+
 T = TypeVar("T")
 
 Done = Callable[[T | Exception], None]
 """Receives a result or an exception. It must not raise."""
+
+
+def levels(client: Client) -> tuple[Client, ...]:
+    """Return the address, and the connection from it."""
+    return tuple(client[: length + 1] for length in range(len(client)))
+
+
+class FairShares:
+    """The lead of each address and connection over the waiting one that got least.
+
+    A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
+    Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
+    got least goes first. The lead is at most one forward for those that wait all the time. Others
+    are forgotten as soon as they are not ahead, so that one that comes back is the equal of the
+    least: time without requests is no credit.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: dict[Client, float] = {}
+
+    def place(self, client: Client) -> tuple[float, ...]:
+        """Return the key that sorts the client that got least to the front."""
+        return tuple(self._ahead.get(each, 0.0) for each in levels(client))
+
+    def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
+        """Count a forward: what it computed for each client, and whose requests still wait."""
+        least = dict[Client, float]()
+        for each in {level for client in waiting for level in levels(client)}:
+            least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
+        rebased = {each: got - least.get(each[:-1], inf) for each, got in self._ahead.items()}
+        self._ahead = {each: got for each, got in rebased.items() if got > 0.0}
+        for client, size in used.items():
+            for each in levels(client):
+                self._ahead[each] = self._ahead.get(each, 0.0) + size
+
+
+class Portions:
+    """Limits of what a client gets of one forward if another one waits beside it."""
+
+    def __init__(self, clients: Iterable[Client], size: int) -> None:
+        """`clients` have open answers. Each may have one request, or several of `size`."""
+        each = {level for client in clients for level in levels(client)}
+        beside = Counter(level[:-1] for level in each)
+        self._left: dict[Client, float] = {level: inf for level in each if beside[level[:-1]] > 1}
+        self._size = size
+
+    def room(self, client: Client, most: int) -> int:
+        """Return how much of `most` the next request of that client may have."""
+        return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
+
+    def take(self, client: Client, size: int) -> None:
+        """Count a request of that client."""
+        for level in levels(client):
+            if level in self._left:
+                self._left[level] = min(self._left[level], self._size) - size
 
 
 @dataclass(eq=False, slots=True)

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Preempted, Preemption, RowLogits
-from dragonrt.backends.fair_shares import Client
-from dragonrt.backends.scheduler import ALONE, Batch, Done, Request, Scheduler
+from dragonrt.backends.scheduler import ALONE, Batch, Client, Done, Request, Scheduler
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ import numpy as np
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Preemption, RowLogits
-from dragonrt.backends.llama_cpp.library import load_library
-from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.scheduler import Done, Request, run_alone
 from dragonrt.cli.options import option

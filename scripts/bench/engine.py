@@ -20,7 +20,7 @@ from dragonrt.backends.backend import Document
 from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.resources import usual_threads
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.dragon.settings import DragonSettings

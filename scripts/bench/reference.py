@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.library import Batch
-from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.library import Batch, LlamaModel
 from dragonrt.backends.llama_cpp.model_file import MADE, base_file
 from dragonrt.errors import DragonError
 

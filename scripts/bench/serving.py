@@ -22,7 +22,7 @@ from openai import AsyncOpenAI
 from typing_extensions import override
 
 from dragonrt import bundled
-from dragonrt.backends.engines import AUTO
+from dragonrt.backends.model import AUTO
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import LinkProfile, parse_duration

@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 
 from dragonrt.backends.backend import BESIDE_ANSWERS, ModelInfo, Preemption
-from dragonrt.backends.fair_shares import Client, FairShares
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
-from dragonrt.backends.scheduler import ALONE, Request, Scheduler
+from dragonrt.backends.scheduler import ALONE, Client, FairShares, Request, Scheduler
 from dragonrt.testing.loop import run
 
 HONEST, GREEDY = ("10.0.0.1", "10.0.0.1:1"), ("10.0.0.2", "10.0.0.2:1")

@@ -15,7 +15,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
-from dragonrt.backends import threads
 from dragonrt.backends.backend import Feed
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import TRAINED
@@ -153,25 +152,13 @@ def test_what_this_machine_or_a_file_cannot_do_is_refused(
         LanguageModel.load(file, "cuda")
 
 
-def test_torch_uses_the_threads_asked_for(
-    directory: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_torch_uses_the_threads_asked_for(directory: Callable[[str], Path]) -> None:
     before = torch.get_num_threads()
     try:
         LanguageModel.load(directory("llama"), "cpu", threads=2)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    # two processors a core
-    for cores, alone, shared in ((1, 1, 1), (2, 2, 1), (8, 8, 4), (64, 8, 8)):
-        processors = set(range(2 * cores))
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p, raising=False)
-        monkeypatch.setattr(threads, "_siblings", lambda number: f"{number // 2}")
-        assert threads.usual_threads(root=tmp_path) == alone
-        assert threads.usual_threads(sides=2, root=tmp_path) == shared
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert threads.usual_threads() == 3
 
 
 def test_stop_strings_of_one_token_end_an_answer(llama: LanguageModel) -> None:

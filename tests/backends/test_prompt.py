@@ -9,7 +9,7 @@ import pytest
 
 from dragonrt.backends.prompt import CHAT as CHAT_PROMPT
 from dragonrt.backends.prompt import TRAINED, ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
-from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.transformers_.backend import TransformersTokenizer
 from dragonrt.errors import ModelError
 from tests import tiny_models
 

@@ -14,13 +14,11 @@ import pytest
 from typing_extensions import override
 
 from dragonrt.backends.backend import BESIDE_ANSWERS, Document, Preemption
-from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
-from dragonrt.backends.scheduler import ALONE, PER_ROW, Batch
-from dragonrt.backends.transformers_.backend import TransformersBackend
-from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.scheduler import ALONE, PER_ROW, Batch, Client
+from dragonrt.backends.transformers_.backend import TransformersBackend, TransformersTokenizer
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question

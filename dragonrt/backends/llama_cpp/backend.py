@@ -7,7 +7,7 @@ most as many tokens as the self-test found equal to the bit; pieces of a documen
 import hashlib
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Document, Feed, ModelInfo, RowLogits, Rows
-from dragonrt.backends.llama_cpp.adapter import adapter_file
-from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Outputs
+from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Outputs, State, Token
 from dragonrt.backends.llama_cpp.contexts import Contexts
-from dragonrt.backends.llama_cpp.library import load_library
-from dragonrt.backends.llama_cpp.model import LlamaModel
-from dragonrt.backends.llama_cpp.model_file import fingerprint
+from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
+from dragonrt.backends.llama_cpp.model_file import adapter_file, fingerprint
 from dragonrt.backends.llama_cpp.self_test import exactness
-from dragonrt.backends.llama_cpp.states import State
 from dragonrt.backends.llama_cpp.tokenizer import LlamaTokenizer
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.resources import usual_threads
 from dragonrt.errors import ModelError
 
 _FORMAT = 1  # of stored documents
@@ -56,6 +53,11 @@ class LlamaRows(Rows):
                 raise ModelError("the document is another backend's")
             if document.length:
                 self.context.load(sequence, document.state)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """Return the sequence of each row, and the length of its document."""
+        return list(zip(self.sequences, self.lengths, strict=True))
 
     @override
     def reserve(self, tokens: int) -> None:
@@ -157,7 +159,7 @@ class LlamaBackend(Backend):
         shared = defaultdict[object, list[int]](list)
         for number, feed in enumerate(feeds):
             rows = feed.rows
-            for sequence, length in zip(rows.sequences, rows.lengths, strict=True):
+            for sequence, length in rows.places:
                 rows.context.cut(sequence, length + feed.length)
             if feed.prompt:
                 results[number] = self._read_alone(feed)
@@ -175,12 +177,7 @@ class LlamaBackend(Backend):
 
     def _read_together(self, feeds: Sequence[Feed]) -> Sequence[list[LlamaLogits] | None]:
         """Read feeds of a context token by token, all rows of a token side by side."""
-        batch = Batch()
-        for feed in feeds:
-            for place, token in enumerate(feed.tokens):
-                is_wanted = feed.every or place == len(feed.tokens) - 1
-                for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
-                    batch.add(token, length + feed.length + place, sequence, is_wanted)
+        batch = [token for feed in feeds for token in _tokens(feed, feed.rows.places)]
         most = self.info.exact_tokens or LARGEST_FORWARD
         if len(feeds) == 1:  # whole tokens, for llama.cpp reads rows of the same length together
             rows = len(feeds[0].rows.sequences)
@@ -201,29 +198,31 @@ class LlamaBackend(Backend):
     def _read_alone(self, feed: Feed) -> list[LlamaLogits] | None:
         """Read a prompt row by row in the largest pieces: other bits, but always the same."""
         each: list[Outputs] = []
-        for sequence, length in zip(feed.rows.sequences, feed.rows.lengths, strict=True):
-            batch = Batch()
-            for place, token in enumerate(feed.tokens):
-                is_wanted = feed.every or place == len(feed.tokens) - 1
-                batch.add(token, length + feed.length + place, sequence, is_wanted)
+        for row in feed.rows.places:
             found = feed.rows.context.forward(
-                batch, [feed.preemption], most=LARGEST_FORWARD, hidden=feed.hidden
+                _tokens(feed, [row]), [feed.preemption], most=LARGEST_FORWARD, hidden=feed.hidden
             )
             if found is None:
                 return None
             each.append(found)
         logits = np.stack([found.logits for found in each], axis=1)
         states = [found.hidden for found in each if found.hidden is not None]
-        hidden = np.stack(states, axis=1) if states else None
-        return [
-            LlamaLogits(logits[at], None if hidden is None else hidden[at])
-            for at in range(len(logits))
-        ]
+        whole = Outputs(logits, np.stack(states, axis=1) if states else None)
+        return [LlamaLogits(*whole.of(at)) for at in range(len(logits))]
+
+
+def _tokens(feed: Feed, rows: Iterable[tuple[int, int]]) -> list[Token]:
+    """Return the tokens of a feed in some of its `places`, all rows of a token side by side."""
+    last = len(feed.tokens) - 1
+    return [
+        Token(token, length + feed.length + place, sequence, feed.every or place == last)
+        for place, token in enumerate(feed.tokens)
+        for sequence, length in rows
+    ]
 
 
 def load_model(
     path: Path,
-    *,
     threads: int | None = None,
     adapter: Path | None = None,
     library: Path | None = None,

@@ -9,18 +9,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
-from dragonrt.backends.kv_pool import RETRY_S, Room
-from dragonrt.backends.llama_cpp.library import Batch as LlamaBatch
-from dragonrt.backends.llama_cpp.library import Library
-from dragonrt.backends.llama_cpp.lone import lone_places
-from dragonrt.backends.llama_cpp.model import LlamaModel
-from dragonrt.backends.llama_cpp.states import State, native, portable
+from dragonrt.backends.llama_cpp.library import Batch, Library, LlamaModel
+from dragonrt.backends.resources import RETRY_S, Room
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -32,33 +28,27 @@ _trim = getattr(_LIBC, "malloc_trim", lambda _: 0)
 """Gives the system what is freed: glibc keeps it, though a context of another size needs more."""
 
 Floats = NDArray[np.float32]
+State = NDArray[np.uint8]
+"""A saved sequence, as of a context of one sequence (see `portable`)."""
+_HEADER, _WORD = 8, 4  # bytes of a state before the number of sequences, and of a number
 
 
-class Batch:
-    """The tokens of a forward: of each its position, its sequence, and whether it has outputs."""
+class Token(NamedTuple):
+    """A token of a forward; `is_wanted`: whether it has outputs."""
 
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.positions: list[int] = []
-        self.sequences: list[int] = []
-        self.wanted: list[bool] = []
-
-    def add(self, token: int, position: int, sequence: int, is_wanted: bool) -> None:
-        """Append a token."""
-        self.tokens.append(token)
-        self.positions.append(position)
-        self.sequences.append(sequence)
-        self.wanted.append(is_wanted)
+    token: int
+    position: int
+    sequence: int
+    is_wanted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """Logits [tokens, vocabulary] and, if wanted, inputs of the output layer [tokens, size]."""
 
     logits: Floats
     hidden: Floats | None
 
-    def of(self, places: slice) -> tuple[Floats, Floats | None]:
+    def of(self, places: slice | int) -> tuple[Floats, Floats | None]:
         """Return those of some tokens."""
         return self.logits[places], None if self.hidden is None else self.hidden[places]
 
@@ -113,11 +103,12 @@ class Context:
         self._places = (self._owners.ctypes.data + 4 * np.arange(count)).astype(np.uintp)
         parts = (self._positions, self._ones, self._places, self._wanted)
         pointers = [each.ctypes.data for each in parts]
-        self._struct = LlamaBatch(0, self._tokens.ctypes.data, None, *pointers)
+        self._struct = Batch(0, self._tokens.ctypes.data, None, *pointers)
         stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)
         self._library.set_abort_callback(self._context, stop, ctypes.addressof(self._stop))
         if adapter:
-            self._adapt(adapter)
+            adapters, scales = (ctypes.c_void_p * 1)(adapter), (ctypes.c_float * 1)(1.0)
+            self._library.set_adapters_lora(self._context, adapters, 1, scales)
 
     def used(self) -> set[int]:
         """Return the sequences in use."""
@@ -160,7 +151,7 @@ class Context:
                 self._stop[0] = b"\1"
 
     def forward(
-        self, batch: Batch, preemptions: Sequence[Preemption], *, most: int, hidden: bool
+        self, batch: Sequence[Token], preemptions: Sequence[Preemption], *, most: int, hidden: bool
     ) -> Outputs | None:
         """Compute the KV of tokens, `most` at once; return what was wanted of them.
 
@@ -170,44 +161,42 @@ class Context:
         if hidden != self._is_hidden:
             self._library.set_embeddings(self._context, hidden)
             self._is_hidden = hidden
-        found: list[tuple[Floats, Floats | None]] = []
+        found: list[Outputs] = []
         order: list[int] = []
         for places in self._parts(batch, most):
-            if (part := self._decode(batch, places, preemptions)) is None:
+            part = self._decode([batch[place] for place in places], preemptions)
+            if part is None:
                 self._pack(batch)
                 return None
             found.append(part)
-            order += [place for place in places if batch.wanted[place]]
+            order += [place for place in places if batch[place].is_wanted]
         if len(found) == 1:
-            return Outputs(*found[0])
+            return found[0]
         logits, states = zip(*found, strict=True)
         sort = np.argsort(order)
         return Outputs(
             np.concatenate(logits)[sort], np.concatenate(states)[sort] if hidden else None
         )
 
-    def _parts(self, batch: Batch, most: int) -> Iterator[Sequence[int]]:
+    def _parts(self, batch: Sequence[Token], most: int) -> Iterator[Sequence[int]]:
         """Yield the places of the tokens of each forward, lone ones in forwards of their own."""
-        for start in range(0, len(batch.tokens), most):
-            places = range(start, min(start + most, len(batch.tokens)))
+        for start in range(0, len(batch), most):
+            places = range(start, min(start + most, len(batch)))
             alone: list[int] = []
-            if self.lone_from is not None and max(batch.positions) >= self.lone_from:
-                found = lone_places(batch.sequences[places.start : places.stop])
-                alone = [p + start for p in found if batch.positions[p + start] >= self.lone_from]
+            if (least := self.lone_from) is not None and any(t.position >= least for t in batch):
+                found = lone_places([batch[place].sequence for place in places])
+                alone = [p + start for p in found if batch[p + start].position >= least]
             if rest := [place for place in places if place not in alone]:
                 yield rest
             yield from ([place] for place in alone)
 
-    def _decode(
-        self, batch: Batch, places: Sequence[int], preemptions: Sequence[Preemption]
-    ) -> tuple[Floats, Floats | None] | None:
+    def _decode(self, batch: Sequence[Token], preemptions: Sequence[Preemption]) -> Outputs | None:
         """Run one forward; return copies of its outputs, or None if it was stopped."""
-        wanted = [batch.wanted[place] for place in places]
-        count = len(wanted)
-        self._tokens[:count] = [batch.tokens[place] for place in places]
-        self._positions[:count] = [batch.positions[place] for place in places]
-        self._owners[:count] = [batch.sequences[place] for place in places]
-        last = int(self._positions[0])
+        tokens, positions, sequences, wanted = map(list, zip(*batch, strict=True))
+        count = len(batch)
+        self._tokens[:count], self._positions[:count] = tokens, positions
+        self._owners[:count] = sequences
+        last = positions[0]
         if is_lone := count == 1 and self.lone_from is not None and last >= self.lone_from:
             # Two tokens on three threads and more are faster than one token on one thread.
             if self.threads > 2 and last + 1 < self.cells:
@@ -230,7 +219,7 @@ class Context:
             self._stop[0] = b"\0"
         if is_lone:
             self._library.set_n_threads(self._context, self.threads, self.threads)
-            self.cut(batch.sequences[places[0]], last + 1)
+            self.cut(sequences[0], last + 1)
         if code == _ABORTED:
             return None
         if code != 0:
@@ -238,11 +227,12 @@ class Context:
                 f"llama.cpp could not compute {count} tokens (code {code}): try another library"
             )
         if not self._is_hidden:
-            return self._outputs("logits", sum(wanted), self._model.vocabulary).copy(), None
+            logits = self._outputs("logits", sum(wanted), self._model.vocabulary)
+            return Outputs(logits.copy(), None)
         # With hidden states on, llama.cpp computes the outputs of all tokens.
         logits = self._outputs("logits", count, self._model.vocabulary)
         states = self._outputs("embeddings", count, self._model.hidden_size)
-        return logits[wanted], states[wanted]
+        return Outputs(logits[wanted], states[wanted])
 
     def _outputs(self, name: str, rows: int, columns: int) -> Floats:
         if not rows:
@@ -250,15 +240,14 @@ class Context:
         found = getattr(self._library, f"get_{name}")(self._context)
         return np.ctypeslib.as_array(found, (rows, columns))
 
-    def _pack(self, batch: Batch) -> None:
+    def _pack(self, batch: Sequence[Token]) -> None:
         """Undo a stopped forward.
 
         It can leave a gap among the cells of a row. A later token would fill it, and sums run in
         another order, with other last bits. So the states are saved and loaded.
         """
-        places = list(zip(batch.sequences, batch.positions, strict=True))
-        for sequence in dict.fromkeys(batch.sequences):
-            self.cut(sequence, min(at for of, at in places if of == sequence))
+        for sequence in dict.fromkeys(each.sequence for each in batch):
+            self.cut(sequence, min(each.position for each in batch if each.sequence == sequence))
             self._set_state(sequence, self._state(sequence))
 
     def _state(self, sequence: int) -> State:
@@ -273,17 +262,66 @@ class Context:
         if not self._library.state_seq_set_data(self._context, data, state.size, sequence):
             raise ModelError("the stored KV of a document is another model's: delete it")
 
-    def _adapt(self, adapter: int) -> None:
-        """Apply a LoRA, loaded for this model."""
-        pointer, number = ctypes.c_void_p, ctypes.c_float
-        several = (pointer, ctypes.POINTER(pointer), ctypes.c_size_t, ctypes.POINTER(number))
-        library, found = self._library, ctypes.c_int32
-        if (apply := library.optional("llama_set_adapters_lora", found, *several)) is not None:
-            adapters, scales = (pointer * 1)(adapter), (number * 1)(1.0)
-            apply(self._context, adapters, 1, scales)
-        else:  # older versions
-            one = library.optional("llama_set_adapter_lora", found, pointer, pointer, number)
-            one(self._context, adapter, 1.0)
+
+def portable(state: State, sequence: int, sequences: int) -> State:
+    """Return the state of a sequence, saved in a context of so many, as from a context of one.
+
+    llama.cpp writes the number of the context's sequences, then the cells of each, and loads a
+    state into a context of the same number only. But of all these sequences only the saved one has
+    cells: the others are a zero each, before and behind it.
+
+    Raises ModelError if llama.cpp writes states in another way.
+    """
+    first = _HEADER + _WORD
+    cells, end = first + _WORD * sequence, state.size - _WORD * (sequences - 1 - sequence)
+    is_known = np.array_equal(state[_HEADER:first], _words(sequences))
+    if not is_known or state[first:cells].any() or state[end:].any():
+        raise ModelError("this llama.cpp writes states in an unknown form: use another version")
+    return np.concatenate([state[:_HEADER], _words(1), state[cells:end]])
+
+
+def native(state: State, sequences: int) -> State:
+    """Return a `portable` state as a context of so many sequences reads it, or raise ModelError."""
+    if not np.array_equal(state[_HEADER : _HEADER + _WORD], _words(1)):
+        raise ModelError("the stored KV of a document is damaged: delete it")
+    cells, others = state[_HEADER + _WORD :], [0] * (sequences - 1)
+    return np.concatenate([state[:_HEADER], _words(sequences), cells, _words(*others)])
+
+
+def _words(*numbers: int) -> State:
+    return np.array(numbers, "<u4").view(np.uint8)
+
+
+def lone_places(sequences: Sequence[int]) -> list[int]:
+    """Return the places in a batch of the tokens that are computed alone, at most one a sequence.
+
+    Flash attention on CPUs has a kernel of its own for one token of one row. If the row is long
+    (512 padded cells), it divides the KV among the threads (`use_split_kv_path` in
+    ggml-cpu/ops.cpp), and the last bits depend on their number. Every other forward has the same
+    bits on any number of threads.
+
+    `sequences` has the sequence of each token. llama.cpp divides a batch into parts of equally many
+    tokens of sequences whose numbers follow each other (`llama_batch_allocr::split_equal`). Only
+    the last token of a sequence can be alone.
+    """
+    left: dict[int, list[int]] = {}
+    for place, sequence in enumerate(sequences):
+        left.setdefault(sequence, []).append(place)
+    alone = []
+    while left:
+        first = min(left, key=lambda sequence: left[sequence][0])
+        chosen = [first]
+        for place in sorted(place for places in left.values() for place in places):
+            if sequences[place] == chosen[-1] + 1:
+                chosen.append(sequences[place])
+        size = min(len(left[sequence]) for sequence in chosen)
+        if len(chosen) == size == 1:
+            alone.append(left[first][0])
+        for sequence in chosen:
+            del left[sequence][:size]
+            if not left[sequence]:
+                del left[sequence]
+    return alone
 
 
 def _free(library: Library, context: int) -> None:

@@ -8,10 +8,10 @@ from contextlib import suppress
 from functools import partial
 from mmap import mmap
 
-from dragonrt.backends.kv_pool import RETRY_S, KvPool
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Context
-from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.library import LlamaModel
 from dragonrt.backends.llama_cpp.self_test import Exactness
+from dragonrt.backends.resources import RETRY_S, KvPool
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.llama_cpp.library import Batch, Library, load_library
-from dragonrt.backends.llama_cpp.minilm import minilm_file
-from dragonrt.backends.llama_cpp.model import LlamaModel
-from dragonrt.backends.llama_cpp.model_file import file_of
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.llama_cpp.library import Batch, Library, LlamaModel, load_library
+from dragonrt.backends.llama_cpp.model_file import embedder_file, file_of
+from dragonrt.backends.resources import usual_threads
 from dragonrt.errors import ModelError
 from retrieval import Embedder, RetrievalError
 from retrieval.embedding import DEFAULT, bundled_directory, fingerprint
@@ -43,7 +41,7 @@ def load_embedder(
             return Embedder.load(name)
         # The bundled model's vectors are those of sentence-transformers: it has their fingerprint.
         version = fingerprint(path)
-        path = minilm_file(path, version) if name == DEFAULT else path
+        path = embedder_file(path, version) if name == DEFAULT else path
         model = _Model(load_library(library), path)
     except ModelError as error:
         raise RetrievalError(str(error)) from error
@@ -67,7 +65,7 @@ class _Model:
             raise ModelError(f"{path} is no embedding model: its file names no pooling")
         library.set_embeddings(self._context, True)
         self._memory = library.get_memory(self._context)  # none of an encoder
-        self._end = self._tokens("")[-1:]
+        self._end = self._model.tokens("", framed=True)[-1:]
 
     def encode(self, texts: Sequence[str], threads: int) -> NDArray[np.float32]:
         """Return pooled embeddings, float32 [texts, dimension]; texts are cut to the context.
@@ -79,17 +77,9 @@ class _Model:
             self._library.set_n_threads(self._context, threads, threads)
             # One forward per text: several are no faster on a CPU, and would change the bits.
             for vector, text in zip(vectors, texts, strict=True):
-                if (tokens := self._tokens(text)).size:
+                if (tokens := self._model.tokens(text, framed=True)).size:
                     vector[:] = self._forward(self._cut(tokens))
         return vectors
-
-    def _tokens(self, text: str) -> NDArray[np.int32]:
-        data = text.encode("utf-8", "replace")
-        tokens = np.empty(len(data) + 8, np.int32)  # those that frame a text included
-        count = self._library.tokenize(
-            self._model.vocab, data, len(data), tokens.ctypes.data, tokens.size, True, False
-        )
-        return tokens[:count]
 
     def _cut(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return tokens that fit the context, with the token that ends each text, if any."""

@@ -3,26 +3,41 @@
 Import it only to make a file: the package `gguf` takes 2 s to read a vocabulary of 49,152.
 """
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGUFReader, GGUFValueType, GGUFWriter, ReaderTensor, dequantize
+from gguf import (
+    GGML_QUANT_SIZES,
+    MODEL_ARCH,
+    MODEL_ARCH_NAMES,
+    GGUFReader,
+    GGUFValueType,
+    GGUFWriter,
+    PoolingType,
+    ReaderTensor,
+    TokenType,
+    dequantize,
+    get_tensor_name_map,
+)
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from dragonrt.backends.llama_cpp.library import load_library
-
-OnProgress = Callable[[int, int], None]
-"""Called with the number of weights that are done, and of all."""
+from dragonrt.backends.lora import Factors
 
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _WRITTEN = ("GGUF.", "general.architecture")  # by the writer itself
 _ROWS = 4096  # dequantised together
+_HEADS = {"attn_q": "head_count", "attn_k": "head_count_kv"}
+"""Layers whose rows llama.cpp reorders in files of some architectures, and keys of their heads."""
+_REORDERED = ("llama", "smollm3", "granite")
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Stored(NamedTuple):
@@ -33,15 +48,12 @@ class Stored(NamedTuple):
     kind: Type
 
 
-class Job(NamedTuple):
-    """Makes tensors with so many weights."""
-
-    weights: int
-    make: Callable[[], Sequence[Stored]]
-
-
 def write_merged(
-    path: Path, source: Path, adapter: Path, on_progress: OnProgress, threads: int | None
+    path: Path,
+    source: Path,
+    adapter: Path,
+    on_progress: Callable[[int, int], None],
+    threads: int | None,
 ) -> None:
     """Write a Llama's file with an adapter merged into it: see `model_file.merged`.
 
@@ -68,8 +80,17 @@ def write_merged(
         kind = Type.Q8_0 if ".attn_v." in tensor.name else Type.IQ4_NL
         return [Stored(tensor.name, quantised(weight, kind, inputs**2), kind)]
 
-    jobs = [Job(int(each.n_elements), partial(tensors, each)) for each in base.tensors]
-    _write(path, (base, update), jobs, on_progress, threads)
+    pool = ThreadPoolExecutor(threads or os.cpu_count())
+    try:
+        sizes = {pool.submit(tensors, each): int(each.n_elements) for each in base.tensors}
+        done = 0
+        for future in as_completed(sizes):
+            future.result()
+            done += sizes[future]
+            on_progress(done, sum(sizes.values()))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    write_llama(path, (base, update), [each for future in sizes for each in future.result()])
 
 
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
@@ -81,8 +102,86 @@ def write_with_layers(path: Path, base: Path, layers: Path) -> None:
         for tensor in file.tensors
         if (tensor.name in (_EMBEDDING, _OUTPUT)) == outer
     ]
-    jobs = [Job(1, lambda: tensors)]
-    _write(path, files, jobs)
+    write_llama(path, files, tensors)
+
+
+def write_adapter(
+    path: Path, layers: Mapping[str, Factors], metadata: Callable[[str], str]
+) -> None:
+    """Write a LoRA for llama.cpp. `layers` have their names of transformers.
+
+    `metadata` returns a value of the model's file. Raises ValueError if it is no adapter of it.
+    """
+    kind = metadata("general.architecture")
+    architecture = next(each for each, name in MODEL_ARCH_NAMES.items() if name == kind)
+    names = get_tensor_name_map(architecture, int(metadata(f"{kind}.block_count")))
+    alphas = {float(np.float32(each.scale * len(each.down))) for each in layers.values()}
+    if len(alphas) > 1:
+        raise ValueError("its layers differ in alpha, which llama.cpp does not read")
+    writer = GGUFWriter(path, kind)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alphas.pop())
+    for layer, (down, up, _) in layers.items():
+        if (name := names.get_name(layer)) is None:
+            raise ValueError(f"{layer} is no layer of {kind}")
+        if kind in _REORDERED and (key := _HEADS.get(name.rpartition(".")[2])):
+            heads = int(metadata(f"{kind}.attention.{key}"))
+            parts = up.reshape(heads, 2, -1, up.shape[1]).swapaxes(1, 2)
+            up = np.ascontiguousarray(parts).reshape(up.shape)
+        writer.add_tensor(f"{name}.weight.lora_a", down)
+        writer.add_tensor(f"{name}.weight.lora_b", up)
+    finish(writer)
+
+
+def write_embedder(path: Path, directory: Path) -> None:
+    """Write a BERT with mean pooling in sentence-transformers' layout, in float16."""
+    config = _json(directory / "config.json")
+    # sentence-transformers cuts texts here; llama.cpp has as many positions as its context.
+    length = int(_json(directory / "sentence_bert_config.json")["max_seq_length"])
+    writer = GGUFWriter(path, "bert")
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(length)
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_layer_norm_eps(config["layer_norm_eps"])
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(PoolingType.MEAN)
+    words = (directory / "vocab.txt").read_text("utf-8").splitlines()
+    writer.add_tokenizer_model("bert")
+    writer.add_token_type_count(config["type_vocab_size"])
+    writer.add_token_list([_token(word) for word in words])
+    control, normal = TokenType.CONTROL, TokenType.NORMAL
+    writer.add_token_types([control if word in _SPECIAL else normal for word in words])
+    writer.add_bos_token_id(words.index("[CLS]"))
+    writer.add_eos_token_id(words.index("[SEP]"))
+    writer.add_sep_token_id(words.index("[SEP]"))
+    writer.add_unk_token_id(words.index("[UNK]"))
+    writer.add_pad_token_id(words.index("[PAD]"))
+    writer.add_mask_token_id(words.index("[MASK]"))
+    names = get_tensor_name_map(MODEL_ARCH.BERT, config["num_hidden_layers"])
+    for source, weights in load_file(directory / "model.safetensors").items():
+        name = names.get_name(source, (".weight", ".bias"))
+        if name is None:  # of the training's objective
+            continue
+        if name.startswith("position_embd"):
+            weights = weights[:length]
+        rounded = name.endswith(".weight") and name.startswith(("blk.", "token_embd."))
+        kind = np.float16 if rounded and weights.ndim == 2 else np.float32
+        writer.add_tensor(name, weights.astype(kind))
+    finish(writer)
+
+
+def _token(word: str) -> str:
+    """Return a word piece as llama.cpp has it: U+2581 before those that begin a word."""
+    if word in _SPECIAL:
+        return word
+    return word.removeprefix("##") if word.startswith("##") else f"\u2581{word}"
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
 
 
 def quantised(
@@ -115,36 +214,21 @@ def _numbers(tensor: ReaderTensor) -> NDArray[np.float64]:
     return dequantize(tensor.data, tensor.tensor_type).astype(np.float64)
 
 
-def _write(
-    path: Path,
-    metadata: Sequence[GGUFReader],
-    jobs: Sequence[Job],
-    on_progress: OnProgress = lambda done, total: None,
-    threads: int | None = None,
-) -> None:
-    """Write a Llama's file: metadata of others, of which the last counts, and tensors of jobs.
-
-    The jobs run side by side in threads, by default one for each core.
-    """
+def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[Stored]) -> None:
+    """Write a Llama's file: tensors, and metadata of others, of which the last counts."""
     writer = GGUFWriter(path, "llama")
     fields = {name: field for each in metadata for name, field in each.fields.items()}
     for name, field in fields.items():
         if not name.startswith(_WRITTEN):
             sub_type = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
             writer.add_key_value(name, field.contents(), field.types[0], sub_type)
-    pool = ThreadPoolExecutor(threads or os.cpu_count())
-    try:
-        results = {pool.submit(job.make): job.weights for job in jobs}
-        done, total = 0, sum(results.values())
-        for future in as_completed(results):
-            future.result()
-            done += results[future]
-            on_progress(done, total)
-        for future in results:  # in the order of the jobs
-            for name, data, kind in future.result():
-                writer.add_tensor(name, data, raw_dtype=kind)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    for name, data, kind in tensors:
+        writer.add_tensor(name, data, raw_dtype=kind)
+    finish(writer)
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Write a file with all that was added."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

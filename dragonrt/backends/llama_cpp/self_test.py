@@ -16,10 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dragonrt.backends.llama_cpp.cache import models_directory
-from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Batch, Context, Floats
-from dragonrt.backends.llama_cpp.model import LlamaModel
-from dragonrt.backends.llama_cpp.states import State
+from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Context, Floats, State, Token
+from dragonrt.backends.llama_cpp.library import LlamaModel
+from dragonrt.backends.llama_cpp.model_file import models_directory
 from retrieval.files import create, make_directory
 
 CANDIDATES = (63, 31, 15, 7, 3, 2)
@@ -159,15 +158,14 @@ class SelfTest:
             compared -= tokens
             count = int(self._chance.integers(1, min(tokens, len(rows)) + 1))
             chosen = sorted(self._chance.choice(rows, count, replace=False).tolist())
-            batch, parts = Batch(), list[Floats]()
+            batch, parts = list[Token](), list[Floats]()
             for row, size in zip(chosen, self._sizes(tokens, count), strict=True):
                 size = min(size, len(alone))
                 if places[row] + size > len(alone):  # roll back
                     places[row] = int(self._chance.integers(0, len(alone) - size + 1))
                 at = places[row]
                 self._context.cut(row, start + at)
-                for position in range(start + at, start + at + size):
-                    batch.add(self._line[position], position, row, True)
+                batch += self._tokens(row, start + at, start + at + size)
                 parts.append(alone[at : at + size])
                 places[row] += size
             found = self._context.forward(batch, (), most=most, hidden=False)
@@ -183,10 +181,11 @@ class SelfTest:
     def _read(
         self, row: int, start: int, stop: int, most: int, *, is_wanted: bool = True
     ) -> Floats:
-        batch = Batch()
-        for at in range(start, stop):
-            batch.add(self._line[at], at, row, is_wanted)
+        batch = self._tokens(row, start, stop, is_wanted=is_wanted)
         self._context.cut(row, start)
         found = self._context.forward(batch, (), most=most, hidden=False)
         assert found is not None  # without a preemption nothing stops it
         return found.logits
+
+    def _tokens(self, row: int, start: int, stop: int, *, is_wanted: bool = True) -> list[Token]:
+        return [Token(self._line[at], at, row, is_wanted) for at in range(start, stop)]

@@ -14,7 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from typing_extensions import override
 
 from dragonrt.backends.backend import Tokenizer, vocabulary_fingerprint
-from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.library import LlamaModel
 from dragonrt.errors import ModelError
 
 _KINDS = {1: "sentencepiece", 2: "byte-level"}  # values of llama_vocab_type
@@ -58,14 +58,8 @@ class LlamaTokenizer(Tokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
-        data = text.encode("utf-8", "replace")
-        found = np.empty(len(data) + 2, np.int32)
-        count = self._library.tokenize(
-            *(self._vocab, data, len(data), found.ctypes.data, found.size), False, True
-        )
-        if count < 0:
-            raise ModelError(f"llama.cpp cannot split a text of {len(data)} bytes into tokens")
-        return [int(each) for each in found[:count]]
+        found: list[int] = self._model.tokens(text, framed=False).tolist()
+        return found
 
     @override
     def decode(self, tokens: Sequence[int]) -> str:

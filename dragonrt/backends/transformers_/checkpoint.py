@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
-from dragonrt.backends.threads import usual_threads
-from dragonrt.backends.transformers_.adapter import merge
-from dragonrt.backends.transformers_.backend import TransformersBackend
-from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.lora import read_lora
+from dragonrt.backends.resources import usual_threads
+from dragonrt.backends.transformers_.backend import TransformersBackend, TransformersTokenizer
 from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
@@ -46,6 +47,32 @@ def load_model(
         both = f"{fingerprint}\n{merge(model, adapter.expanduser())}".encode()
         fingerprint = hashlib.sha256(both).hexdigest()
     return TransformersBackend(model, tokenizer, fingerprint)
+
+
+def merge(model: Any, directory: Path) -> str:
+    """Add the LoRA of a directory to a model's weights; return the SHA-256 of its files.
+
+    Raises ModelError, with the model unchanged, if it cannot be read or is another model's.
+    """
+    layers, fingerprint = read_lora(directory)
+    modules = dict(model.named_modules())
+    changes: dict[str, torch.Tensor] = {}
+    for name, each in layers.items():
+        if name == "lm_head":
+            raise ModelError("the adapter changes lm_head: only layers within can be adapted")
+        change = each.scale * torch.from_numpy(each.up) @ torch.from_numpy(each.down)
+        module, shape = modules.get(name), None
+        changes[name] = change = change.T if isinstance(module, Conv1D) else change
+        if isinstance(module, (nn.Linear, Conv1D)):
+            shape = tuple(module.weight.shape)
+        if shape != tuple(change.shape):
+            raise ModelError(
+                f"the adapter is another model's: {name} is {shape}, not {tuple(change.shape)}"
+            )
+    for name, change in changes.items():
+        weight = modules[name].weight
+        weight.data = (weight.float() + change.to(weight.device)).to(weight.dtype)
+    return fingerprint
 
 
 def _loaded(source: str) -> tuple[Any, TransformersTokenizer]:

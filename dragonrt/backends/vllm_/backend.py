@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from dragonrt.backends.backend import Backend, Feed, ModelInfo, Rows, Tokenizer
-from dragonrt.backends.kv_pool import KvPool, Room
+from dragonrt.backends.resources import KvPool, Room
 from dragonrt.backends.transformers_.backend import TorchLogits
 from dragonrt.backends.vllm_.engine import Engine, line_of
 from dragonrt.errors import ModelError

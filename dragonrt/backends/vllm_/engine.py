@@ -1,106 +1,22 @@
-"""Loads a model into vLLM's engine, in this process; the workers of several GPUs are others."""
+"""vLLM's engine: requests of one token, and how many of them a forward may carry exactly."""
 
-import hashlib
-import json
-import math
-import os
+import random
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from itertools import count
 from typing import Any
 
-from dragonrt.backends.backend import Backend, ModelInfo
-from dragonrt.backends.kv_pool import usual_limit
-from dragonrt.backends.threads import usual_threads
-from dragonrt.errors import ModelError
-from dragonrt.side import Precision
+import torch
+from torch import Tensor
 
-_ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a step of the engine is a call of the backend
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # RowKeeper has the interface of the first runner
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the other threads of this process keep their cores
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_NO_USAGE_STATS": "1",  # nothing is sent to vLLM's makers
-}
 KEY = "row"
 """The argument of a request whose row is kept: its key."""
-_ROWS = "dragonrt.backends.vllm_.rows"
-_CPU = {
-    "enforce_eager": True,  # compiling takes minutes and gains little
-    "block_size": 32,  # the least: what a request computes again is a part of a block
-}
 _UNUSED = ("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank")
-_PROMPT_PIECE, _SAMPLE = 256, 2**21
-_BESIDE_ANSWERS = 128  # 12 cost a tenth of the tokens/s of 16 sessions; 256 delay first tokens
 
-
-def load_model(
-    source: str,
-    dtype: Precision = "auto",
-    threads: int | None = None,
-    options: Sequence[str] = (),
-) -> Backend:
-    """Load a directory or hub id with engine arguments `name=value`; return its backend.
-
-    Raises ModelError if there is no such model, or vLLM refuses it or an argument.
-    """
-    os.environ |= _ENVIRONMENT | {
-        "OMP_NUM_THREADS": str(usual_threads() if threads is None else threads)
-    }
-    from transformers import AutoTokenizer
-    from transformers.utils.hub import cached_file
-    from vllm import EngineArgs, LLMEngine
-    from vllm import __version__ as version
-    from vllm.platforms import current_platform
-
-    from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
-    from dragonrt.backends.vllm_.backend import VllmBackend
-    from dragonrt.backends.vllm_.self_test import exact_rows
-
-    given = read_options(options)
-    usual = _CPU | {"kv_cache_memory_bytes": usual_limit(None)} if current_platform.is_cpu() else {}
-    try:
-        llm = LLMEngine.from_engine_args(
-            EngineArgs(
-                model=source,
-                dtype=dtype,
-                runner="generate",
-                speculative_config=None,
-                skip_tokenizer_init=True,
-                enable_prefix_caching=True,
-                logits_processors=[f"{_ROWS}:RowKeeper"],
-                worker_extension_cls=f"{_ROWS}.WorkerExtension",
-                **{"disable_log_stats": True, "use_tqdm_on_load": False, **usual, **given},
-            )
-        )
-        tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(source))
-    except Exception as error:  # of any kind: what an engine raises is no interface
-        raise ModelError(f"vLLM cannot load {source}: {line_of(error)}") from error
-    engine, model = Engine(llm), llm.vllm_config.model_config
-    configuration = Path(str(cached_file(source, "config.json", revision=model.revision)))
-    parameters, fingerprint = _weights(configuration)
-    exact = exact_rows(engine, model.get_vocab_size(), model.max_model_len)
-    ends = model.try_get_generation_config().get("eos_token_id", model.hf_config.eos_token_id)
-    info = ModelInfo(
-        parameters=parameters,
-        fingerprint=fingerprint,
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        stop_tokens=tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
-        vocabulary=model.get_vocab_size(),
-        context_length=model.max_model_len - 1,  # the predicted token counts, too
-        device=current_platform.device_type,
-        device_memory=None,
-        dtype=str(model.dtype).removeprefix("torch."),
-        version="vllm 1",
-        engine=f"vLLM {version}, {current_platform.get_device_name() or 'CPU'}",
-        exact_blocks=exact > 0,
-        exact_tokens=exact or None,
-        prompt_piece=_PROMPT_PIECE,
-        beside_answers=_BESIDE_ANSWERS,
-        exact_batches=exact > 0,
-        kv_memory=engine.kv_blocks * engine.block_bytes,
-    )
-    return VllmBackend(engine, tokenizer, info)
+CANDIDATES = (32, 15, 7, 3)
+STARTS = (40, 256, 1024)
+"""Tokens of a text, behind which one token after another is read: kernels may differ."""
+_OTHERS = (11, 90, 33, 64, 5)
+"""Tokens of texts beside it."""
 
 
 class Engine:
@@ -169,36 +85,50 @@ class Engine:
         return next(rows for rows in found if rows is not None)
 
 
-def read_options(options: Sequence[str]) -> dict[str, Any]:
-    """Return engine arguments given as `name=value`; a value is JSON or a text."""
-    found = dict[str, Any]()
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals:
-            raise ModelError(f"--engine-option {option}: write it as name=value")
-        name = name.strip().replace("-", "_")
-        found[name] = value
-        with suppress(ValueError):
-            found[name] = json.loads(value)
-    return found
+def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
+    """Return the most requests of a forward with the bits of requests alone; 0 if there is none.
+
+    Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
+    made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.
+
+    Compared with a request that stays open are blocks of its text, and other texts beside them,
+    behind each of the STARTS that a text of `longest` tokens has room for.
+    """
+    room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - CANDIDATES[0]
+    return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
+
+
+def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
+    chance, numbers = random.Random(0), count()
+
+    def run(texts: Sequence[list[int]], goes_on: int | None = None) -> list[Tensor]:
+        keys = [next(numbers) for _ in texts] if goes_on is None else [goes_on]
+        for key, text in zip(keys, texts, strict=True):
+            engine.add(key, text, goes_on is not None)
+        while engine.busy:
+            engine.step()
+        return [row[0] for row in engine.take(keys)]
+
+    text, *others = (
+        [chance.randrange(vocabulary) for _ in range(length)]
+        for length in (start + CANDIDATES[0], *_OTHERS)
+    )
+    run([text[:start]])
+    goes_on = next(numbers)
+    known = run([text[: start + 1]], goes_on)
+    for token in text[start + 1 :]:
+        known += run([[token]], goes_on)
+    engine.abort([goes_on])
+    beside = [run([each])[0] for each in others]
+    for most in CANDIDATES:
+        together = min(most, len(others))
+        block = [text[: start + n] for n in range(1, most - together + 1)]
+        found = run([*others[:together], *block])
+        if all(map(torch.equal, found, [*beside[:together], *known[: len(block)]])):
+            return most
+    return 0
 
 
 def line_of(error: Exception) -> str:
     """Return the first line of what an error says, else its type."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _weights(configuration: Path) -> tuple[int, str]:
-    """Return the number of weights, and a SHA-256 of the configuration and of what files hold.
-
-    Of each file of weights beside it: its header, and the last of them. Reading all takes minutes.
-    """
-    parameters, digest = 0, hashlib.sha256(configuration.read_bytes())
-    for path in sorted(configuration.parent.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = file.read(int.from_bytes(file.read(8), "little"))
-            file.seek(max(file.tell(), path.stat().st_size - _SAMPLE))
-            digest.update(header + file.read())
-        tensors = json.loads(header)
-        parameters += sum(math.prod(each.get("shape", [0])) for each in tensors.values())
-    return parameters, digest.hexdigest()

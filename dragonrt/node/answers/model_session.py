@@ -14,9 +14,9 @@ from typing_extensions import override
 
 from dragonrt.backends.agreement import NONE, Agreement
 from dragonrt.backends.backend import Preempted, Preemption
-from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.backends.scheduler import Client
 from dragonrt.modes.entry import Host
 from dragonrt.modes.mode import Prepared, Span, Work
 from dragonrt.modes.prefix import extended

@@ -11,11 +11,11 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt import bundled
-from dragonrt.backends.kv_pool import usual_limit
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.llama_cpp.model_file import base_file
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import READER, PromptTemplate
+from dragonrt.backends.resources import usual_limit
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_size
 from dragonrt.modes.question import Question

@@ -14,7 +14,7 @@ from typing import Literal
 from dragonrt import __version__
 from dragonrt.backends.backend import ModelInfo
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.threads import usable_cores, usual_threads
+from dragonrt.backends.resources import usable_cores, usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.node.connections.addresses import Address, LinkSettings, NetworkSettings
 from dragonrt.node.connections.link_probe import probe

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 
 from dragonrt.backends.backend import Document
-from dragonrt.backends.fair_shares import Client
 from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
+from dragonrt.backends.scheduler import Client
 from dragonrt.control.policies import Controller
 from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.control.trained import Verifier, controller, fitting_verifier

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.resources import usual_threads
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, dequantize
+from gguf import GGMLQuantizationType, GGUFReader, dequantize
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.gguf_file import quantised
+from dragonrt.backends.llama_cpp.gguf_file import Stored, quantised, write_llama
 from dragonrt.backends.llama_cpp.library import installed
 from dragonrt.backends.llama_cpp.model_file import MADE
 
@@ -21,21 +21,14 @@ def library(request: pytest.FixtureRequest) -> Path:
 def q4_k(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy whose layers are in Q4_K, with a product of four tokens at once."""
     source, path = GGUFReader(bundled.model_path("dragon-small")), tmp_path_factory.mktemp("q4_k")
-    writer = GGUFWriter(path / "toy.gguf", "llama")
-    for name, field in source.fields.items():
-        if not name.startswith(("GGUF.", "general.architecture")):
-            sub_type = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-            writer.add_key_value(name, field.contents(), field.types[0], sub_type)
+    tensors = []
     for tensor in source.tensors:
         data, kind = tensor.data, tensor.tensor_type
         if any(part in tensor.name for part in ("attn_q", "attn_k", "ffn_up", "ffn_gate")):
             kind = GGMLQuantizationType.Q4_K
             data = quantised(dequantize(data, tensor.tensor_type), kind)
-        writer.add_tensor(tensor.name, data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+        tensors.append(Stored(tensor.name, data, kind))
+    write_llama(path / "toy.gguf", [source], tensors)
     return path / "toy.gguf"
 
 

@@ -1,4 +1,4 @@
-"""How many rows there is memory for, and what they take."""
+"""How many rows there is memory for, what they take, and which tokens are computed alone."""
 
 import gc
 import json
@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Feed, Preemption
 from dragonrt.backends.llama_cpp.backend import LlamaBackend, LlamaRows, load_model
-from dragonrt.backends.llama_cpp.library import load_library
+from dragonrt.backends.llama_cpp.context import lone_places
+from dragonrt.backends.llama_cpp.gguf_file import write_adapter
+from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
+from dragonrt.backends.lora import Factors
 from dragonrt.errors import DragonError, ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -130,17 +132,11 @@ def test_questions_of_any_length_keep_the_bound(name: str, bound: int) -> None:
 
 
 def test_every_context_has_the_adapter(on: LlamaBackend, tmp_path: Path) -> None:
-    writer, chance = GGUFWriter(tmp_path / "lora.gguf", "llama"), np.random.default_rng(1)
-    writer.add_type("adapter")
-    writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", 4.0)
-    for part, shape in (("a", (4, 256)), ("b", (256, 4))):
-        factor = chance.standard_normal(shape).astype(np.float32)
-        writer.add_tensor(f"blk.0.attn_q.weight.lora_{part}", factor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    draw = np.random.default_rng(1).standard_normal
+    factors = Factors(draw((4, 256), np.float32), draw((256, 4), np.float32), 1.0)
+    metadata = LlamaModel(load_library(), DRAFT).metadata
+    layer = {"model.layers.0.self_attn.q_proj": factors}
+    write_adapter(tmp_path / "lora.gguf", layer, metadata)
     changed = load_model(DRAFT, threads=1, adapter=tmp_path / "lora.gguf")
     rows = changed.open([changed.empty()], 20)
     wanted = read(changed, rows)
@@ -149,3 +145,26 @@ def test_every_context_has_the_adapter(on: LlamaBackend, tmp_path: Path) -> None
     rows.reserve(LONG)
     for each in (*others, rows):
         np.testing.assert_array_equal(read(changed, each), wanted)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "alone"),
+    [
+        ([], []),
+        ([3], [0]),
+        ([3, 3], []),
+        ([3, 4], []),
+        ([3, 5], [0, 1]),
+        ([4, 3], [0, 1]),
+        ([0, 1, 0], [2]),
+        ([0, 1, 0, 0], []),
+        ([0, 0, 1, 1, 1], [4]),
+        ([0, 1, 2, 0, 2], [3, 4]),
+        ([0, 1, 2, 0, 1, 0], [5]),
+        ([7, 0, 1, 0, 1], [0]),
+        ([3, 5, 4, 5], [3]),
+    ],
+    ids=str,
+)
+def test_lone_tokens_of_a_batch(sequences: list[int], alone: list[int]) -> None:
+    assert lone_places(sequences) == alone

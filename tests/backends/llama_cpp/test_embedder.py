@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
+from dragonrt.backends.llama_cpp.gguf_file import finish
 from retrieval import Embedder, RetrievalError
 
 TEXTS = [
@@ -92,10 +93,7 @@ def decoder(path: Path, pooling: gguf.PoolingType | None, *, framed: bool) -> Pa
     shapes |= {f"blk.0.{name}": (32, 32) for name in (*names, "ffn_down")}
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", 0.2 * draw(shape, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -1,5 +1,6 @@
 """The files that are made here: what they hold, the same bytes whoever makes them, and mistakes."""
 
+import copy
 import json
 import shutil
 import stat
@@ -17,9 +18,15 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from dragonrt import bundled
-from dragonrt.backends.llama_cpp.cache import models_directory
-from dragonrt.backends.llama_cpp.library import Batch, load_library
-from dragonrt.backends.llama_cpp.model_file import fingerprint, merged, reader_file, with_layers
+from dragonrt.backends.backend import Feed, Preemption
+from dragonrt.backends.llama_cpp.backend import load_model
+from dragonrt.backends.llama_cpp.model_file import (
+    fingerprint,
+    merged,
+    models_directory,
+    reader_file,
+    with_layers,
+)
 from dragonrt.errors import ModelError
 from scripts.bench.reference import transformers_model
 from scripts.train.models.files import adapter_file
@@ -71,7 +78,8 @@ def changed(model: Any, directory: Path) -> tuple[Path, dict[str, Any]]:
             means[f"blk.{number}.{part}.weight"] = np.ones(96 if part == "ffn_down" else 64)
     adapter = directory.with_name("adapter")
     adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(json.dumps({"lora_alpha": 2 * RANK, "r": RANK}))
+    settings = {"peft_type": "LORA", "lora_alpha": 2 * RANK, "r": RANK}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
     save_file(factors, adapter / "adapter_model.safetensors")
     np.savez(adapter / "means.npz", **means)
     shutil.copy(directory / "config.json", adapter)
@@ -85,30 +93,24 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return models_directory()
 
 
-def logits(path: Path) -> NDArray[np.float32]:
-    """What llama.cpp gives to TOKENS: [tokens, vocabulary]."""
-    library = load_library()
-    loaded = library.model_load_from_file(bytes(path), library.model_default_params())
-    assert loaded
-    context = library.init_from_model(loaded, library.context_default_params())
-    vocabulary = library.vocab_n_tokens(library.model_get_vocab(loaded))
-    arrays = [np.array(each, np.int32) for each in (TOKENS, range(len(TOKENS)), [1] * 8, [0])]
-    wanted, rows = np.ones(8, np.int8), np.full(8, arrays[3].ctypes.data, np.uint64)
-    tokens, positions, counts = (each.ctypes.data for each in arrays[:3])
-    batch = Batch(8, tokens, None, positions, counts, rows.ctypes.data, wanted.ctypes.data)
-    assert library.decode(context, batch) == 0
-    shape = (len(TOKENS), vocabulary)
-    found = np.ctypeslib.as_array(library.get_logits(context), shape).copy()
-    library.free(context)
-    library.model_free(loaded)
-    return found
+def said(path: Path, adapter: Path | None = None) -> NDArray[np.float32]:
+    """What llama.cpp gives to TOKENS: log-probabilities [tokens, vocabulary]."""
+    on = load_model(path, threads=1, adapter=adapter)
+    feed = Feed(on.open([on.empty()], 16), TOKENS, 0, True, Preemption(), False)
+    (found,) = on.forward([feed])
+    return np.stack([each.at(np.arange(on.info.vocabulary))[0] for each in found or ()])
+
+
+def wanted(model: Any) -> NDArray[np.float32]:
+    """What transformers gives to them."""
+    with torch.inference_mode():
+        logits = model(torch.tensor([TOKENS])).logits[0].log_softmax(-1)
+    return np.asarray(logits)
 
 
 def near(path: Path, model: Any) -> float:
-    """The correlation of llama.cpp's logits with those of transformers."""
-    with torch.inference_mode():
-        aim = model(torch.tensor([TOKENS])).logits[0].numpy()
-    return float(np.corrcoef(logits(path).ravel(), aim.ravel())[0, 1])
+    """The correlation of both."""
+    return float(np.corrcoef(said(path).ravel(), wanted(model).ravel())[0, 1])
 
 
 def tensors(path: Path) -> dict[str, Any]:
@@ -146,6 +148,15 @@ def test_an_adapter_is_merged(
     for name in ("general.name", "general.file_type"):
         assert ours[name].contents() == its[name].contents()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_directory_of_peft_is_an_adapter(
+    model: Any, source: Path, changed: tuple[Path, dict[str, Any]], data: Path
+) -> None:
+    adapter, weights = changed
+    aim = copy.deepcopy(model)
+    aim.load_state_dict(weights)
+    np.testing.assert_allclose(said(source, adapter.parent), wanted(aim), atol=0.05)
 
 
 def test_the_same_inputs_give_the_same_bytes(
@@ -192,7 +203,7 @@ def test_layers_get_the_rest_of_a_base(source: Path, changed: tuple[Path, Any], 
         of = outer if name in ("token_embd.weight", "output.weight") else inner
         assert np.array_equal(tensor.data, of[name].data)
     assert len(found) == len(outer)
-    assert logits(path).shape == (len(TOKENS), 258)
+    assert said(path).shape == (len(TOKENS), 258)
 
 
 def test_a_fingerprint_is_of_the_inputs_or_the_bytes(

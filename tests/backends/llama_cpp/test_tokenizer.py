@@ -5,10 +5,9 @@ from transformers import AutoTokenizer
 
 from dragonrt import bundled
 from dragonrt.backends.backend import vocabulary_fingerprint
-from dragonrt.backends.llama_cpp.library import load_library
-from dragonrt.backends.llama_cpp.model import LlamaModel
+from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
 from dragonrt.backends.llama_cpp.tokenizer import LlamaTokenizer
-from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.transformers_.backend import TransformersTokenizer
 from dragonrt.errors import ModelError
 
 TEXTS = (

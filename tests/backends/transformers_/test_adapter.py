@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dragonrt.backends.transformers_.adapter import merge
-from dragonrt.backends.transformers_.checkpoint import load_model
+from dragonrt.backends.transformers_.checkpoint import load_model, merge
 from dragonrt.errors import ModelError
 from tests.tiny_models import tiny
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from dragonrt.backends.transformers_.document import DocumentKV
+from dragonrt.backends.transformers_.kv_cache import DocumentKV
 from dragonrt.errors import ModelError
 
 

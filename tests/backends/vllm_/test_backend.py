@@ -1,6 +1,7 @@
 """What the backend does with an engine that fails, is stopped, or has no room: a fake one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +9,12 @@ import torch
 from typing_extensions import override
 
 from dragonrt.backends.backend import Feed, ModelInfo, Preemption
-from dragonrt.backends.engines import Order, load_backend
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
-from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
+from dragonrt.backends.transformers_.backend import TransformersTokenizer
 from dragonrt.backends.vllm_.backend import VllmBackend
-from dragonrt.backends.vllm_.engine import Engine, read_options
+from dragonrt.backends.vllm_.checkpoint import read_options
+from dragonrt.backends.vllm_.engine import Engine
 from dragonrt.errors import ModelError
 from dragonrt.testing.backend_contract import CountedPreemption
 from tests.tiny_models import tokenizer
@@ -198,15 +200,17 @@ def test_options_are_engine_arguments_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "order"),
+    ("engine", "name", "options"),
     [
-        ("nonsense", Order("dragon-small")),
-        ("vllm", Order("dragon-small")),
-        ("vllm", Order("a/b", device="cuda")),
-        ("llama.cpp", Order("dragon-small", options=("a=1",))),
-        ("transformers", Order("a/b", options=("a=1",))),
+        ("nonsense", "dragon-small", {}),
+        ("vllm", "dragon-small", {}),
+        ("vllm", "a/b", {"device": "cuda"}),
+        ("llama.cpp", "dragon-small", {"options": ("a=1",)}),
+        ("transformers", "a/b", {"options": ("a=1",)}),
     ],
 )
-def test_an_order_that_an_engine_cannot_fill_is_refused(engine: str, order: Order) -> None:
+def test_what_an_engine_cannot_do_is_refused(
+    engine: str, name: str, options: dict[str, Any]
+) -> None:
     with pytest.raises(ModelError):
-        load_backend(engine, order)
+        LanguageModel.load(name, engine=engine, **options)

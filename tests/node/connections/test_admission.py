@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from typing_extensions import override
 
-from dragonrt.backends.fair_shares import Client
+from dragonrt.backends.scheduler import Client
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer, ClientSession
