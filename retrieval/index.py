@@ -125,7 +125,12 @@ class Index:
             yield from (found[each] for each in wanted)
 
     def search(
-        self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
+        self,
+        vector: Vectors,
+        k: int,
+        question: str = "",
+        by: Search = "dense",
+        within: str = "",
     ) -> list[Hit]:
         """Return the `k` chunks (or fewer) that may answer a question, best first.
 
@@ -133,6 +138,7 @@ class Index:
         of both by cosine and by the share of the question's words that are in a chunk. Rare words
         and names count more. A hit's score is always its cosine. `vector` is the question's
         embedding, float32 [dimension], normalised; RetrievalError for another dimension.
+        `within` is the only document to search.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -142,7 +148,7 @@ class Index:
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
         vector = np.asarray(vector, dtype=np.float32)
-        found = self.store.search(vector, words_of(question), k, by)
+        found = self.store.search(vector, words_of(question), k, by, within)
         return [Hit(chunk, cosine) for cosine, chunk in found]
 
     @classmethod
@@ -215,12 +221,18 @@ class Retriever:
         self.fingerprint = f"{index.fingerprint()} {search} {gap}"
         """Equal if the same chunks are found for every question."""
 
-    def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """Return the `k` most relevant chunks of at least cosine `floor`, best first."""
+    def retrieve(
+        self, question: str, k: int, floor: float | None = None, within: str = ""
+    ) -> list[Hit]:
+        """Return the `k` most relevant chunks of at least cosine `floor`, best first.
+
+        `within` is the only document to search.
+        """
         if len(self.index) == 0 or k < 1:
             return []
         vector = self._embedder.encode_question(question)
-        hits = near(self.index.search(vector, k, question, self._search), self._gap)
+        found = self.index.search(vector, k, question, self._search, within)
+        hits = near(found, self._gap)
         return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 

@@ -35,8 +35,8 @@ class FoundFiles:
     ) -> None:
         """Find the files of `documents`, each a directory or a file; RetrievalError if it is not.
 
-        Hidden, `excluded` and the index's files are left out unless named. Links to files within
-        the documents are files. Links out of them are skipped.
+        Hidden, `excluded` and the index's files are left out unless named. A file and the links to
+        it are one document. Links out of the documents are skipped.
         """
         named = [documents] if isinstance(documents, Path) else documents
         paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
@@ -57,6 +57,12 @@ class FoundFiles:
                 self.files[shown(self._name(str(path)))] = path
             else:
                 raise RetrievalError(f"there is no file or directory {path}")
+        links = {name: os.path.realpath(p) for name, p in self.files.items() if p.is_symlink()}
+        seen = {str(path) for name, path in self.files.items() if name not in links}
+        for name, real in links.items():
+            if real in seen:
+                del self.files[name]
+            seen.add(real)
 
     def _name(self, path: str) -> str:
         """Return a file's name, not yet `shown`."""

@@ -27,7 +27,8 @@ class Chunk:
     """Characters `start:end` of the text of the file `source`, on `page` (from 1; 0 without pages).
 
     `digest` names it by its text and title, also in the KV store. `title` is the document's, with
-    the headings above the chunk: "Museum › Hours". Of equal chunks only the first is found.
+    the headings above the chunk: "Museum › Hours". Of equal chunks the first is found, or that of
+    the only document that is searched.
     """
 
     digest: str
@@ -105,6 +106,7 @@ _WORDS = 0.5
 """Added to the cosine of a chunk with all words of the question. Between 0.4 and 0.6 this orders
 chunks no worse than cosines or BM25 alone: by names, numbers, and in other words."""
 
+_WITHIN = "WHERE path = ? ORDER BY first"
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
 _PUT_FILE = """
@@ -234,15 +236,21 @@ class Store(ABC):
             )
 
     def search(
-        self, vector: Vectors, words: Mapping[str, float], k: int, by: Search
+        self, vector: Vectors, words: Mapping[str, float], k: int, by: Search, within: str = ""
     ) -> list[tuple[float, Chunk]]:
         """Return `k` chunks that may answer a question, and their cosines, best first.
 
-        `words` are the question's, with their weights.
+        `words` are the question's, with their weights. `within` is the only document to search.
         """
         pool = max(4 * k, _LEAST_POOL) if by == "hybrid" else k
-        cosines = {} if by == "words" else dict(self.nearest(vector, pool))
-        worded = [] if by == "dense" else self.with_words([*words], pool)
+        cosines = {} if by == "words" or within else dict(self.nearest(vector, pool))
+        worded = (
+            [] if by == "dense" else self.with_words([*words], 2 * FREQUENT if within else pool)
+        )
+        if within:
+            own = {number for number, _ in self._placed(_WITHIN, _key(within))}
+            worded = [number for number in worded if number in own]
+            cosines = {} if by == "words" else self._cosines(own, vector)
         cosines |= self._cosines([n for n in worded if n not in cosines], vector)
         scores = dict(cosines)
         if by == "words":
@@ -251,7 +259,7 @@ class Store(ABC):
             for number, share in self._shares(words, cosines).items():
                 scores[number] += _WORDS * share
         best = heapq.nlargest(k, scores, key=scores.__getitem__)
-        chunks = self.chunks(best)
+        chunks = self.chunks(best, within)
         best.sort(key=lambda n: (-scores[n], chunks[n].source, chunks[n].start))
         return [(cosines[n], chunks[n]) for n in best]
 
@@ -274,16 +282,17 @@ class Store(ABC):
         )
         return {number: float(np.frombuffer(each, np.float32) @ vector) for number, each in rows}
 
-    def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
-        """Return the chunks with the ids `numbers`, by id."""
+    def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
+        """Return the chunks with the ids `numbers`, by id, as they are in a document if given."""
         found: dict[int, Chunk] = {}
         for number, chunk in self._placed(f"WHERE {_among(numbers)} ORDER BY path, first"):
-            found.setdefault(number, chunk)
+            if within in ("", chunk.source):
+                found.setdefault(number, chunk)
         return found
 
     def chunks_of(self, path: str) -> list[Chunk]:
         """Return the chunks of a file in order; none if there is no such file."""
-        return [chunk for _, chunk in self._placed("WHERE path = ? ORDER BY first", _key(path))]
+        return [chunk for _, chunk in self._placed(_WITHIN, _key(path))]
 
     def _placed(self, which: str, *values: object) -> Iterator[tuple[int, Chunk]]:
         """Yield the id and the chunk at each place that an SQL clause selects."""

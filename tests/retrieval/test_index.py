@@ -18,6 +18,7 @@ from retrieval import (
     Report,
     RetrievalError,
     Retriever,
+    Search,
     ingestion,
 )
 from retrieval import index as updating
@@ -142,6 +143,21 @@ def test_a_copy_is_listed_but_embedded_and_found_once(shelf: Shelf, hashes: Word
     (shelf.documents / "ferry.txt").unlink()
     shelf.update()
     assert shelf.found("ferry") == ["travel/ferry copy.txt"]
+
+
+@pytest.mark.parametrize("by", ["hybrid", "dense", "words"])
+def test_equal_chunks_are_found_in_each_document(shelf: Shelf, by: Search) -> None:
+    text = "# Lease\n\nThe flat is on Mill Lane.\n\n# Rent\n\nThe rent is {} pounds."
+    for version, rent in (("v1", "1,240"), ("v2", "1,310")):
+        (shelf.documents / f"lease {version}.md").write_text(text.format(rent))
+    shelf.update()
+    retriever = Retriever(shelf.open(), shelf.embedder, by)
+    for version in ("v1", "v2"):
+        hits = retriever.retrieve("Where is the flat?", 1, within=f"lease {version}.md")
+        assert [hit.chunk.source for hit in hits] == [f"lease {version}.md"]
+        assert "Mill Lane" in hits[0].chunk.text
+    assert not retriever.retrieve("Where is the flat?", 1, within="museum.md")[1:]
+    assert len(retriever.retrieve("Where is the flat?", 9)) == len(retriever.index) or by == "words"
 
 
 def test_an_updated_index_equals_a_rebuilt_one(shelf: Shelf, tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ from retrieval import (
     Retriever,
 )
 
-POOL = 100
-"""Chunks among which those of one document are found."""
 PROMPT, BYTES = 64, 4
 """The most tokens that a prompt puts around a text, and the most bytes of a character."""
 
@@ -53,13 +51,11 @@ class Library:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`.
 
-        `within` is the only document to search, as far as its chunks are among the best POOL.
+        `within` is the only document to search. Raises RetrievalError if there is none.
         """
-        if not within:
-            return self.retriever.retrieve(question, k, floor)
-        self.chunks_of(within)
-        hits = self.retriever.retrieve(question, POOL, floor)
-        return [hit for hit in hits if hit.chunk.source == within][:k]
+        if within:
+            self.chunks_of(within)
+        return self.retriever.retrieve(question, k, floor, within)
 
     def chunks_of(self, document: str) -> list[Chunk]:
         """Return the chunks of a document in order. Raises RetrievalError if there is none."""
