@@ -84,7 +84,7 @@ class LanguageModel:
         backend: Backend
         try:
             if engine == "llama.cpp":
-                from dragonrt.backends.llama_cpp import backend as llama_cpp
+                from dragonrt.backends.llama_cpp.backend import load_model as load_file
 
                 if not path.is_file():
                     raise ModelError(f"{name} is no GGUF file, which llama.cpp needs")
@@ -92,20 +92,19 @@ class LanguageModel:
                     raise ModelError(f"{name} has number types of its own: leave out --dtype")
                 if device not in ("auto", "cpu"):
                     raise ModelError(f"llama.cpp's build decides where {name} runs: leave out --on")
-                backend = llama_cpp.load_model(path, threads, adapter, library)
+                backend = load_file(path, threads, adapter, library)
             elif engine == "transformers":
-                from dragonrt.backends.transformers_ import checkpoint as transformers
+                from dragonrt.backends.transformers_.checkpoint import load_model
 
-                checkpoint = _checkpoint(name, path)
-                backend = transformers.load_model(checkpoint, device, dtype, threads, adapter)
+                backend = load_model(_checkpoint(name, path), device, dtype, threads, adapter)
             else:
-                from dragonrt.backends.vllm_ import checkpoint as vllm
+                from dragonrt.backends.vllm_.checkpoint import load_model as load_engine
 
                 if device != "auto":
                     raise ModelError("vLLM's build decides where a model runs: leave out --on")
                 if adapter is not None:
                     raise ModelError("vLLM reads weights as they are: merge the adapter into them")
-                backend = vllm.load_model(_checkpoint(name, path), dtype, threads, options)
+                backend = load_engine(_checkpoint(name, path), dtype, threads, options)
         except ModuleNotFoundError as error:
             if engine not in _EXTRAS:
                 raise

@@ -9,6 +9,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.backends.backend import Backend, Document, Feed, ModelInfo, RowLogits, Rows
+from dragonrt.backends.backend import (
+    Backend,
+    Document,
+    Feed,
+    ModelInfo,
+    Preemption,
+    RowLogits,
+    Rows,
+)
 from dragonrt.backends.llama_cpp.context import LARGEST_FORWARD, Outputs, State, Token
 from dragonrt.backends.llama_cpp.contexts import Contexts
 from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
@@ -42,7 +51,10 @@ class LlamaDocument:
 
 
 class LlamaRows(Rows):
-    """A sequence for each document, given back when this object is deleted."""
+    """A sequence for each document, given back when this object is deleted.
+
+    `places` are the sequences, each with the length of its document.
+    """
 
     def __init__(self, contexts: Contexts, documents: Sequence[Document], capacity: int) -> None:
         self._contexts = contexts
@@ -53,11 +65,6 @@ class LlamaRows(Rows):
                 raise ModelError("the document is another backend's")
             if document.length:
                 self.context.load(sequence, document.state)
-
-    @property
-    def places(self) -> list[tuple[int, int]]:
-        """Return the sequence of each row, and the length of its document."""
-        return list(zip(self.sequences, self.lengths, strict=True))
 
     @override
     def reserve(self, tokens: int) -> None:
@@ -71,6 +78,7 @@ class LlamaRows(Rows):
 
     def _open(self, cells: int) -> None:
         self.context, self.sequences = self._contexts.open(len(self.lengths), cells)
+        self.places = list(zip(self.sequences, self.lengths, strict=True))
         self._release = weakref.finalize(self, self.context.release, self.sequences)
         self._release.atexit = False
 
@@ -87,11 +95,10 @@ class LlamaLogits(RowLogits):
         self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
     ) -> None:
         self._logits, self._hidden = logits, hidden
-        self._weights: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     @override
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        exponents, sums = self._exponents()
+        exponents, sums = self._exponents
         factors = np.exp(log_weights) / sums
         if len(factors) == 1:
             return np.asarray(exponents[0] * factors[0])
@@ -100,14 +107,14 @@ class LlamaLogits(RowLogits):
 
     @override
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        _, sums = self._exponents()
+        _, sums = self._exponents
         highest = self._logits.max(axis=1)
         found = np.take(self._logits, tokens, axis=1)
         return np.asarray(found - (highest + np.log(sums))[:, None])
 
     @override
     def probability(self, token: int) -> NDArray[np.float64]:
-        exponents, sums = self._exponents()
+        exponents, sums = self._exponents
         return exponents[:, token].astype(np.float64) / sums
 
     @override
@@ -120,13 +127,12 @@ class LlamaLogits(RowLogits):
     def copy(self) -> "LlamaLogits":
         return LlamaLogits(self._logits.copy(), None if self._hidden is None else self.hidden())
 
+    @cached_property
     def _exponents(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return exp(logits - their maximum) [rows, vocabulary], and its sums [rows]."""
-        if self._weights is None:
-            exponents = self._logits - self._logits.max(axis=1, keepdims=True)
-            np.exp(exponents, out=exponents)
-            self._weights = exponents, exponents.sum(axis=1)
-        return self._weights
+        exponents = self._logits - self._logits.max(axis=1, keepdims=True)
+        np.exp(exponents, out=exponents)
+        return exponents, exponents.sum(axis=1)
 
 
 class LlamaBackend(Backend):
@@ -177,12 +183,15 @@ class LlamaBackend(Backend):
 
     def _read_together(self, feeds: Sequence[Feed]) -> Sequence[list[LlamaLogits] | None]:
         """Read feeds of a context token by token, all rows of a token side by side."""
-        batch = [token for feed in feeds for token in _tokens(feed, feed.rows.places)]
+        batch, preemptions, hidden = list[Token](), list[Preemption](), False
+        for feed in feeds:
+            batch += _tokens(feed, feed.rows.places)
+            preemptions.append(feed.preemption)
+            hidden |= feed.hidden
         most = self.info.exact_tokens or LARGEST_FORWARD
         if len(feeds) == 1:  # whole tokens, for llama.cpp reads rows of the same length together
             rows = len(feeds[0].rows.sequences)
             most = max(most // rows * rows, min(most, rows))
-        preemptions, hidden = [feed.preemption for feed in feeds], any(f.hidden for f in feeds)
         found = feeds[0].rows.context.forward(batch, preemptions, most=most, hidden=hidden)
         if found is None:
             return [None] * len(feeds)

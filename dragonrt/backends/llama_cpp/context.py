@@ -169,11 +169,11 @@ class Context:
                 self._pack(batch)
                 return None
             found.append(part)
-            order += [place for place in places if batch[place].is_wanted]
+            order += places
         if len(found) == 1:
             return found[0]
         logits, states = zip(*found, strict=True)
-        sort = np.argsort(order)
+        sort = np.argsort([place for place in order if batch[place].is_wanted])
         return Outputs(
             np.concatenate(logits)[sort], np.concatenate(states)[sort] if hidden else None
         )
@@ -186,7 +186,7 @@ class Context:
             if (least := self.lone_from) is not None and any(t.position >= least for t in batch):
                 found = lone_places([batch[place].sequence for place in places])
                 alone = [p + start for p in found if batch[p + start].position >= least]
-            if rest := [place for place in places if place not in alone]:
+            if rest := [place for place in places if place not in alone] if alone else places:
                 yield rest
             yield from ([place] for place in alone)
 
