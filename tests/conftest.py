@@ -1,4 +1,4 @@
-"""One data directory for the whole run, a toy as the model; commands run in this process."""
+"""A data directory for each worker, a toy as the model; commands run in this process."""
 
 import os
 import shutil
@@ -27,6 +27,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[_VARIABLE] = tempfile.mkdtemp(prefix="dragonrt-")
         os.environ["DRAGONRT_MODEL"] = "dragon-small"
+    else:  # workers that shared an index of the samples would wait for each other
+        _use(Path(os.environ[_VARIABLE], config.workerinput["workerid"]), os.environ.__setitem__)
+
+
+def _use(data: Path, set_variable: Callable[[str, str], None]) -> None:
+    """Change to another data directory, which has the same files of bundled models."""
+    made = models_directory()  # they take half a minute
+    made.mkdir(parents=True, exist_ok=True)
+    set_variable(_VARIABLE, str(data))
+    models_directory().parent.mkdir(parents=True)
+    models_directory().symlink_to(made)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -57,11 +68,7 @@ Run = Callable[..., Outcome]
 @pytest.fixture
 def own_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Have a data directory that holds nothing but the files of bundled models."""
-    made = models_directory()  # they take half a minute
-    made.mkdir(parents=True, exist_ok=True)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    models_directory().parent.mkdir(parents=True)
-    models_directory().symlink_to(made)
+    _use(tmp_path / "data", monkeypatch.setenv)
 
 
 @pytest.fixture
