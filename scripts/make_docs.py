@@ -7,12 +7,12 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import NODEFAULT, structs
 
 from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
@@ -20,7 +20,7 @@ from dragonrt.schema import must
 from dragonrt.settings import Entry, entries
 from dragonrt.traces import events, file
 from dragonrt.wire import connection, encoding, sessions
-from dragonrt.wire.fields import MAX_LINE
+from dragonrt.wire.fields import MAX_LINE, Fields
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
@@ -101,7 +101,7 @@ def traces_page() -> str:
         _fields(events.Record),
         "## Events",
         *(
-            f"### `{kind.KIND}`\n\n{_text(kind)}" + (f"\n\n{_fields(kind)}" if fields(kind) else "")
+            f"### `{kind.__struct_config__.tag}`\n\n{_text(kind)}\n\n{_fields(kind)}"
             for kind in events.EVENTS
         ),
         "## Kinds of notices",
@@ -170,11 +170,11 @@ def _states(states: type[Enum]) -> str:
 
 def _fields(kind: Any) -> str:
     """The fields of a class, of a message's with their bounds."""
-    if not issubclass(kind, Struct):
-        hints = get_type_hints(kind)
-        rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in fields(kind))
+    hints, own = get_type_hints(kind), structs.fields(kind)
+    if not issubclass(kind, Fields):
+        rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in own)
         return _table(("field", "type", "default"), rows)
-    hints, within = get_type_hints(kind), encoding.types(kind)
+    within = encoding.types(kind)
     return _table(
         ("field", "type", "must be", "default"),
         (
@@ -184,7 +184,7 @@ def _fields(kind: Any) -> str:
                 _readable(must(within[e.name])),
                 _default(e.default),
             )
-            for e in structs.fields(kind)
+            for e in own
         ),
     )
 
@@ -217,7 +217,7 @@ def _names(chosen: Iterable[Entry]) -> str:
 
 
 def _type(hint: Any) -> str:
-    if hint == events.Event:
+    if hint == events.AnyEvent:
         return "one of those below"
     if get_origin(hint) is Literal:
         return " or ".join(f"`{value!r}`" for value in get_args(hint))

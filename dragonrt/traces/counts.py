@@ -6,10 +6,12 @@ from itertools import zip_longest
 from math import inf, isfinite
 from typing import Any
 
+from msgspec import structs
+
 from dragonrt.distributions.lattice import ConformalThreshold, theorem2_bound
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.events import KINDS, Event, Record
+from dragonrt.traces.events import EVENTS, Event, Record
 
 OPENS = "open"
 """The message that opens a session."""
@@ -199,7 +201,7 @@ class AnswerCounts(Counts):
         if self.begun_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
             self.begun_s = record.t
             self.opened_s = record.t if self.opened_s is None else self.opened_s
-        for name, part in _SUMMANDS.get(event.KIND, ()):
+        for name, part in _SUMMANDS[type(event)]:
             setattr(self, name, getattr(self, name) + (getattr(event, part) if part else 1))
         match event:
             case events.TokenDecided():
@@ -279,20 +281,21 @@ class AnswerCounts(Counts):
             name: getattr(event, name) + getattr(self.closed, name, 0)
             for name in ("bytes_sent", "bytes_received", "padding_sent", "padding_received")
         }
-        self.closed = replace(event, **bytes_)
+        self.closed = structs.replace(event, **bytes_)
 
     def _compare(self, side: Side, accepted: int, compared: int) -> None:
         self.accepted[side] += accepted
         self.compared[side] += compared
 
 
-def _summands() -> dict[str, list[tuple[str, str]]]:
-    """Return, by kind of event, the summed fields and the event's field that each adds."""
-    found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in KINDS}
+def _summands() -> dict[type[Event], list[tuple[str, str]]]:
+    """Return, by type of event, the summed fields and the event's field that each adds."""
+    kinds = {str(kind.__struct_config__.tag): kind for kind in EVENTS}
+    found: dict[type[Event], list[tuple[str, str]]] = {kind: [] for kind in EVENTS}
     for each in fields(AnswerCounts):
         for source in each.metadata.get("sources", ()):
             kind, _, part = source.partition(".")
-            found[kind].append((each.name, part))
+            found[kinds[kind]].append((each.name, part))
     return found
 
 

@@ -1,16 +1,17 @@
 """Every event as a frozen type.
 
 A Record adds time and session to an event. Statistics, summaries and pictures are folds over
-records, live or from a file. `KIND` is the event's name in a file. `step` is the index of an answer
-token (0-based), `round` the number of a block, times are seconds.
+records, live or from a file. `step` is the index of an answer token (0-based), `round` the number
+of a block, times are seconds.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, dataclass_transform
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from typing_extensions import override
+from msgspec import Struct
 
 from dragonrt.side import Side
 from dragonrt.wire.reasons import Reason
@@ -18,24 +19,12 @@ from dragonrt.wire.reasons import Reason
 Cause = Literal["own", "other", "target"]
 """The last input of a decision: the own draft, the other side's, or its target or verdict."""
 
-EVENTS: list[type["Event"]] = []
-"""All types of events, in the order of the documentation."""
+
+class Event(Struct, frozen=True, tag_field="event", omit_defaults=True, forbid_unknown_fields=True):
+    """An event; its tag is its name in a file."""
 
 
-@dataclass_transform(frozen_default=True)
-class Event:
-    """An event. A subclass names its `kind` in a file; it becomes a frozen dataclass."""
-
-    KIND: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @override
-    def __init_subclass__(cls, kind: str) -> None:
-        cls.KIND = kind
-        EVENTS.append(dataclass(frozen=True)(cls))
-
-
-class TraceStarted(Event, kind="start"):
+class TraceStarted(Event, frozen=True, tag="start"):
     """First of a file. Where `clock` is equal in two files, their times are comparable."""
 
     schema: int
@@ -44,7 +33,7 @@ class TraceStarted(Event, kind="start"):
     clock: str
 
 
-class AnswerOpened(Event, kind="open"):
+class AnswerOpened(Event, frozen=True, tag="open"):
     """An answer begins, or resumes after `accepted` tokens; settings of its question and mode.
 
     The records of its session, and of a coordinator's workers' sessions, belong to it until the
@@ -58,7 +47,7 @@ class AnswerOpened(Event, kind="open"):
     exact: bool = True
 
 
-class SideReady(Event, kind="ready"):
+class SideReady(Event, frozen=True, tag="ready"):
     """This side has loaded its documents and prefilled the question, in `load` and `prefill` s."""
 
     load: float
@@ -66,7 +55,7 @@ class SideReady(Event, kind="ready"):
     prompt_tokens: int
 
 
-class ForwardDone(Event, kind="decode"):
+class ForwardDone(Event, frozen=True, tag="decode"):
     """A forward ended. It predicts after `tokens` prefixes, the shortest of `step` tokens."""
 
     step: int
@@ -74,13 +63,13 @@ class ForwardDone(Event, kind="decode"):
     seconds: float
 
 
-class Drafted(Event, kind="draft"):
+class Drafted(Event, frozen=True, tag="draft"):
     """An own draft that extends the decided text."""
 
     step: int
 
 
-class MessageSent(Event, kind="send"):
+class MessageSent(Event, frozen=True, tag="send"):
     """A message of that type, and its bytes on the wire."""
 
     message: str
@@ -89,7 +78,7 @@ class MessageSent(Event, kind="send"):
     round: int | None = None
 
 
-class MessageReceived(Event, kind="receive"):
+class MessageReceived(Event, frozen=True, tag="receive"):
     """A message of that type, and its bytes on the wire."""
 
     message: str
@@ -98,7 +87,7 @@ class MessageReceived(Event, kind="receive"):
     round: int | None = None
 
 
-class TokenDecided(Event, kind="decide"):
+class TokenDecided(Event, frozen=True, tag="decide"):
     """A target token. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
     `cause` is the last input of the decision, `waited` the time since the decision before. `share`
@@ -127,7 +116,7 @@ class TokenDecided(Event, kind="decide"):
         return self.device if side == "device" else self.cloud
 
 
-class TokenRanked(Event, kind="rank"):
+class TokenRanked(Event, frozen=True, tag="rank"):
     """On request: the target's probability of the token and the likeliest ones, before sampling."""
 
     step: int
@@ -137,7 +126,7 @@ class TokenRanked(Event, kind="rank"):
     probabilities: tuple[float, ...] = ()
 
 
-class Disclosed(Event, kind="disclose"):
+class Disclosed(Event, frozen=True, tag="disclose"):
     """A message of an answer left the device: the ledger's entry, of what it discloses (SPEC 1.10).
 
     Bytes of the `question` and of the `history`, `tokens`, `distributions`, named `documents`.
@@ -154,7 +143,7 @@ class Disclosed(Event, kind="disclose"):
     token: int | None = None
 
 
-class BlockSent(Event, kind="block"):
+class BlockSent(Event, frozen=True, tag="block"):
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards."""
 
     round: int
@@ -164,7 +153,7 @@ class BlockSent(Event, kind="block"):
     seconds: float
 
 
-class BlockJudged(Event, kind="verdict"):
+class BlockJudged(Event, frozen=True, tag="verdict"):
     """The verify result of a block of `tokens`: the first `accepted` of them, then `token`.
 
     `waited` is the time until the result, on the cloud the block's time in the queue. `verify` is
@@ -179,21 +168,21 @@ class BlockJudged(Event, kind="verdict"):
     verify: float
 
 
-class TargetDecoded(Event, kind="decoded"):
+class TargetDecoded(Event, frozen=True, tag="decoded"):
     """The cloud decided the token of `step` in its own forward, because no block waited."""
 
     step: int
     token: int
 
 
-class BlockOutrun(Event, kind="outrun"):
+class BlockOutrun(Event, frozen=True, tag="outrun"):
     """The first `tokens` of a block equal the cloud's own, before the block's verify result."""
 
     round: int
     tokens: int
 
 
-class RoundDecided(Event, kind="round"):
+class RoundDecided(Event, frozen=True, tag="round"):
     """A coordinator decided with several workers' uploads of these weights, without the missing."""
 
     round: int
@@ -203,7 +192,7 @@ class RoundDecided(Event, kind="round"):
     missing: tuple[str, ...]
 
 
-class ThresholdMoved(Event, kind="threshold"):
+class ThresholdMoved(Event, frozen=True, tag="threshold"):
     """An accepted token moved C-SQS's threshold from `beta`; its support dropped that mass."""
 
     step: int
@@ -211,27 +200,27 @@ class ThresholdMoved(Event, kind="threshold"):
     dropped: float
 
 
-class RolledBack(Event, kind="rollback"):
+class RolledBack(Event, frozen=True, tag="rollback"):
     """A decision rejected the own draft sequence: `dropped` tokens of it are discarded."""
 
     step: int
     dropped: int
 
 
-class ForwardPreempted(Event, kind="preempt"):
+class ForwardPreempted(Event, frozen=True, tag="preempt"):
     """The preemption of a forward for discarded tokens was requested."""
 
     step: int
 
 
-class ForwardStopped(Event, kind="stopped"):
+class ForwardStopped(Event, frozen=True, tag="stopped"):
     """A preempted forward has stopped."""
 
     step: int
     seconds: float
 
 
-class LatencyEstimated(Event, kind="estimate"):
+class LatencyEstimated(Event, frozen=True, tag="estimate"):
     """ΔZ of the device: seconds per token that the cloud as single aggregator saves (DRAGON Eq. 8).
 
     It follows from the round trip, both sides' acceptance and both sides' seconds per draft.
@@ -246,7 +235,7 @@ class LatencyEstimated(Event, kind="estimate"):
     cloud_s: float
 
 
-class AggregatorSwitched(Event, kind="switch"):
+class AggregatorSwitched(Event, frozen=True, tag="switch"):
     """The aggregator was handed over, to save `difference` seconds per token."""
 
     step: int
@@ -254,26 +243,26 @@ class AggregatorSwitched(Event, kind="switch"):
     difference: float
 
 
-class TextsDiverged(Event, kind="diverge"):
+class TextsDiverged(Event, frozen=True, tag="diverge"):
     """The two sides decided different texts of that length: a defect (SPEC 1.3)."""
 
     step: int
 
 
-class LinkProbed(Event, kind="probe"):
+class LinkProbed(Event, frozen=True, tag="probe"):
     """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
 
     rtt: float | None = None
     bandwidth: float | None = None
 
 
-class WentAlone(Event, kind="alone"):
+class WentAlone(Event, frozen=True, tag="alone"):
     """The other side was lost: this side decides alone from that step on."""
 
     step: int
 
 
-class Rejoined(Event, kind="resume"):
+class Rejoined(Event, frozen=True, tag="resume"):
     """The other side has rejoined."""
 
     step: int
@@ -298,7 +287,7 @@ class NoticeKind(StrEnum):
     STORE = "store"  # computed KV is not stored
 
 
-class Noticed(Event, kind="notice"):
+class Noticed(Event, frozen=True, tag="notice"):
     """A one-line notice for the user, of a `kind`; `reason` is the end that it reports, if any."""
 
     kind: NoticeKind
@@ -309,7 +298,7 @@ class Noticed(Event, kind="notice"):
 OnNotice = Callable[[Noticed], None]
 
 
-class AnswerClosed(Event, kind="close"):
+class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended: stop, length, cancelled or error.
 
     The device adds the bytes of its connections during the answer, probes and padding included, and
@@ -325,8 +314,16 @@ class AnswerClosed(Event, kind="close"):
     held: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
+"""All types of events, in the order of the documentation."""
+
+if TYPE_CHECKING:
+    AnyEvent: TypeAlias = Event
+else:
+    AnyEvent = reduce(or_, EVENTS)
+
+
+class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """An event with its time on the writer's loop clock, its side, and the session it belongs to.
 
     `session` is 0 for none, and is reused after a reconnection. `peer` is the device's address on a
@@ -336,8 +333,5 @@ class Record:
     t: float
     side: Side
     session: int
-    event: Event
+    event: AnyEvent
     peer: str = ""
-
-
-KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}

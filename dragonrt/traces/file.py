@@ -1,6 +1,6 @@
 """Traces as files: one JSON object per line and record; the first one is `start`.
 
-An object has `t`, `side`, `session`, `event` (its KIND), `peer` where there is one, and the event's
+An object has `t`, `side`, `session`, `event` (its name), `peer` where there is one, and the event's
 own fields. Fields with their default are left out. Reading returns the same records.
 """
 
@@ -9,17 +9,17 @@ import logging
 import platform
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from msgspec import ValidationError, convert
+from msgspec import ValidationError, convert, to_builtins
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.side import Side
-from dragonrt.traces.events import EVENTS, KINDS, AnswerClosed, Event, Record, TraceStarted
+from dragonrt.traces.events import AnswerClosed, Event, Record, TraceStarted
 from retrieval.files import create, opened
 
 log = logging.getLogger("dragonrt")
@@ -126,7 +126,7 @@ def read_trace(path: Path) -> list[Record]:
 
 
 def _check_start(value: object, path: Path) -> None:
-    if not isinstance(value, dict) or value.get("event") != TraceStarted.KIND:
+    if not isinstance(value, dict) or value.get("event") != "start":
         raise DragonError(f"{path} line 1 does not begin a trace: is this a trace?")
     schema = value.get("schema", 1)
     if schema != SCHEMA:
@@ -138,33 +138,24 @@ def _check_start(value: object, path: Path) -> None:
 
 def to_object(record: Record) -> dict[str, Any]:
     """Return the JSON object of a record."""
-    return {**own_fields(record), "event": record.event.KIND, **own_fields(record.event)}
+    found: dict[str, Any] = to_builtins(record)
+    event: dict[str, Any] = found.pop("event")
+    return found | event
 
 
-def own_fields(of: Event | Record) -> dict[str, Any]:
-    """Return the fields of a record in a file, except those of its event."""
-    values = ((name, default, getattr(of, name)) for name, default in _DEFAULTS[type(of)].items())
-    return {name: value for name, default, value in values if value != default}
+def own_fields(event: Event) -> dict[str, Any]:
+    """Return the fields of an event in a file, without its name."""
+    return {name: value for name, value in to_builtins(event).items() if name != "event"}
 
 
 def from_object(value: Any) -> Record:
     """Return the record of a JSON object. Raises DragonError, which names the fault."""
-    if not isinstance(value, dict):
-        raise DragonError("it is not an object")
-    event = value.get("event")
-    if not isinstance(event, str) or event not in KINDS:
-        raise DragonError(f"this version has no event {event!r}")
-    kind = KINDS[event]
-    if unknown := value.keys() - _DEFAULTS[Record].keys() - _DEFAULTS[kind].keys() - {"event"}:
-        raise DragonError(f"{event} has no field {min(unknown)}")
     try:
-        return convert({**value, "event": convert(value, kind)}, Record)
+        fields = convert(value, dict[str, Any])
+        own = {name: fields.pop(name) for name in _OWN & fields.keys()}
+        return convert({**own, "event": fields}, Record)
     except ValidationError as error:
         raise DragonError(str(error)) from None
 
 
-_CLASSES: tuple[type[Event | Record], ...] = (Record, *EVENTS)
-_DEFAULTS = {
-    cls: {each.name: each.default for each in fields(cls) if each.name != "event"}
-    for cls in _CLASSES
-}
+_OWN = set(Record.__struct_fields__) - {"event"}

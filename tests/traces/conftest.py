@@ -1,9 +1,9 @@
 """Both sides' traces of one answer, made by hand."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dragonrt.side import Side
 from dragonrt.traces import events

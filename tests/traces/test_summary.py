@@ -1,9 +1,9 @@
 """Summing up traces: hand-made ones to the number, each answer with what belongs to it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragonrt.side import Side
 from dragonrt.traces import events

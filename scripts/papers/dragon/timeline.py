@@ -2,8 +2,10 @@
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from dragonrt.errors import DragonError
 from dragonrt.side import SIDES, Side, other
@@ -94,7 +96,7 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
 
 
 def _moved(records: Sequence[Record], seconds: float) -> list[Record]:
-    return [replace(record, t=record.t + seconds) for record in records]
+    return [structs.replace(record, t=record.t + seconds) for record in records]
 
 
 def _track(side: Side, records: Sequence[Record]) -> Track:

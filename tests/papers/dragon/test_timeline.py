@@ -1,9 +1,9 @@
 """Traces as timelines of one answer, for the picture of both pipelines."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dragonrt.errors import DragonError
 from dragonrt.traces import events
