@@ -106,7 +106,7 @@ class ClientSession:
         door = door_of(question, settings, resources)
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, connector in connectors.items():
-            driver.sessions[name] = AnswerSession(driver, name, connector)
+            driver.add(name, connector)
         self._several = len(connectors) > 1  # the events then belong to no session
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
@@ -153,7 +153,8 @@ class ClientSession:
             for line in disagreements(own, told, driver.mode.moved.weight):
                 driver.record(Noticed(NoticeKind.DISAGREEMENT, line))
             spent = Traffic(*map(sub, self._traffic(), before))
-            rtt_s, held_s = driver.rtt_s, self._held_s()
+            rtt_s = max((each.rtt_s for each in sessions), default=0.0)
+            held_s = self._held_s()
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]
             finish = driver.finish.value if driver.finish else "error"
             driver.record(events.AnswerClosed(finish, *spent[:2], rtt_s, *spent[2:], held_s))

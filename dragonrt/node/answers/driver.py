@@ -7,6 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from typing_extensions import override
@@ -41,49 +42,50 @@ def opening(
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
+@dataclass(eq=False)
 class AnswerSession(Session):
     """One other side of an answer: its session on the current connection.
 
     `connector` replaces a lost connection; a cloud has none. `gone` is set when a new session is
-    needed, after `retry_s` seconds if the other side was busy; never after `over`. `weights` is its
-    model's fingerprint, `attribution` its sources. `concluded` waits for this side's.
+    needed, after `retry_s` seconds if the other side was busy; never after `over`, when a device
+    receives nothing any more. `weights` is the other model's fingerprint, `attribution` its
+    sources. `concluded` waits for this side's. `rtt_s` is the largest round trip of a connection
+    that is over. `feed` takes inputs for the mode, `lets_out` returns whether a message may leave.
     """
 
-    def __init__(self, driver: "Driver", name: str, connector: Connector | None) -> None:
-        self.name = name
-        self.connector = connector
-        self.number = 0
-        self.attribution: wire.Attribution | None = None
-        self.concluded: Peer | None = None
-        self.gone = asyncio.Event()
-        self.retry_s = 0.0
-        self.over = False
-        self.weights: str | None = None
-        self._opened = False
-        self._closed = asyncio.Event()
-        self._evidence: str | None = None
-        self._driver = driver
-        self._peer: Peer | None = None
-        self._unread = 0
-        self._draining: asyncio.Task[None] | None = None
+    name: str
+    connector: Connector | None
+    timeouts: Timeouts
+    feed: Callable[..., None]
+    lets_out: Callable[[wire.SessionMessage], bool]
+    times_bandwidth: bool
+    number: int = 0
+    attribution: wire.Attribution | None = None
+    concluded: Peer | None = None
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    retry_s: float = 0.0
+    rtt_s: float = 0.0
+    over: bool = False
+    weights: str | None = None
+    _opened: bool = False
+    _closed: asyncio.Event = field(default_factory=asyncio.Event)
+    _evidence: str | None = None
+    _peer: Peer | None = None
+    _unread: int = 0
+    _draining: asyncio.Task[None] | None = None
 
     # What the peer calls.
-
-    @property
-    @override
-    def times_bandwidth(self) -> bool:
-        return self._driver.mode.times_bandwidth
 
     @override
     def measured(self) -> None:
         if self._peer is not None:
             bandwidth = self._peer.bandwidth.average
-            self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
+            self.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     @override
     def receive(self, message: wire.SessionMessage) -> None:
-        if self._driver.over.is_set() and self.connector is not None:
-            return  # the device's answer is complete
+        if self.over:
+            return
         if isinstance(message, wire.Conclude):
             if self._peer is not None:
                 self.concluded = self._peer
@@ -93,7 +95,7 @@ class AnswerSession(Session):
             if self._evidence not in (None, message.evidence):
                 raise DragonError("its documents have changed since the answer began")
             self._opened, self._evidence = True, message.evidence
-        self._driver.feed(modes.Received(self.name, message))
+        self.feed(modes.Received(self.name, message))
 
     @override
     def closed(self, close: wire.Close) -> None:
@@ -110,7 +112,7 @@ class AnswerSession(Session):
             returns = returns and self.connector is not None
             if returns:
                 self.gone.set()
-            self._driver.feed(modes.Left(self.name, end, returns))
+            self.feed(modes.Left(self.name, end, returns))
 
     # What the driver calls.
 
@@ -135,13 +137,13 @@ class AnswerSession(Session):
     def _detach(self) -> Peer | None:
         peer, self._peer = self._peer, None
         if peer is not None:
-            self._driver.rtt_s = max(self._driver.rtt_s, peer.round_trip_s)
+            self.rtt_s = max(self.rtt_s, peer.round_trip_s)
             self._closed.set()
         return peer
 
     def open(self, peer: Peer, message: wire.Open) -> bool:
         """Open a session on the connection, and use it; False if the message may not leave."""
-        passes = self._driver.lets_out(message)
+        passes = self.lets_out(message)
         if passes:
             peer.open(self, message)
             self.attach(peer, message.session)
@@ -149,7 +151,7 @@ class AnswerSession(Session):
 
     def send(self, message: wire.SessionMessage) -> None:
         """Send a message, if the session is open and the message may leave this side."""
-        if self._peer is None or not self._driver.lets_out(message):
+        if self._peer is None or not self.lets_out(message):
             return
         self._unread += self._peer.send(message)
         if self._unread > CONGESTED_BYTES and self._draining is None:
@@ -164,14 +166,14 @@ class AnswerSession(Session):
     def fail(self, end: End) -> None:
         """End the session, and do not resume it: the other side broke it."""
         self.close(end)
-        self._driver.feed(modes.Left(self.name, end, False))
+        self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
         """End the session of a complete answer; wait a while for the other side's attribution."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._driver.timeouts.rejoin_s):
+                async with asyncio.timeout(self.timeouts.rejoin_s):
                     await self._closed.wait()
         self.close(End(Reason.FINISHED, ""))
 
@@ -184,7 +186,7 @@ class AnswerSession(Session):
     async def wait_closed(self) -> None:
         """Wait until the other side has closed the session. Raises DragonError if it does not."""
         try:
-            async with asyncio.timeout(self._driver.timeouts.answer_s):
+            async with asyncio.timeout(self.timeouts.answer_s):
                 await self._closed.wait()
         except TimeoutError:
             raise DragonError("the other side did not close the complete answer") from None
@@ -196,7 +198,7 @@ class AnswerSession(Session):
             await asyncio.gather(self._draining, return_exceptions=True)
 
     async def _drain(self, peer: Peer) -> None:
-        seconds = self._driver.timeouts.answer_s
+        seconds = self.timeouts.answer_s
         try:
             async with asyncio.timeout(seconds):
                 await peer.drain()
@@ -206,7 +208,7 @@ class AnswerSession(Session):
                 self.fail(End(Reason.IDLE, text))
         finally:
             self._unread, self._draining = 0, None
-            self._driver.feed()
+            self.feed()
 
 
 class Driver:
@@ -224,8 +226,6 @@ class Driver:
         self.timeouts = timeouts
         self.sessions: dict[str, AnswerSession] = {}
         self.finish: modes.Finish | None = None
-        self.rtt_s = 0.0
-        """The largest round trip of a session that is over."""
         self.over = asyncio.Event()
         """Set when the answer has ended."""
         self._loop = asyncio.get_running_loop()
@@ -235,6 +235,13 @@ class Driver:
         self._inputs: deque[modes.Input] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, name: str, connector: Connector | None = None) -> AnswerSession:
+        """Return a new session with that other side, which `connector` reaches from a device."""
+        how = self.timeouts, self.feed, self.lets_out, self.mode.times_bandwidth
+        session = AnswerSession(name, connector, *how)
+        self.sessions[name] = session
+        return session
 
     # Inputs.
 
@@ -337,7 +344,7 @@ class Driver:
             self._fail(effects.failed)
         if effects.finished is not None:
             self.finish = effects.finished
-            self.over.set()
+            self._end()
 
     def _leave(self, leave: modes.Leave) -> None:
         session = self.sessions[leave.peer]
@@ -351,7 +358,12 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
+        self._end()
+
+    def _end(self) -> None:
         self.over.set()
+        for session in self.sessions.values():
+            session.over |= session.connector is not None
 
     # Work.
 
@@ -398,7 +410,7 @@ class Driver:
 
     async def settle(self) -> None:
         """Cancel and await all that belongs to the answer."""
-        self.over.set()
+        self._end()
         self._set_timer()
         if self._context is not None:
             self._context.close()

@@ -36,7 +36,7 @@ def server_session(
     resources = entry.prepare(prefiller, {}, settings)
     mode = entry.cloud(question, settings, resources)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
-    session = driver.sessions["device"] = AnswerSession(driver, "device", None)
+    session = driver.add("device")
     peer.pacing.shape(settings.pads, settings.cadence)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))

@@ -39,9 +39,8 @@ class ConnectionLostError(DragonError):
 class Session(Protocol):
     """A session, as its peer calls it."""
 
-    @property
-    def times_bandwidth(self) -> bool:
-        """Whether the mode uses the bandwidth, so that timed bursts are worth their bytes."""
+    times_bandwidth: bool
+    """Whether the mode uses the bandwidth, so that timed bursts are worth their bytes."""
 
     def measured(self) -> None:
         """Read the link's new estimates."""

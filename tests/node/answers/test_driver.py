@@ -182,7 +182,7 @@ def driven(
         chosen = mode or ScriptedMode()
         side = SimulatedSide("device", lambda _: Script(1))
         driver = Driver(chosen, side.recorder.also(take), side.timeouts)
-        session = driver.sessions["cloud"] = AnswerSession(driver, "cloud", connector)
+        session = driver.add("cloud", connector)
         bench = Bench(chosen, driver, StubContext(), StubPeer(), session, [])
         session.attach(bench.peer, 8)  # type: ignore[arg-type]
         driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0))
@@ -441,12 +441,12 @@ def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
             end = End(Reason.LOST if close is None else close.reason, "gone")
             assert left == [Left("cloud", end, returns)]
             assert bench.session.gone.is_set() is returns
-            assert bench.driver.rtt_s == 0.1
+            assert bench.session.rtt_s == 0.1
             for round_trip_s, largest in ((0.3, 0.3), (0.2, 0.3)):
                 nearer: Any = StubPeer(round_trip_s=round_trip_s)
                 bench.session.attach(nearer, 9)
                 bench.session.lost(End(Reason.LOST, "gone"))
-                assert bench.driver.rtt_s == largest
+                assert bench.session.rtt_s == largest
 
         driven(talk, connector=connector)
 
@@ -476,7 +476,7 @@ async def test_the_link_is_told_and_records_have_their_session(
     assert bench.mode.heard[0] == Measured("cloud", 0.1, 5e6)
     assert bench.session.times_bandwidth
     bench.feed(events=[decided(0)])
-    bench.driver.sessions["another"] = AnswerSession(bench.driver, "another", None)
+    bench.driver.add("another")
     bench.feed(events=[decided(1)])
     assert [record.session for record in bench.records] == [8, 0]
 
