@@ -14,14 +14,12 @@ from weakref import WeakSet
 
 from typing_extensions import override
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.modes import DEFAULT_MODE
 from dragonrt.modes.question import Question
 from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.connections.admission import CloudLimits
 from dragonrt.node.process import programs
-from dragonrt.node.process.composition import complete_library, load_model
-from dragonrt.node.process.library import Library
+from dragonrt.node.process.composition import Loaded, complete_library, load_model
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.chat import Chat
 from dragonrt.service.setup import CloudSetup, DeviceSetup, entry_named
@@ -82,7 +80,7 @@ async def connect(
     own, answers = _given(settings, OWN, (Question, entry_named(mode).settings))
     own |= _own(documents, key) | {"host": host}
     setup = DeviceSetup.of(mode, own, answers, tuple(workers))
-    given = *await _loaded(setup, on_notice, on_progress), setup.others, setup.how
+    given = await _loaded(setup, on_notice, on_progress), setup.others, setup.how
     async with programs.device(*given, lambda notice: on_notice(notice.text)) as connected:
         device = Device(connected, setup, stop)
         try:
@@ -116,20 +114,20 @@ async def serve_cloud(
     """
     own, limits = _given(settings, OWN, (CloudLimits,))
     setup = CloudSetup.of(own | _own(documents, key))
-    given = await _loaded(setup, on_notice, on_progress)
+    loaded = await _loaded(setup, on_notice, on_progress)
     bounds = picked(CloudLimits, limits)
-    async with programs.cloud(*given, setup.address, on_notice, bounds) as cloud:
+    async with programs.cloud(loaded, setup.address, on_notice, bounds) as cloud:
         yield cloud.port
 
 
 async def _loaded(
     setup: DeviceSetup | CloudSetup, on_notice: OnLine, on_progress: OnProgress
-) -> tuple[SideSettings, LanguageModel, Library | None]:
+) -> Loaded:
     for line in setup.warnings:
         on_notice(line)
     model = await asyncio.to_thread(load_model, setup.side)
     library = await asyncio.to_thread(complete_library, setup.side, model, on_progress, kv=False)
-    return setup.side, model, library
+    return Loaded(setup.side, model, library)
 
 
 def _own(documents: Places, key: str | Path | None) -> dict[str, Any]:

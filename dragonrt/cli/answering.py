@@ -23,8 +23,8 @@ from dragonrt.service.setup import CloudSetup, DeviceSetup
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.process.composition import Loaded
     from dragonrt.node.process.diagnosis import Finding
-    from dragonrt.node.process.library import Library
     from dragonrt.traces.events import Noticed, OnNotice
     from retrieval import Report
 
@@ -97,28 +97,28 @@ def cloud(*, own: CloudOptions | None = None) -> None:
 
     from dragonrt.node.process import programs
 
-    loaded, library = load(setup.side)
-    host = setup.address.host
+    loaded = load(setup.side)
+    model, host = loaded.model, setup.address.host
 
     def listens(port: int) -> None:
-        say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {host}:{port}")
-        say_languages(loaded, library)
+        say_listening(f"cloud: {model.name} on {model.device} listens on {host}:{port}")
+        say_languages(loaded)
 
-    parts = setup.side, loaded, library, setup.address, say, limits
+    at = setup.address, say, limits
     if where.http_port is None:
-        programs.run(programs.run_cloud(programs.cloud(*parts, say_report), listens))
+        programs.run(programs.run_cloud(programs.cloud(loaded, *at), listens))
         return
 
     from dragonrt.service.http.metrics import CloudStatus
 
-    skipped = 0 if library is None else library.skipped
+    skipped = 0 if loaded.library is None else loaded.library.skipped
     status = CloudStatus(where, skipped, lambda url: say(f"cloud: status: {url}"))
 
     def report(update: "Report | DragonError") -> None:
         status.report(update)
         say_report(update)
 
-    serving = programs.cloud(*parts, report, status.take)
+    serving = programs.cloud(replace(loaded, on_report=report, listeners=(status.take,)), *at)
     programs.run(programs.run_cloud(serving, listens, status.beside))
 
 
@@ -167,7 +167,7 @@ def _setup(
     return setup
 
 
-def _loaded(setup: DeviceSetup) -> "tuple[LanguageModel, Library | None, OnNotice]":
+def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
     """Load the model and the documents; return them with the printer of notices.
 
     The other sides are dialled once before the documents are indexed, which may take long. Their
@@ -188,7 +188,7 @@ def _loaded(setup: DeviceSetup) -> "tuple[LanguageModel, Library | None, OnNotic
         else:
             say(found.text)
 
-    return *load(setup.side, look), notice
+    return load(setup.side, look), notice
 
 
 def device(
@@ -210,16 +210,16 @@ def device(
     from dragonrt.service.chat import Chat
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library, notice = _loaded(setup)
+    loaded, notice = _loaded(setup)
     lines = BetweenAnswers()
+    loaded = replace(loaded, on_report=lines.saying(say_report))
 
     async def converse() -> None:
-        printers = lines.saying(notice), lines.saying(say_report)
-        parts = setup.side, loaded, library, setup.others, setup.how
-        async with programs.device(*parts, *printers) as connected:
+        to = setup.others, setup.how, lines.saying(notice)
+        async with programs.device(loaded, *to) as connected:
             chat = Chat(connected, setup.question, setup.seed, stop)
             if ask is None and not as_json:
-                say_languages(loaded, library)
+                say_languages(loaded)
             show = say if preview else None
             await talk(chat, ask, output, as_json=as_json, lines=lines, show=show)
 
@@ -246,14 +246,13 @@ def serve(
     from dragonrt.service.http.private_documents import with_uploads
 
     setup = replace(setup, side=with_uploads(setup.side, served.uploads))
-    loaded, library, notice = _loaded(setup)
+    loaded, notice = _loaded(setup)
 
     def ready(url: str) -> None:
-        say_listening(f"serve: {loaded.name} answers at {url}")
-        say_languages(loaded, library)
+        say_listening(f"serve: {loaded.model.name} answers at {url}")
+        say_languages(loaded)
 
-    sinks = notice, say_report, ready
-    programs.run(serve_device(setup, loaded, library, served, stop, *sinks))
+    programs.run(serve_device(setup, loaded, served, stop, notice, ready))
 
 
 def doctor(

@@ -34,8 +34,7 @@ from dragonrt.side import SIDES
 from retrieval.files import read_text
 
 if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
-    from dragonrt.node.process.library import Library
+    from dragonrt.node.process.composition import Loaded
     from dragonrt.node.process.programs import Device
     from dragonrt.service.comparison import Measured, Method
     from retrieval import Progress
@@ -89,7 +88,7 @@ def demo(
         notes = Path(platformdirs.user_data_dir("dragonrt")) / "demo" / "notes"
         shutil.copytree(bundled.documents("device"), notes, dirs_exist_ok=True)
         served = replace(served, uploads=served.uploads or notes / "dropped")
-    with _pair(model, notes, served.uploads) as (cloud, side, loaded, library):
+    with _pair(model, notes, served.uploads) as (cloud, loaded):
         from dragonrt.node.connections.addresses import Address, Member
         from dragonrt.node.process.programs import run
         from dragonrt.service.comparison import chat, connected
@@ -97,7 +96,7 @@ def demo(
         from dragonrt.service.terminal import talk
 
         address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
-        setup = DeviceSetup(question, how, [Member("cloud", address)], side, None, ())
+        setup = DeviceSetup(question, how, [Member("cloud", address)], loaded.settings, None, ())
         if serve:
             from dragonrt.service.http.application import serve_device
 
@@ -105,12 +104,11 @@ def demo(
                 say(f"serve: a page with the sample documents answers at {url}")
 
             say("Ctrl-C ends both processes")
-            sinks = lambda notice: say(notice.text), lambda report: None, ready
-            run(serve_device(setup, loaded, library, served, stop, *sinks))
+            run(serve_device(setup, loaded, served, stop, lambda notice: say(notice.text), ready))
             return
 
         async def demonstrate() -> None:
-            async with connected(side, loaded, library, address) as device:
+            async with connected(loaded, address) as device:
                 if ask is not None:
                     asked = chat(device, question, how, stop)
                     await talk(asked, ask, output, as_json=as_json)
@@ -131,11 +129,11 @@ def demo(
 @contextmanager
 def _pair(
     model: str, notes: Path | None, uploads: Path | None
-) -> "Iterator[tuple[CloudProcess, SideSettings, LanguageModel, Library | None]]":
+) -> "Iterator[tuple[CloudProcess, Loaded]]":
     """Start the cloud and load the device meanwhile, with its sample documents or `notes`."""
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
-            from dragonrt.node.process.composition import complete_library, load_model
+            from dragonrt.node.process.composition import Loaded, complete_library, load_model
             from dragonrt.service.comparison import sample_settings
 
             def show(now: "Progress") -> None:
@@ -147,11 +145,11 @@ def _pair(
                 from dragonrt.service.http.private_documents import with_uploads
 
                 own = with_uploads(replace(own, documents=(notes,)), uploads)
-            loaded = load_model(own)
-            library = complete_library(own, loaded, show, kv=False)
+            its_model = load_model(own)
+            library = complete_library(own, its_model, show, kv=False)
             status.update("waiting for the cloud")
             cloud.wait_ready()
-        yield cloud, own, loaded, library
+        yield cloud, Loaded(own, its_model, library)
 
 
 async def _compare(
@@ -255,8 +253,8 @@ def latency(
         from dragonrt.node.process.programs import run
         from dragonrt.service import comparison
 
-        model, library = load(side)
-        if library is None:
+        loaded = load(side)
+        if loaded.library is None:
             raise DragonError("this experiment needs documents: --documents DIR")
         address = reached.device_address(LinkSettings())
         if cloud is not None:
@@ -272,7 +270,7 @@ def latency(
             for each_s in extra_s:
                 slower = LinkSettings(link=f"{500 * each_s}ms" if each_s else None)
                 there = replace(address, emulate=slower.emulate("device"))
-                async with comparison.connected(side, model, library, there) as device:
+                async with comparison.connected(loaded, there) as device:
                     given = prompts, question, how
                     answers = await comparison.measured(device, *given, on_method=tell)
                     peer = device.connectors["cloud"].peer

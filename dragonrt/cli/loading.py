@@ -15,7 +15,7 @@ from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
-    from dragonrt.node.process.library import Library
+    from dragonrt.node.process.composition import Loaded
     from dragonrt.node.process.side_settings import SideSettings
     from retrieval import Progress as IndexProgress
     from retrieval import Report
@@ -58,18 +58,22 @@ def counting(what: str) -> Iterator[Callable[..., None]]:
 def load(
     settings: "SideSettings",
     before_indexing: "Callable[[LanguageModel], None]" = lambda model: None,
-) -> "tuple[LanguageModel, Library | None]":
-    """Load a side's model and index a portion of its documents; the rest is for `local_side`."""
+) -> "Loaded":
+    """Load a side's model and index a portion of its documents; the rest is for `local_side`.
+
+    The reports of later updates are printed.
+    """
     model = load_model(settings)
     if settings.documents:
         before_indexing(model)
 
-    from dragonrt.node.process.composition import open_library
+    from dragonrt.node.process.composition import Loaded, open_library
 
     report = index(settings, lambda report: False)
     library = open_library(settings, model, incomplete=report is not None and report.left > 0)
+    loaded = Loaded(settings, model, library, say_report)
     if library is None:
-        return model, None
+        return loaded
     kv = library.kv
     say(
         f"KV of documents: {kv.taken() / 1e6:,.0f} MB stored, at most {kv.limit / 1e6:,.0f} MB "
@@ -77,11 +81,12 @@ def load(
     )
     if report is not None:
         library.skipped = len(report.skipped)
-    return model, library
+    return loaded
 
 
-def say_languages(model: "LanguageModel", library: "Library | None") -> None:
+def say_languages(loaded: "Loaded") -> None:
     """Print which languages the model and the embedder read, as far as it is known."""
+    model, library = loaded.model, loaded.library
     found = {model.name: model.prompt.template.languages}
     if library is not None:
         found[f"{library.embedder.title}, which finds documents,"] = library.embedder.languages

@@ -22,7 +22,7 @@ from dragonrt.node.answers import client_session
 from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.connections.link_probe import probe
 from dragonrt.node.process import programs
-from dragonrt.node.process.library import Library
+from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.rules import Algorithm1, Coupled
 from dragonrt.service.answer import Answer
@@ -41,12 +41,10 @@ def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any)
 
 
 @asynccontextmanager
-async def connected(
-    settings: SideSettings, model: LanguageModel, library: Library | None, address: Address
-) -> AsyncIterator[programs.Device]:
+async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.Device]:
     """Yield a device connected to the cloud at `address`. Raises DragonError if it cannot be."""
     cloud = Member("cloud", address)
-    async with programs.device(settings, model, library, [cloud], USUAL) as device:
+    async with programs.device(loaded, [cloud], USUAL) as device:
         if not device.connectors["cloud"].connected:
             raise DragonError(device.connectors["cloud"].absence)
         yield device
@@ -291,7 +289,7 @@ async def link_report(
     """
     link = await probe(cloud, model)
     prompts = [each.text for each in bundled.questions() if each.demo and each.kind == "public"]
-    async with connected(side, model, None, cloud) as device:
+    async with connected(Loaded(side, model), cloud) as device:
         found = await measured(device, prompts, Question(), USUAL)
     sent, again = link.segments or (None, None)
     milliseconds = {

@@ -27,7 +27,7 @@ from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.model_session import BackendSession, PrefillResult
 from dragonrt.node.answers.server_session import admission
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudLimits
-from dragonrt.node.connections.connector import Connector
+from dragonrt.node.connections.connector import Connector, kept
 from dragonrt.node.connections.peer import ConnectionLostError, Peer
 from dragonrt.side import SIDES, Side
 from dragonrt.testing.faults import (
@@ -238,19 +238,6 @@ def _connector(side: SimulatedSide, stream: Callable[[], Stream], recorder: Reco
         return Peer(stream(), side.connection(), recorder, timeouts=side.timeouts)
 
     return Connector(dial, side.timeouts)
-
-
-@asynccontextmanager
-async def kept(*links: Connector) -> AsyncIterator[None]:
-    """Make the connections again whenever they are lost, until the context ends."""
-    keepers = [asyncio.create_task(each.run(), name="connector") for each in links]
-    try:
-        yield
-    finally:
-        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
 
 
 def _stream(link: Link, number: int) -> Stream:

@@ -27,7 +27,7 @@ from dragonrt.modes.question import Question
 from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
 from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process import programs
-from dragonrt.node.process.composition import complete_library, load_model
+from dragonrt.node.process.composition import Loaded, complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.node.worker import JobThread, Worker
@@ -190,7 +190,7 @@ class LoadedSide:
     @asynccontextmanager
     async def connected_to(self, address: Address) -> AsyncIterator[RealArena]:
         """Connect to the cloud at that address. Raises DragonError if it cannot be reached."""
-        async with connected(self.settings, self.model, self.library, address) as device:
+        async with connected(Loaded(self.settings, self.model, self.library), address) as device:
             yield RealArena(device.side, device.connectors)
 
 

@@ -24,7 +24,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process import programs
-from dragonrt.node.process.composition import complete_library
+from dragonrt.node.process.composition import Loaded, complete_library
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import fitting_prompt
 from dragonrt.node.process.side_settings import SideSettings
@@ -194,8 +194,8 @@ async def connected_device(
     trace: Path | None = None,
 ) -> AsyncIterator[Device]:
     """A device of that model, connected to one cloud."""
-    side = SideSettings("device", on="cpu", trace=trace)
-    async with programs.device(side, model, library, [Member("cloud", address)], how) as device:
+    loaded = Loaded(SideSettings("device", on="cpu", trace=trace), model, library)
+    async with programs.device(loaded, [Member("cloud", address)], how) as device:
         yield Device(device)
 
 

@@ -18,6 +18,7 @@ from dragonrt.node.answers.client_session import Answer
 from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process import programs
+from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import speculative_rule
@@ -67,7 +68,7 @@ async def answer(
             on_token(record.event.token)
 
     side = SideSettings("device", model="dragon-draft", on="cpu", trace=trace)
-    async with programs.device(side, draft, None, workers, how, on_notice) as device:
+    async with programs.device(Loaded(side, draft), workers, how, on_notice) as device:
         return await device.asking(ASKED, hear).ask()
 
 

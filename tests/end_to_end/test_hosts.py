@@ -25,7 +25,7 @@ from dragonrt.bundled import documents
 from dragonrt.link.shared_key import new_key, read_key
 from dragonrt.node.connections.addresses import Address, Member
 from dragonrt.node.process import programs
-from dragonrt.node.process.composition import complete_library
+from dragonrt.node.process.composition import Loaded, complete_library
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.answer import Answer
@@ -114,6 +114,7 @@ async def test_an_answer_goes_on_behind_a_load_balancer(
 ) -> None:
     """One of two hosts vanishes and is there again, as a new one; then the other is drained."""
     point, side = random.Random(2).randrange(2, 20), SideSettings("device", on="cpu")
+    loaded = Loaded(side, model, library)
     key, kv = tmp_path / "key", tmp_path / "kv"
     key.write_text(new_key(date(2099, 1, 1)))
     public = SideSettings("cloud", documents=(documents("cloud"),), store=database, index=kv)
@@ -121,7 +122,7 @@ async def test_an_answer_goes_on_behind_a_load_balancer(
     stored = stored_in(kv)
     assert len(stored) > 50
     direct = [Member("cloud", Address("127.0.0.1", await asyncio.to_thread(cloud.wait_ready)))]
-    async with programs.device(side, model, library, direct, BOTH) as connected:
+    async with programs.device(loaded, direct, BOTH) as connected:
         whole = (await asked(Device(connected))).decoded.tokens
     with places(2) as given, ExitStack() as stack:
         running: list[CloudProcess] = []
@@ -138,7 +139,7 @@ async def test_an_answer_goes_on_behind_a_load_balancer(
         port = stack.enter_context(balanced(*given))
         await reachable(port)
         through = [Member("cloud", Address("127.0.0.1", port, read_key(key)))]
-        async with programs.device(side, model, library, through, BOTH) as connected:
+        async with programs.device(loaded, through, BOTH) as connected:
             device = Device(connected)
             check(await asked(device), whole)
             first = 0 if any("connected" in line for line in running[0].lines) else 1

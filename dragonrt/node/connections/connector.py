@@ -1,8 +1,8 @@
 """The connection to one other side, dialled again with back-off when it is lost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
@@ -159,3 +159,18 @@ class Connector:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()
+
+
+@asynccontextmanager
+async def kept(*links: Connector) -> AsyncIterator[None]:
+    """Dial lost connections again until the context ends, then disconnect."""
+    keepers = [asyncio.create_task(link.run(), name="connector") for link in links]
+    try:
+        yield
+    finally:
+        # Ending a constant rate early would reveal the end of the answer.
+        await asyncio.gather(*(link.settled() for link in links))
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)

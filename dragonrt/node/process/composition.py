@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -162,16 +163,25 @@ _loaded = functools.cache(load_embedder)
 """Loaded once, for indexing and for questions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What one side of this process runs on.
+
+    `on_report` gets the updates of a watched index, `listeners` every event.
+    """
+
+    settings: SideSettings
+    model: LanguageModel
+    library: Library | None = None
+    on_report: OnReport = lambda report: None
+    listeners: tuple[Sink, ...] = ()
+
+
 @asynccontextmanager
-async def local_side(
-    settings: SideSettings,
-    model: LanguageModel,
-    library: Library | None,
-    on_report: OnReport = lambda report: None,
-    *listeners: Sink,
-) -> AsyncIterator[LocalSide]:
-    """Run the side of this process until the context ends; `listeners` get every event."""
-    loop = asyncio.get_running_loop()
+async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
+    """Run the side of this process until the context ends."""
+    loop, listeners = asyncio.get_running_loop(), loaded.listeners
+    settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:
         postprocessing = await stack.enter_async_context(JobThread("postprocessing"))
         worker = await stack.enter_async_context(Worker(model.backend, postprocessing))
@@ -204,7 +214,7 @@ async def local_side(
         if library is not None:
 
             def notice(found: Noticed) -> None:
-                loop.call_soon_threadsafe(on_report, DragonError(found.text))
+                loop.call_soon_threadsafe(loaded.on_report, DragonError(found.text))
 
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice
@@ -213,7 +223,7 @@ async def local_side(
 
             def reported(report: Report | DragonError) -> None:
                 changed()
-                on_report(report)
+                loaded.on_report(report)
 
             if side.following is not None:
                 order = Order(

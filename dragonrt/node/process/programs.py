@@ -28,17 +28,14 @@ from dragonrt.node.answers.driver import OnRecord
 from dragonrt.node.answers.told import ToldAnswers, told_path
 from dragonrt.node.connections.addresses import Address, Identity, Member
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits, serve
-from dragonrt.node.connections.connector import Connector, NotConnectedError, mistaken
+from dragonrt.node.connections.connector import Connector, NotConnectedError, kept, mistaken
 from dragonrt.node.connections.peer import Peer
-from dragonrt.node.process.composition import local_side
+from dragonrt.node.process.composition import Loaded, local_side
 from dragonrt.node.process.ending import on_signals, terminable
-from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
-from dragonrt.node.process.reindexing import OnReport
-from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import AnswerClosed, Noticed, NoticeKind, OnNotice, Record
-from dragonrt.traces.file import Recorder, Sink
+from dragonrt.traces.file import Recorder
 
 T = TypeVar("T")
 
@@ -109,23 +106,18 @@ class Cloud:
 
 @asynccontextmanager
 async def cloud(
-    settings: SideSettings,
-    model: LanguageModel,
-    library: Library | None,
+    loaded: Loaded,
     address: Address,
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
-    on_report: OnReport = lambda report: None,
-    *listeners: Sink,
 ) -> AsyncIterator[Cloud]:
     """Run a cloud until the context ends; then answers may finish within this side's timeouts.
 
-    `on_change` gets a line when a device joins, leaves or is refused, `on_report` the updates of a
-    watched index, `listeners` every event.
+    `on_change` gets a line when a device joins, leaves or is refused.
     """
-    async with local_side(settings, model, library, on_report, *listeners) as side:
+    async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
-        identity = Identity("cloud", model, lambda: side.corpus)
+        identity = Identity("cloud", side.model, lambda: side.corpus)
         listening = await serve(address, identity, admission, side.recorder, on_change)
         async with listening as server:
             yield (running := Cloud(side, admission, server))
@@ -228,23 +220,19 @@ class Device:
 
 @asynccontextmanager
 async def device(
-    settings: SideSettings,
-    model: LanguageModel,
-    library: Library | None,
+    loaded: Loaded,
     members: Sequence[Member],
     how: Settings,
     on_notice: OnNotice = lambda notice: None,
-    on_report: OnReport = lambda report: None,
-    *listeners: Sink,
 ) -> AsyncIterator[Device]:
     """Run a device that keeps its other sides connected until the context ends.
 
-    `on_notice` gets a line when one is absent, lost or back, `on_report` the updates of a watched
-    index, `listeners` every event. Raises DragonError if one permanently refuses this side.
+    `on_notice` gets a line when one is absent, lost or back. Raises DragonError if one permanently
+    refuses this side.
     """
     async with (
-        local_side(settings, model, library, on_report, *listeners) as side,
-        _dialling(model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
+        local_side(loaded) as side,
+        _dialling(side.model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
         found = Device(side, connectors, how, None, members, ToldAnswers(told_path()))
         with suppress(NotConnectedError):
@@ -284,10 +272,8 @@ async def _dialling(
         Connector(partial(dial, member), timeouts, on_notice, who)
         for member, who in zip(members, names, strict=True)
     ]
-    keepers: list[asyncio.Task[None]] = []
-    try:
-        errors = await asyncio.gather(*(link.connect() for link in links), return_exceptions=True)
-        keepers += (asyncio.create_task(link.run(), name="connector") for link in links)
+    errors = await asyncio.gather(*(link.connect() for link in links), return_exceptions=True)
+    async with kept(*links):
         for who, error in zip(names, errors, strict=True):
             if error is not None and not isinstance(error, DragonError):
                 raise error
@@ -298,10 +284,3 @@ async def _dialling(
                 text = f"{until} {who} until it can be reached: {error}"
                 on_notice(Noticed(NoticeKind.UNREACHED, text))
         yield {member.name: link for member, link in zip(members, links, strict=True)}
-    finally:
-        # Ending a constant rate early would reveal the end of the answer.
-        await asyncio.gather(*(link.settled() for link in links))
-        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)

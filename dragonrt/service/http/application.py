@@ -5,6 +5,7 @@ import signal
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,13 +20,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from dragonrt import __version__
-from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes import entry_of
+from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.ending import on_signals
-from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device
-from dragonrt.node.process.reindexing import OnReport
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
 from dragonrt.service.http.api_request import ApiRequest, Named, warning
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
@@ -81,12 +80,10 @@ class EmbeddingsBody(Named, kw_only=True):
 
 async def serve_device(
     setup: DeviceSetup,
-    model: LanguageModel,
-    library: Library | None,
+    loaded: Loaded,
     http: HttpSettings,
     stops: tuple[str, ...],
     on_notice: OnNotice,
-    on_report: OnReport,
     on_ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; calls `on_ready` with the address. Raises DragonError.
@@ -94,7 +91,7 @@ async def serve_device(
     The question and the seed of `setup`, and `stops`, are the defaults of requests.
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
-    context, how = http.context(), setup.how
+    context, how, model, library = http.context(), setup.how, loaded.model, loaded.library
     most, in_text = max(1, model.context_length // SHARE_OF_CONTEXT), http.sources_in_text
     defaults = ApiRequest(setup.question, setup.seed, stops, in_text, most, how.unranked)
     waiting = WAITING * http.answers_at_once
@@ -104,12 +101,13 @@ async def serve_device(
     documents = PrivateDocuments(setup.side.documents, http.uploads)
 
     def report(update: Report | DragonError) -> None:
-        for each in (documents.report, metrics.report, on_report):
+        for each in (documents.report, metrics.report, loaded.on_report):
             each(update)
 
-    stopped, sinks = asyncio.Event(), (on_notice, report, metrics.take)
+    stopped = asyncio.Event()
+    served = replace(loaded, on_report=report, listeners=(metrics.take,))
     with listen_on(http.http_host, http.http_port) as listening:
-        async with device(setup.side, model, library, setup.others, how, *sinks) as connected:
+        async with device(served, setup.others, how, on_notice) as connected:
             metrics.watch_device(connected, admission, places)
             service = HttpService(AnswerDesk(connected, admission, metrics), documents, defaults)
             async with serving(service.application(keys), listening, context, places) as server:

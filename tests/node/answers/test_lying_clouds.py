@@ -18,14 +18,14 @@ from dragonrt.errors import LinkError
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer, ClientSession
-from dragonrt.node.connections.connector import Connector
+from dragonrt.node.connections.connector import Connector, kept
 from dragonrt.node.connections.peer import Peer
-from dragonrt.node.process.composition import complete_library, local_side
+from dragonrt.node.process.composition import Loaded, complete_library, local_side
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import MARKER, Disclosure
 from dragonrt.privacy.guards import SURE
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, NoticeKind, Record, TokenDecided, WentAlone
 from dragonrt.wire.reasons import Reason
@@ -311,7 +311,7 @@ async def test_planted_words_stay_where_they_are(model: LanguageModel, tmp_path:
     heavy = 1 / QUESTION.relevance_temperature  # the bound of one document
     resources = DragonResources(vocabulary=size, marker=tuple(model.encode(MARKER)))
     hello = speaking("device", device_says, size, 0.0, lambda record: None)
-    async with local_side(sides, model, library) as asks:
+    async with local_side(Loaded(sides, model, library)) as asks:
         for floor, read in ((None, 2), (-1.0, 2), (0.99, 0)):
             unrelated = replace(QUESTION, prompt="How do eels swim?", relevance_floor=floor)
             prepared = await asks.prepare(unrelated, verifies=False)

@@ -17,10 +17,10 @@ from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.answers.client_session import Answer, ClientSession
 from dragonrt.node.connections.admission import CloudLimits
-from dragonrt.node.connections.connector import Connector
+from dragonrt.node.connections.connector import Connector, kept
 from dragonrt.node.connections.peer import Peer
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.connection import Connection

@@ -9,11 +9,11 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.emulation import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.connections.connector import Connector, mistaken
+from dragonrt.node.connections.connector import Connector, kept, mistaken
 from dragonrt.node.connections.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Noticed, NoticeKind

@@ -16,11 +16,11 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.node.answers.client_session import Answer, ClientSession
-from dragonrt.node.connections.connector import Connector
+from dragonrt.node.connections.connector import Connector, kept
 from dragonrt.node.connections.peer import Answerer, Peer, Session
 from dragonrt.side import SIDES
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedSide, kept
+from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, scripted_resources
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import NoticeKind

@@ -13,7 +13,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.process.composition import complete_library, local_side
+from dragonrt.node.process.composition import Loaded, complete_library, local_side
 from dragonrt.node.process.library import Library, prefill
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
@@ -128,13 +128,13 @@ async def test_kv_has_the_same_bits_however_it_came_about(
     }
     prefill(ways["ahead"])
     wait = written(monkeypatch, len(NOTES))
-    async with local_side(settings, draft_model, ways["idle"], Heard()) as side:
+    async with local_side(Loaded(settings, draft_model, ways["idle"])) as side:
         await wait()
         idle = await answer_of(side)
     never = KvStore(settings.index / "never", "kv", limit=0)  # type: ignore[operator]
-    async with local_side(settings, draft_model, replace(library, kv=never), Heard()) as side:
+    async with local_side(Loaded(settings, draft_model, replace(library, kv=never))) as side:
         fresh = await answer_of(side)
-    async with local_side(settings, draft_model, ways["ahead"], Heard()) as side:
+    async with local_side(Loaded(settings, draft_model, ways["ahead"])) as side:
         stored = await answer_of(side)
     assert never.stored() == set()
     assert idle == fresh == stored
@@ -149,7 +149,7 @@ async def test_a_store_that_cannot_be_written_is_a_notice(
     library, heard = library_of(settings, draft_model), Heard()
     assert settings.index is not None
     (settings.index / "kv").write_text("not a directory")
-    async with local_side(settings, draft_model, library, heard) as side:
+    async with local_side(Loaded(settings, draft_model, library, heard)) as side:
         await heard.line()
         await answer_of(side)
         await answer_of(side)
@@ -164,7 +164,7 @@ async def test_a_store_that_is_full_is_a_notice(
     size = max(path.stat().st_size for path in library.kv.directory.iterdir())
     assert settings.index is not None
     library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
-    async with local_side(settings, draft_model, library, heard) as side:
+    async with local_side(Loaded(settings, draft_model, library, heard)) as side:
         await heard.line()
         assert len(library.kv.stored()) == 1
         await answer_of(side)
@@ -179,7 +179,7 @@ async def test_idle_time_goes_to_new_documents_too(
     library, heard = library_of(settings, draft_model), Heard()
     prefill(library)
     wait = written(monkeypatch, 1)
-    async with local_side(replace(settings, watch=True), draft_model, library, heard):
+    async with local_side(Loaded(replace(settings, watch=True), draft_model, library, heard)):
         (settings.documents[0] / "tram.txt").write_text("The tram is green.")
         await wait()
     assert len(library.kv.stored()) == len(NOTES) + 1
@@ -190,7 +190,7 @@ async def test_a_late_side_reads_the_question_with_its_first_forward(
 ) -> None:
     library = library_of(settings, draft_model)
     prefill(library)
-    async with local_side(settings, draft_model, library, Heard()) as side:
+    async with local_side(Loaded(settings, draft_model, library)) as side:
         forwards: list[int] = []
         side.worker.on_forward = forwards.append
         prompt_first = await answer_of(side)

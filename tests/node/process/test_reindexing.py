@@ -17,7 +17,7 @@ from starlette.types import Message
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.process import reindexing
-from dragonrt.node.process.composition import complete_library, local_side
+from dragonrt.node.process.composition import Loaded, complete_library, local_side
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
@@ -71,7 +71,7 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
     library = complete_library(settings, draft_model, kv=False)
     before = set(children())
     async with (
-        local_side(settings, draft_model, library, updated) as side,
+        local_side(Loaded(settings, draft_model, library, updated)) as side,
         asyncio.timeout(BOUND_S),
     ):
         following = side.following
@@ -121,7 +121,7 @@ async def test_what_cannot_be_watched_is_said_at_once(
     library = complete_library(settings, draft_model, kv=False)
     gone = replace(settings, documents=(tmp_path / "gone" / "a.txt",), watch=True)
     with pytest.raises(DragonError):
-        async with local_side(gone, draft_model, library):
+        async with local_side(Loaded(gone, draft_model, library)):
             pass
 
 

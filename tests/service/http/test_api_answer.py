@@ -12,6 +12,7 @@ import pytest
 
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
+from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
 from dragonrt.node.process.side_settings import SideSettings
@@ -385,8 +386,9 @@ async def test_who_asks_while_the_service_ends_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(application, "on_signals", lambda numbers, *steps: signals.extend(steps))
     monkeypatch.setattr(WebServer, "stop", stopping)
     setup = DeviceSetup(Question(), ALONE, (), SideSettings("device"), None, ())
-    given: Any = (setup, side.model, None, HttpSettings(http_port=0), (), print, print)
-    given = (*given, ready.set_result)
+    model: Any = side.model
+    loaded = Loaded(setup.side, model)
+    given = setup, loaded, HttpSettings(http_port=0), (), print, ready.set_result
     serving = asyncio.create_task(application.serve_device(*given))
     async with httpx2.AsyncClient(base_url=await ready, timeout=BOUND_S) as http:
         path, asked = "/v1/chat/completions", chat_body("long?")

@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.stream import Stream, listen
 from dragonrt.node.process import programs
-from dragonrt.node.process.composition import complete_library, load_model, local_side
+from dragonrt.node.process.composition import Loaded, complete_library, load_model, local_side
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.wire.encoding import FrameDecoder, encode_frame
@@ -158,7 +158,7 @@ async def serve(settings: SideSettings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     model = load_model(settings)
-    async with local_side(settings, model, complete_library(settings, model)) as local:
+    async with local_side(Loaded(settings, model, complete_library(settings, model))) as local:
         side = baseline_side(local)
         async with await listen(HOST, 0, lambda stream: serve_baselines(stream, side)) as server:
             print("an experiment: this process gives its documents away", file=sys.stderr)
