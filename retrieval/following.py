@@ -1,8 +1,8 @@
 """A program that keeps an index up to date with its documents: `python -m retrieval.following`.
 
 It runs at the lowest priority beside the answering process. It reads an Order, a line of JSON, and
-ends with its input or, without watching, when the index is complete. It writes lines of JSON: {}
-once it watches, a Report per portion of an update, or {"error": reason}.
+ends with its input or, without watching, when the index is complete. It writes lines of JSON: a
+Report per portion of an update, or {"error": reason}.
 """
 
 import json
@@ -71,8 +71,6 @@ def _follow(order: Order, load: Callable[[str], Embedder]) -> None:
     update = partial(Index.update, directory, documents, load(order.embedder))
     before = now = stamps(order)
     indexed: dict[str, tuple[int, ...]] | None = None
-    if order.watch:
-        _say()
     while True:
         # Files are often written in several steps: a change is read once no other one follows.
         if now == before and now != indexed:

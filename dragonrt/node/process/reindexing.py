@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.errors import DragonError
-from dragonrt.timeouts import USUAL
 from retrieval import Report, RetrievalError
-from retrieval.following import Order, main
+from retrieval.following import Order, main, stamps
 
 if TYPE_CHECKING:
     from dragonrt.node.process.library import Library
@@ -53,12 +52,15 @@ async def reindexing(
 
     A process that dies is restarted. Raises DragonError if the documents cannot be watched.
     """
-    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if order.watch:
+        try:
+            await asyncio.to_thread(stamps, order)
+        except RetrievalError as error:
+            raise DragonError(str(error)) from error
     arguments = () if llama_library is None else (str(llama_library),)
-    work = _kept_up(order, arguments, library, on_report, following, begun)
+    work = _kept_up(order, arguments, library, on_report, following)
     task = asyncio.create_task(work, name="reindexing")
     try:
-        await asyncio.shield(begun)
         yield
     finally:
         task.cancel()
@@ -71,27 +73,19 @@ async def _kept_up(
     library: "Library",
     on_report: OnReport,
     following: Following,
-    begun: "asyncio.Future[None]",
 ) -> None:
-    """Run the process; restart it if it dies early. Sets `begun` at the first start."""
+    """Run the process; restart it if it dies early."""
     clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
     while True:
-        since = clock()
+        since, reason = clock(), "its process ended"
         try:
             async with _process(order, arguments) as lines:
                 following.stopped = ""
-                if not begun.done():
-                    begun.set_result(None)
                 await _follow(lines, library, on_report, following)
-            reason = "its process ended"
-        except (DragonError, ValueError, TypeError) as error:
-            # A line that was cut or has no end is a ValueError, one of another kind a TypeError.
-            if not isinstance(error, DragonError):
-                error = DragonError("its process wrote what is no report")
-            if not begun.done():
-                begun.set_exception(error)
-                return
-            reason = str(error)
+        except OSError as error:
+            reason = f"no process can be started: {error.strerror}"
+        except (ValueError, TypeError):  # a line that was cut or has no end, or one of another kind
+            reason = "its process wrote what is no report"
         if not order.watch and not library.incomplete:
             return
         wait_s = FIRST_WAIT_S if clock() - since > LONGEST_WAIT_S else wait_s
@@ -104,25 +98,17 @@ async def _kept_up(
 
 @asynccontextmanager
 async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyncio.StreamReader]:
-    """Start the process; yield its output once it notices changes; end it with the context."""
+    """Start the process; yield its output; end it with the context."""
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, "-P", "-m", "dragonrt.node.process.reindexing", *arguments)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *program, stdin=pipe, stdout=pipe, limit=_LONGEST
-        )
-    except OSError as error:
-        raise DragonError(f"no process can be started: {error.strerror}") from None
+    process = await asyncio.create_subprocess_exec(
+        *program, stdin=pipe, stdout=pipe, limit=_LONGEST
+    )
     try:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
-        if order.watch:
-            async with asyncio.timeout(USUAL.answer_s):
-                _parsed(await process.stdout.readline())
         yield process.stdout
-    except TimeoutError:
-        raise DragonError("the documents cannot be watched: the system does not answer") from None
     finally:
         try:
             if process.returncode is None:
@@ -143,7 +129,10 @@ async def _follow(
     skipped: Any = ()
     while line := await lines.readline():
         try:
-            report = Report(**_parsed(line))
+            found: dict[str, Any] = json.loads(line)
+            if "error" in found:
+                raise DragonError(found["error"])
+            report = Report(**found)
             changed = report.snapshot != library.retriever.index.manifest.snapshot
             complete = library.incomplete and not report.left
             library.incomplete = report.left > 0
@@ -156,13 +145,6 @@ async def _follow(
         except (DragonError, RetrievalError) as error:
             following.failed = f"the documents cannot be indexed as they are now: {error}"
             on_report(DragonError(following.failed))
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(line or '{"error": "nothing watches the documents"}')
-    if "error" in found:
-        raise DragonError(found["error"])
-    return found
 
 
 if __name__ == "__main__":
