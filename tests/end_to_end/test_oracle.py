@@ -2,19 +2,23 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
+from dragonrt.node.connections.addresses import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer
-from dragonrt.service.cloud_process import CloudProcess
+from dragonrt.service.cloud_process import CloudProcess, cloud_process
+from tests.tiny_models import saved, tiny, written_file
 
-from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
+from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts, slow_link
 
 WAYS: dict[str, list[Aggregator]] = {
     "coupled": list(Aggregator),
@@ -77,3 +81,20 @@ async def test_a_question_for_both_is_answered_from_both(
     assert named & set(question.evidence), "what moved the text, at least"
     assert named <= set(question.evidence), "and nothing else that was read"
     assert counts(reply).compared["device"] > 0
+
+
+SIZES = {"vocab_size": 258, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
+"""Rows of whole blocks of 32; as many tokens as the tokenizer has."""
+
+
+@pytest.mark.slow
+async def test_a_directory_and_a_file_answer_together(tmp_path: Path) -> None:
+    directory, file = saved(tiny("llama", **SIZES), tmp_path / "model"), tmp_path / "model.gguf"
+    written_file(directory, file)
+    model = LanguageModel.load(directory, "cpu", "float32")
+    with cloud_process(model=str(file)) as cloud:
+        address = Address("127.0.0.1", cloud.wait_ready())
+        async with connected_device(model, None, address, BOTH) as device:
+            reply = await device.ask("When?", Question(max_tokens=12, stop_tokens=()))
+    assert len(reply.decoded.tokens) == 12
+    assert counts(reply).divergences == 0
