@@ -99,9 +99,3 @@ def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
     told.remember(TURN, "…")
     told.remember(("one", "more"), "x")
     assert (told.get(TURN), told.get(("0", "")), told.get(("1", ""))) == ("…", None, "x")
-
-
-def test_without_a_file_it_is_kept_in_memory() -> None:
-    told = ToldAnswers()
-    told.remember(TURN, "…")
-    assert told.get(TURN) == "…"

@@ -15,22 +15,15 @@ from retrieval.store import FORMAT
 OWN = PromptTemplate("{document} {question}")
 
 
-def test_sample_documents_never_meet_the_index_of_an_earlier_version(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("samples", [True, False])
+def test_only_the_index_of_samples_is_of_a_version(
+    samples: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    now = process.default_index((bundled.documents("device"),))
+    places = (bundled.documents("device"), *([] if samples else [tmp_path]))
+    now = process.default_index(places)
     monkeypatch.setattr(process, "FORMAT", FORMAT + 1)
-    later = process.default_index((bundled.documents("device"),))
-    assert now.parent == later.parent
-    assert now != later
-
-
-def test_the_index_of_a_persons_documents_stays_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    now = process.default_index((tmp_path, bundled.documents("device")))
-    monkeypatch.setattr(process, "FORMAT", FORMAT + 1)
-    assert process.default_index((tmp_path, bundled.documents("device"))) == now
+    later = process.default_index(places)
+    assert (now.parent, now != later) == (later.parent, samples)
 
 
 @pytest.mark.parametrize(
