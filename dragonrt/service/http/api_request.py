@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -22,25 +22,8 @@ MAX_WARNED = 16
 
 Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 Share = Annotated[float, Meta(ge=0, le=1)] | None
-Top = Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None
-Whole = Annotated[int, Meta(ge=0)] | None
 Length = Annotated[int, Meta(ge=-1)] | None
 """The most tokens of an answer; -1: all for which there is room."""
-Zero = Annotated[float, Meta(ge=0, le=0)] | None
-Nothing = Annotated[list[Any], Meta(max_length=0)] | None
-
-
-class Named(Struct, kw_only=True):
-    """The name of a model, and fields without effect."""
-
-    model: Any = None  # the service's handlers check it
-    user: Any = None
-    metadata: Any = None
-    safety_identifier: Any = None
-    service_tier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
-    parallel_tool_calls: Any = None
 
 
 class Part(Struct, kw_only=True):
@@ -48,8 +31,6 @@ class Part(Struct, kw_only=True):
 
     type: Literal["text", "input_text", "output_text"]
     text: str | None = None
-    annotations: Any = None
-    logprobs: Any = None
 
 
 class ChatMessage(Struct, kw_only=True):
@@ -57,15 +38,6 @@ class ChatMessage(Struct, kw_only=True):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | list[Part] | None = None
-    id: Any = None
-    name: Any = None
-    status: Any = None
-    type: Any = None
-    annotations: Any = None
-    refusal: Any = None
-    tool_calls: Nothing = None
-    function_call: None = None
-    audio: None = None
 
     @property
     def text(self) -> str:
@@ -75,47 +47,27 @@ class ChatMessage(Struct, kw_only=True):
         return self.content or ""
 
 
-class Format(Struct, kw_only=True):
-    """The format of the answer; only text is supported."""
-
-    type: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.type not in (None, "text"):
-            raise ValueError(self.type)
-
-
 class StreamOptions(Struct, kw_only=True):
     """The options of a stream."""
 
     include_usage: bool | None = None
 
 
-class Asked(Named, kw_only=True):
+class Asked(Struct, kw_only=True):
     """The fields of a question in every API."""
 
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
     top_p: Share = None
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_p: Share = None
-    seed: Whole = None
+    seed: Annotated[int, Meta(ge=0)] | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
     sources_in_text: bool | None = None
     document: str | None = None
     disclose: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    top_logprobs: Top = None
-    n: Literal[1] | None = None
-    tools: Nothing = None
-    functions: Nothing = None
-    tool_choice: Literal["none", "auto"] | None = None
-    function_call: Literal["none", "auto"] | None = None
-    presence_penalty: Zero = None
-    frequency_penalty: Zero = None
-    logit_bias: Annotated[dict[str, Any], Meta(max_length=0)] | None = None
-    modalities: list[Literal["text"]] | None = None
-    audio: None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None = None
 
 
 NOTHING = Asked()

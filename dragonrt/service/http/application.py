@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -26,7 +26,7 @@ from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.programs import device
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
-from dragonrt.service.http.api_request import ApiRequest, Named, warning
+from dragonrt.service.http.api_request import ApiRequest, warning
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics, health
@@ -70,7 +70,7 @@ FORMS = {"/v1/chat/completions": CHAT_COMPLETIONS, "/v1/responses": RESPONSES}
 """The answer form of each API."""
 
 
-class EmbeddingsBody(Named, kw_only=True):
+class EmbeddingsBody(Struct, kw_only=True):
     """The body of a request for embeddings."""
 
     input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from dragonrt.service.answer import Answer
 from dragonrt.service.http.api_answer import (
     AnswerEvent,
@@ -23,12 +21,11 @@ from dragonrt.service.http.api_request import (
     ApiRequest,
     Asked,
     ChatMessage,
-    Format,
     Length,
     Wanted,
     dialogue,
 )
-from dragonrt.service.http.request_body import ApiError, Json, invalid, read, unsupported
+from dragonrt.service.http.request_body import ApiError, Json, invalid, read
 
 TRACE = "dragonrt.trace"
 """The value of `include` for the events of decoding, and their type in the stream."""
@@ -38,7 +35,6 @@ class ChatBody(Asked, kw_only=True):
     """The body of a chat completion."""
 
     messages: list[ChatMessage] | None = None
-    response_format: Format | None = None
     logprobs: bool | None = None
     max_completion_tokens: Length = None
     max_tokens: Length = None
@@ -118,32 +114,19 @@ def _reason(answer: Answer) -> str:
     return "length" if too_long(answer) else "stop"
 
 
-class TextOptions(Struct, kw_only=True):
-    """The options of a response's text."""
-
-    format: Format | None = None
-
-
 class ResponseBody(Asked, kw_only=True):
     """The body of a response."""
 
     input: str | list[ChatMessage] | None = None
     instructions: str | None = None
-    text: TextOptions | None = None
+    text: dict[str, Any] | None = None
     include: list[Literal["dragonrt.trace", "message.output_text.logprobs"]] | None = None
     max_output_tokens: Length = None
-    truncation: Any = None  # earlier turns are always dropped to make room
-    background: bool | None = None
-    previous_response_id: None = None
-    conversation: None = None
-    prompt: None = None
 
 
 def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
     """Return the request in a body. Raises ApiError for unsupported features."""
     given, ignored = read(body, ResponseBody)
-    if given.background:  # an answer ends with its client's connection, and is not stored
-        raise unsupported("background")
     included, top = given.include or [], given.top_logprobs or 0
     ranked = Wanted("top_logprobs" if top else "include", top)
     wanted = top or "message.output_text.logprobs" in included

@@ -77,16 +77,30 @@ def invalid(name: str, must: str) -> ApiError:
     return ApiError(400, f"{name} must be {must}", code="invalid_value", param=name)
 
 
-UNSUPPORTED = {
-    **dict.fromkeys(("n", "tools", "functions", "tool_choice", "function_call"), "leave it out"),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "logit_bias"), "leave it out"),
-    **dict.fromkeys(("modalities", "audio", "tool_calls", "previous_response_id"), "leave it out"),
-    **dict.fromkeys(("conversation", "prompt"), "leave it out"),
+IDLE = {
+    *("model", "user", "metadata", "safety_identifier", "service_tier", "prompt_cache_key"),
+    *("prompt_cache_retention", "parallel_tool_calls", "truncation", "id", "name", "status"),
+    *("type", "annotations", "refusal", "logprobs"),
+}
+"""Fields without effect, of which no client is warned."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("tools", "functions", "tool_calls"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), (0, 0.0)),
+    **dict.fromkeys(("audio", "previous_response_id", "conversation", "prompt"), ()),
+    **dict.fromkeys(("response_format", "format"), ({"type": "text"},)),
+    "background": (False,),  # an answer ends with its client's connection, and is not stored
+    "logit_bias": ({},),
+    "modalities": ([], ["text"]),
+    "n": (1,),
+}
+"""Fields of OpenAI's APIs that are not supported, and the values that ask for nothing."""
+INSTEAD = {
     **dict.fromkeys(("response_format", "format"), "ask for the form in words, or leave it out"),
     "type": "send text only",
     "include": "nothing but dragonrt.trace and message.output_text.logprobs can be included",
 }
-"""What to do about fields that have other values in OpenAI's API."""
+"""What to do about an unsupported field, if not to leave it out."""
 
 
 def json_object(data: bytes) -> Json:
@@ -119,8 +133,8 @@ def _rejected(problem: str) -> ApiError:
     name = f"{place.rstrip('`')}.{missing[1]}" if missing else place.rstrip("`")
     name = name.removeprefix(".")
     last = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
-    if last in UNSUPPORTED:
-        return unsupported(name, UNSUPPORTED[last])
+    if last in INSTEAD:
+        return unsupported(name, INSTEAD[last])
     what = "is missing" if missing else f"is wrong: {text[:1].lower()}{text[1:]}"
     return ApiError(400, f"{name} {what}", code="invalid_value", param=name)
 
@@ -129,12 +143,16 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
     if isinstance(found, list):
         for number, (value, element) in enumerate(zip(body, found, strict=True)):
             yield from _ignored(value, element, f"{name}[{number}]")
-    elif isinstance(found, Struct):
+    elif isinstance(found, Struct | dict):
+        known = found.__struct_fields__ if isinstance(found, Struct) else ()
         for each, value in body.items():
             inner = f"{name}.{each}" if name else each
-            if each in found.__struct_fields__:
+            if each in known:
                 yield from _ignored(value, getattr(found, each), inner)
-            elif value is not None:
+            elif each in NEUTRAL and value is not None:
+                if not any(type(value) is type(one) and value == one for one in NEUTRAL[each]):
+                    raise unsupported(inner, INSTEAD.get(each, "leave it out"))
+            elif each not in IDLE and value is not None:
                 yield inner[:MAX_NAME]
 
 
