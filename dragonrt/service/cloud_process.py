@@ -30,6 +30,7 @@ class CloudProcess:
         self._process = process
         self._ended = False
         self._changed = threading.Condition()
+        # Its stderr is kept empty, so that it never waits for a reader.
         self._reader = threading.Thread(target=self._read, name="cloud's stderr", daemon=True)
         self._reader.start()
 
@@ -47,18 +48,15 @@ class CloudProcess:
             self._changed.wait_for(lambda: self._ended or found() is not None)
             match = found()
         if match is None:
-            last = self.lines[-1] if self.lines else f"exit code {self._process.wait()}"
+            last = self.lines[-1] if self.lines else f"exit code {self.wait()}"
             raise DragonError(f"the cloud process ended: {last}")
         return match
 
     def _read(self) -> None:
-        """Keep its stderr empty, so that it never waits for a reader."""
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            for line in lines:
-                with self._changed:
-                    self.lines.append(line.rstrip())
-                    self._changed.notify_all()
+        for line in self._process.stderr or ():
+            with self._changed:
+                self.lines.append(line.rstrip())
+                self._changed.notify_all()
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -76,6 +74,8 @@ class CloudProcess:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
 
 @contextmanager
@@ -93,13 +93,17 @@ def cloud_process(
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
     """Run `python -m` this module, which prints on stderr where it listens.
 
-    The command `within` becomes it, such as `ip netns exec NAME`.
-    The user's settings (DRAGONRT_*) do not reach it. It has its own session, so that Ctrl-C is this
-    process's alone; SIGTERM and SIGHUP end the context like an exception.
+    The command `within` becomes it, such as `ip netns exec NAME`. The user's settings (DRAGONRT_*)
+    do not reach it. It has its own session, so that Ctrl-C is this process's alone; SIGTERM and
+    SIGHUP end the context like an exception.
     """
     environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
     environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are parsed, not shown
-    with _ending_on_signals():
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():  # no other can handle signals
+            # The default would skip every finally.
+            for number in (getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)):
+                stack.callback(signal.signal, number, signal.signal(number, _exit))
         process = subprocess.Popen(
             [*within, sys.executable, "-m", *module],
             stdin=subprocess.DEVNULL,
@@ -111,23 +115,8 @@ def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[Clou
             start_new_session=True,
         )
         cloud = CloudProcess(process)
-        try:
-            yield cloud
-        finally:
-            cloud.end()
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Have signals that end a program raise SystemExit: the default would skip every finally.
-
-    Only the main thread can; elsewhere nothing changes.
-    """
-    with ExitStack() as stack:
-        if threading.current_thread() is threading.main_thread():
-            for number in (getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)):
-                stack.callback(signal.signal, number, signal.signal(number, _exit))
-        yield
+        stack.callback(cloud.end)
+        yield cloud
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
