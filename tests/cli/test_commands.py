@@ -155,7 +155,7 @@ def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path:
     assert rows.items() >= expected.items()
 
 
-def test_a_clouds_many_devices_take_no_number_its_place(
+def test_many_devices_leave_numbers_their_place(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "width", 80)

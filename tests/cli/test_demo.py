@@ -54,9 +54,7 @@ def has_ended(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
-    environment: dict[str, str],
-) -> None:
+def test_four_methods_give_the_oracles_texts(environment: dict[str, str]) -> None:
     shown, errors = start(environment).communicate(timeout=60)
     lines = shown.splitlines()
     assert [line.split("  ")[0] for line in lines[-20:] if "coupled, " in line] == [

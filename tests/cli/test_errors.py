@@ -53,17 +53,13 @@ FEDERATED = "--mode federated"
         ("--model moon", "moon"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
-    run: Run, arguments: str, named: str
-) -> None:
+def test_nonsense_is_refused_before_loading(run: Run, arguments: str, named: str) -> None:
     outcome = run("device", *arguments.split())
     assert (outcome.code, outcome.output) == (1, "")
     assert named in outcome.line
 
 
-def test_weights_are_of_the_workers_or_of_their_documents(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_have_one_source(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGONRT_WEIGHTS", "relevance")
     assert "workers" in run("device", *FEDERATED.split(), "--worker", "a:1=1").line
 

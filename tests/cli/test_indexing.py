@@ -28,7 +28,7 @@ def documents(tmp_path: Path) -> Path:
         ({"empty.txt": b" "}, "1 files could not be read"),
     ],
 )
-def test_that_there_is_no_document_is_said(
+def test_a_lack_of_documents_is_said(
     run: Run, tmp_path: Path, files: dict[str, bytes], said: str
 ) -> None:
     folder = tmp_path / "documents"
@@ -42,9 +42,7 @@ def test_that_there_is_no_document_is_said(
 
 
 @pytest.mark.slow
-def test_kv_is_computed_on_demand_and_as_far_as_it_may_be_stored(
-    run: Run, documents: Path, tmp_path: Path
-) -> None:
+def test_kv_is_computed_on_demand_and_bounded(run: Run, documents: Path, tmp_path: Path) -> None:
     where = tmp_path / "index"
     (tmp_path / "dragonrt.toml").write_text('[index]\nlargest-file = "5kB"\n')
     options = ("--index", str(where), "--exclude", "*.log.txt")

@@ -18,9 +18,7 @@ from tests.certificates import make_certificates
 Run = Callable[..., Any]
 
 
-def test_a_key_is_made_shown_and_entered_elsewhere(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_made_shown_and_entered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("keys", "new").code == 0
     shown = run("keys", "show")
     assert shown.code == 0

@@ -52,9 +52,7 @@ def test_workers_that_cannot_be_reached_are_named(run: Run) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mode_that_does_not_answer_from_documents_says_so_before_anything_is_loaded(
-    run: Run, mode: str
-) -> None:
+def test_a_mode_without_documents_warns_first(run: Run, mode: str) -> None:
     asked = ["device", "--mode", mode, *(["--worker", "[::1]:1"] if mode == "federated" else [])]
     # There is no such model: nothing is loaded.
     errors = run(*asked, "--model", "./none", "--documents", "here").errors

@@ -76,7 +76,7 @@ def file(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
+def test_flag_then_environment_then_file_then_default(
     monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
 ) -> None:
     settings = file("port = 3")
@@ -118,7 +118,7 @@ def test_one_string_may_stand_for_a_list_of_one(file: Callable[[str], Path]) -> 
     assert parse(file=file('stop = "END"'))["stop"] == ("END",)
 
 
-def test_flags_and_the_environment_can_undo_a_files_truth(
+def test_flags_and_environment_undo_a_file(
     monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
 ) -> None:
     settings = file("follow = false")
@@ -131,7 +131,7 @@ def test_flags_and_the_environment_can_undo_a_files_truth(
         parse()
 
 
-def test_a_rare_setting_is_a_key_and_no_option(
+def test_a_rare_setting_is_no_option(
     monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
 ) -> None:
     settings = file("run_ahead = 4")
@@ -156,9 +156,7 @@ def test_a_rare_setting_is_a_key_and_no_option(
         ("port", "line 2"),
     ],
 )
-def test_what_a_file_may_not_say_is_named(
-    file: Callable[[str], Path], text: str, named: str
-) -> None:
+def test_mistakes_of_a_file_are_named(file: Callable[[str], Path], text: str, named: str) -> None:
     with pytest.raises(SettingsError) as caught:
         parse(file=file(text))
     assert named in str(caught.value).partition("settings.toml")[2]
@@ -181,9 +179,7 @@ def test_the_file_here_comes_before_the_users_own(run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"[device"])
-def test_a_file_that_cannot_be_read_is_one_line(
-    run: Run, tmp_path: Path, content: bytes | None
-) -> None:
+def test_an_unreadable_file_is_one_line(run: Run, tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "my.toml").write_bytes(content)
     assert "my.toml" in run("--config", "my.toml", "device").line
@@ -194,7 +190,7 @@ def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
     assert "there is no table [keys.sing]; there are [keys." in run("profile").line
 
 
-def test_what_a_field_takes_is_the_same_wherever_it_comes_from(
+def test_all_sources_share_one_check(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "--max-tokens must be an integer from 1 to 65536, not 0"

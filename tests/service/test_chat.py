@@ -55,7 +55,7 @@ async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
     assert first.decoded.question.seed == second.decoded.question.seed == 5
 
 
-async def test_a_question_in_a_language_that_the_model_does_not_read_is_told_so() -> None:
+async def test_a_question_in_another_language_is_refused() -> None:
     talk, side = conversation({"Wann ist Tee?": "um fünf\n", "When is tea?": "at five\n"})
     assert (await talk.ask("Wann ist Tee?")).text == "um fünf"  # not known what it reads
     side.model = READS_ENGLISH
@@ -67,7 +67,7 @@ async def test_a_question_in_a_language_that_the_model_does_not_read_is_told_so(
     assert side.heard == asked
 
 
-async def test_a_stopped_answer_keeps_what_there_is_and_the_chat_goes_on() -> None:
+async def test_a_stopped_answer_keeps_its_text() -> None:
     talk, _ = conversation({"long?": "abcdefghij", "b?": "yes\n"})
 
     def stop_at_c(news: News) -> None:
@@ -87,7 +87,7 @@ async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
     assert (reply.text, reply.decoded.finish) == ("", Finish.CANCELLED)
 
 
-async def test_a_question_that_cannot_be_answered_leaves_the_conversation_usable() -> None:
+async def test_a_failed_question_is_no_turn() -> None:
     talk, side = conversation({"ok?": "yes\n"})
     with pytest.raises(DragonError):
         await talk.ask("what?")
@@ -164,7 +164,7 @@ async def test_the_parts_of_a_question_are_turns_of_one_answer() -> None:
     assert talk.history == [("What is it?", "Heron"), ("Who bred it?", "I bred it")]
 
 
-async def test_an_answer_in_parts_has_the_sums_of_their_costs_and_the_sources_of_each() -> None:
+async def test_parts_sum_their_costs_and_keep_their_sources() -> None:
     talk, _ = conversation({"What is it?": "41\n", "Who bred it?": "No 42\n"}, seed=5)
     reply = await talk.ask(ASKED)
     first, second = reply.to_json()
@@ -262,7 +262,7 @@ async def test_a_stop_while_the_library_is_asked_is_not_forgotten() -> None:
         (Question(), {"stops": ("!",)}),
     ],
 )
-async def test_a_question_is_asked_whole_if_the_user_or_a_client_needs_that(
+async def test_a_question_is_asked_whole_on_demand(
     asked: Question, options: dict[str, Any]
 ) -> None:
     device, side = reciting_device({ASKED: "both\n"})
@@ -271,7 +271,7 @@ async def test_a_question_is_asked_whole_if_the_user_or_a_client_needs_that(
     assert [prompt for prompt, _ in side.heard] == [ASKED]
 
 
-async def test_no_part_is_asked_after_a_stop_or_at_the_limit_of_the_length() -> None:
+async def test_no_part_follows_a_stop_or_the_longest_answer() -> None:
     talk, side = conversation(TWO)
 
     def stop_at_a_piece(news: News) -> None:
@@ -293,7 +293,7 @@ def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
     assert reply.to_object()["approximate"] is True
 
 
-async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:
+async def test_a_cloud_reads_what_was_shown_of_history() -> None:
     talk, side = conversation({"who?": "Tom\n", "b?": "yes\n"})
     resources = replace(talk.device.complete(), marker=tuple(b" -"))
     settings = DragonSettings(disclose=Disclosure.REDACTED)
@@ -308,7 +308,7 @@ async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> N
     assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)
 
 
-async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later() -> None:
+async def test_withheld_parts_stay_withheld() -> None:
     talk, side = conversation(TWO | {"b?": "yes\n"})
     resources = replace(talk.device.complete(), marker=tuple(b" -"))
     settings = DragonSettings(disclose=Disclosure.REDACTED)
@@ -326,9 +326,7 @@ async def test_what_is_withheld_of_a_part_is_withheld_in_the_next_one_and_later(
 
 
 @pytest.mark.parametrize("later", Disclosure)
-async def test_what_was_withheld_stays_withheld_after_a_restart(
-    tmp_path: Path, later: Disclosure
-) -> None:
+async def test_withheld_answers_survive_a_restart(tmp_path: Path, later: Disclosure) -> None:
     answers = {"who?": "Tom\n", "b?": "yes\n"}
     redacting = DragonSettings(disclose=Disclosure.REDACTED)
     for settings, prompt in ((redacting, "who?"), (replace(redacting, disclose=later), "b?")):
@@ -342,7 +340,7 @@ async def test_what_was_withheld_stays_withheld_after_a_restart(
     assert "Tom" not in read
 
 
-async def test_an_answer_that_nobody_knows_is_withheld_where_drafts_are_kept() -> None:
+async def test_an_unknown_answer_is_withheld_if_drafts_are_kept() -> None:
     talk, _ = conversation({"b?": "yes\n"})
     for level, told in ((Disclosure.DRAFTS, "Tim"), (Disclosure.ANSWER, "…")):
         talk.history = [("who?", "Tim")]

@@ -46,7 +46,7 @@ def answer(
     )
 
 
-def test_the_wait_for_the_first_token_counts_in_one_pace_and_not_in_the_other() -> None:
+def test_the_first_wait_counts_in_one_pace_only() -> None:
     spent = costs([answer(0.3, 0.4, 0.5), answer(0.2, 0.9, asked_s=50.0)])
     assert spent["ms_per_token"] == pytest.approx(1000 * (0.5 + 0.9) / 5)
     assert spent["ms_between_tokens"] == pytest.approx(1000 * (0.2 + 0.7) / 3)
@@ -86,7 +86,7 @@ def test_acceptance_is_unknown_where_nothing_was_compared() -> None:
         (LEADERLESS, "coupled", Aggregator.BOTH, True),
     ],
 )
-def test_a_method_is_a_way_of_answering_and_nothing_else(
+def test_a_method_changes_nothing_else(
     method: Method, rule: str, aggregator: Aggregator, follow: bool
 ) -> None:
     how = DragonSettings(codec="topp:0.9", run_ahead=7)

@@ -30,7 +30,7 @@ def test_the_table_has_both_kinds_and_eighty_cases() -> None:
     assert {kind: len(cases) for kind, cases in TABLE.items()} == {"whole": 40, "cut": 40}
 
 
-def test_a_long_text_is_not_cut_and_no_question_has_endless_parts() -> None:
+def test_long_texts_are_not_cut_and_parts_are_bounded() -> None:
     question = "What is it, and who made it?"
     assert len(parts_of(question)) == 2
     assert parts_of(f"{question} {LONGEST * '-'}") == [f"{question} {LONGEST * '-'}"]

@@ -160,7 +160,7 @@ def named(reply: Answer) -> list[tuple[str, str]]:
         (Disclosure.REDACTED, Aggregator.BOTH),
     ],
 )
-async def test_the_files_that_moved_the_text_are_named_with_their_sentences(
+async def test_moving_files_are_named_with_sentences(
     disclose: Disclosure, aggregator: Aggregator
 ) -> None:
     settings = DragonSettings(disclose=disclose, aggregator=aggregator)
@@ -178,7 +178,7 @@ async def test_the_files_that_moved_the_text_are_named_with_their_sentences(
     assert reply.to_object()["sources"][1]["bits"] > 10
 
 
-async def test_a_cloud_that_shares_no_sources_says_nothing_and_nothing_is_marked() -> None:
+async def test_a_cloud_may_share_no_sources() -> None:
     device, cloud = both()
     cloud.share_sources = False
     reply = await answered(device, cloud)
@@ -217,9 +217,7 @@ async def test_a_code_that_stands_in_no_document_is_marked(theirs: str, marked: 
 
 
 @pytest.mark.parametrize("settings", [SpeculativeSettings(), FederatedSettings()])
-async def test_where_the_cloud_alone_says_what_stands_its_documents_are_named(
-    settings: Settings,
-) -> None:
+async def test_modes_of_the_cloud_name_its_documents(settings: Settings) -> None:
     device = side_of("device", (DANCE, ANSWER))
     nothing = UNSURE * len(ANSWER)
     cloud = side_of("cloud", (SCHOOL, ANSWER), (SALT, nothing))
@@ -256,7 +254,7 @@ async def test_a_word_that_both_sides_have_is_of_the_one_that_is_named() -> None
     assert marked(reply) == [("Friday, 15:00", "cloud", "school.md")]
 
 
-async def test_of_the_clouds_files_the_one_whose_sentence_has_the_word_is_marked() -> None:
+async def test_the_clouds_file_with_the_word_is_marked() -> None:
     said = "salt boiled, 15:00"
     cloud = side_of("cloud", (SCHOOL, says(said, 13)), (SALT, says(said, 0, 13)))
     reply = await answered(side_of("device", (ROPE, UNSURE * len(said))), cloud)

@@ -128,7 +128,7 @@ async def test_all_else_is_asked_as_it_is(prompt: str) -> None:
     assert [each.chunk for each in side.questions] == [None]
 
 
-async def test_where_the_text_is_not_from_the_devices_documents_none_is_read_whole() -> None:
+async def test_other_modes_read_no_document_whole() -> None:
     conversation, side = shelved({PROMPT: "cake"}, 3)
     device = replace(conversation.device, settings=SpeculativeSettings(), resources=None)
     conversation.device = device

@@ -62,9 +62,7 @@ async def test_an_answer_that_does_not_end_is_stopped() -> None:
         await terminal.talk(talk, "a?", Console(), as_json=True)
 
 
-async def test_a_line_in_the_middle_of_an_answer_waits_for_its_end(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_line_waits_for_the_end_of_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     lines = terminal.BetweenAnswers()
     say = lines.saying(print)
     device, side = reciting_device({"a?": "the whole answer"})
@@ -110,9 +108,7 @@ class Screen(io.StringIO):
             await event.wait()
 
 
-async def test_a_line_at_the_prompt_stands_above_what_is_typed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_line_stands_above_what_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, before = Screen(), sys.stderr
     screen = Vt100_Output(shown, lambda: Size(24, 80))
     monkeypatch.setattr(terminal, "create_output", lambda **how: screen)
@@ -146,7 +142,7 @@ async def test_empty_lines_of_a_pipe_are_no_questions(
     assert [(each["question"], each["text"]) for each in objects] == [("a?", "yes"), ("b?", "no")]
 
 
-async def test_a_part_is_printed_as_it_ends_and_an_error_has_a_code(
+async def test_a_part_is_printed_at_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, side = reciting_device({"What is it?": "Heron\n"})
@@ -177,9 +173,7 @@ async def test_without_a_terminal_a_preview_sends_nothing(
 
 
 @pytest.mark.parametrize("no", ["n\r", "\x03", "\x04"], ids=["n", "Ctrl-C", "Ctrl-D"])
-async def test_a_preview_comes_before_the_first_question_and_can_lower_the_level(
-    no: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_preview_can_lower_the_level(no: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device, side = reciting_device({"a?": "yes\n", "b?": "no\n"})
     talk, said = Chat(device, Question(max_tokens=40)), list[str]()
     screen = Vt100_Output(Screen(), lambda: Size(24, 80))
@@ -205,9 +199,7 @@ async def test_a_preview_comes_before_the_first_question_and_can_lower_the_level
     assert side.questions[0].relevance_floor == FLOOR
 
 
-async def test_the_parts_of_a_question_are_one_text_with_the_sources_of_each(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_parts_are_one_text_with_both_sources(capsys: pytest.CaptureFixture[str]) -> None:
     device, _ = reciting_device({"What is it?": "Heron\n", "Who bred it?": "I don't know.\n"})
     talk = Chat(device, Question(max_tokens=40))
     asked, output = "What is it, and who bred it?", io.StringIO()

@@ -131,7 +131,7 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
     assert cost_line(reply(finish=Finish.CANCELLED)).startswith("stopped | 3 tokens")
 
 
-def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -> None:
+def test_what_left_is_one_line_with_the_main_files() -> None:
     told = replace(HALF, evidence=6.2, files=(5.9,))
     left = Disclosed("open", question=31, history=9), Disclosed("draft", tokens=1, distributions=1)
     records = [record(1.0 + 0.1 * i, each) for i, each in enumerate(left)]

@@ -58,7 +58,7 @@ async def test_a_text_is_the_same_whole_and_streamed(form: Form) -> None:
             assert "sources_in_text" in fields or whole == text
 
 
-async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> None:
+async def test_the_official_client_gets_one_text_both_ways() -> None:
     async with served(KNOWN) as service, service.openai() as client:
         assert [model.id async for model in client.models.list()] == ["bytes"]
         asked: Any = {"model": "bytes", "messages": [{"role": "user", "content": "a?"}], "seed": 1}
@@ -78,7 +78,7 @@ async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> No
         assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (3, 9)
 
 
-async def test_a_question_of_two_parts_is_one_answer_with_the_sources_of_each() -> None:
+async def test_two_parts_are_one_answer_with_both_sources() -> None:
     known = {"What is it?": "It is Heron.\n", "Who bred it?": "I don't know.\n"}
     asked = "What is it, and who bred it?"
     text = "It is Heron. Who bred it: I don't know."
@@ -104,7 +104,7 @@ async def test_a_question_of_two_parts_is_one_answer_with_the_sources_of_each() 
         assert response["output"][0]["content"][0]["text"] == text
 
 
-async def test_sources_have_their_sentences_and_codes_that_no_document_has_are_annotated() -> None:
+async def test_sentences_and_missing_codes_are_annotated() -> None:
     async with served({"code?": "so plum-39, 12\n", "b?": "I don't know.\n"}) as service:
         service.side.read = "Say 12 times plum-otter-39. Or say 12."
         whole = (await service.chat("code?")).json()
@@ -198,7 +198,7 @@ async def test_each_token_comes_with_its_probability_to_who_asks() -> None:
         assert (await service.chat("b?")).json()["choices"][0]["logprobs"] is None
 
 
-async def test_what_is_ignored_stands_in_a_header_and_timings_are_named_as_elsewhere() -> None:
+async def test_ignored_fields_are_a_header_and_timings_are_there() -> None:
     async with served(KNOWN) as service:
         for stream in (False, True):
             response = await service.chat("b?", stream=stream, cache_prompt=True, max_tokens=900)
@@ -214,7 +214,7 @@ async def test_what_is_ignored_stands_in_a_header_and_timings_are_named_as_elsew
 
 
 @EVERY_FORM
-async def test_a_question_that_is_too_long_is_named_as_the_request_does(form: Form) -> None:
+async def test_a_long_question_is_named_by_its_field(form: Form) -> None:
     def refuse() -> None:
         raise LongQuestionError(900, 100, "bytes")
 
@@ -261,7 +261,7 @@ async def test_nothing_of_a_stop_string_is_ever_streamed(form: Form, stop: Any, 
         assert "".join(streamed) == whole == text
 
 
-async def test_earlier_turns_are_read_without_the_sources_that_were_added() -> None:
+async def test_earlier_turns_are_read_without_their_sources() -> None:
     async with served(KNOWN) as service:
         first = (await service.chat("a?", sources_in_text=True)).json()
         content = first["choices"][0]["message"]["content"]
@@ -312,9 +312,7 @@ async def test_a_client_that_goes_away_stops_its_answer(stream: bool, halt_at: i
             assert 'dragonrt_answers_total{finish="cancelled"} 1.0' in page
 
 
-async def test_a_silent_stream_sends_comments_until_its_client_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_silent_stream_sends_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_answer, "PING_S", 0.001)
     async with served(KNOWN, halt_at=3) as service, asyncio.timeout(BOUND_S):
         body = chat_body("long?", stream=True)
@@ -439,9 +437,7 @@ async def test_a_client_of_openai_hears_of_refusals_by_their_type() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_question_that_may_not_be_answered_alone_is_told_when_to_come_back(
-    stream: bool,
-) -> None:
+async def test_without_its_cloud_a_device_says_when_to_retry(stream: bool) -> None:
     async with served(KNOWN, how=DragonSettings(on_loss="wait")) as service:
         refused = await service.chat("a?", stream=stream)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_connected")

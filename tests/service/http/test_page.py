@@ -176,7 +176,7 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
 
 @in_browser
 @pytest.mark.slow
-async def test_sources_are_quoted_and_codes_that_no_document_has_are_marked() -> None:
+async def test_sources_are_quoted_and_missing_codes_marked() -> None:
     async with served({"code?": "🐉 plum-39\n", "b?": "I don't know.\n"}) as service:
         service.side.read = "The code of the gate is plum-otter-39. It is old."
         async with browsing(service.url) as page:

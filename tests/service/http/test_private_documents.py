@@ -134,9 +134,7 @@ async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any])
     assert [*uploads.iterdir()] == []
 
 
-async def test_what_cannot_be_read_leaves_the_file_that_had_its_name(
-    notes: tuple[Path, Any],
-) -> None:
+async def test_an_unreadable_file_leaves_the_former_one(notes: tuple[Path, Any]) -> None:
     uploads, side = notes
     (uploads / "x.pdf").write_bytes(b"readable")
     side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
@@ -186,7 +184,7 @@ async def test_no_name_leads_out_of_the_directory(notes: tuple[Path, Any], name:
     assert (uploads.parent / "own.md").read_text() == "mine"
 
 
-async def test_what_is_too_large_or_of_another_kind_is_refused(
+async def test_large_and_other_files_are_refused(
     notes: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploads, side = notes

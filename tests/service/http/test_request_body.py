@@ -51,7 +51,7 @@ def chat(**fields: Any) -> ApiRequest:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_what_is_left_out_is_the_services_own_and_what_is_given_counts(api: str) -> None:
+def test_given_fields_count_and_others_are_the_services(api: str) -> None:
     request = parsed(api)
     assert request.question == Question(prompt="Hello?", max_tokens=64)
     assert (request.seed, request.stops, request.body.stream) == (5, ("END",), None)
@@ -76,9 +76,7 @@ def test_what_is_left_out_is_the_services_own_and_what_is_given_counts(api: str)
         ("audio", None, {"voice": "alloy"}),
     ],
 )
-def test_what_asks_for_nothing_new_is_taken_and_all_else_rejected_by_name(
-    name: str, neutral: Any, rejected: Any
-) -> None:
+def test_only_neutral_values_are_taken(name: str, neutral: Any, rejected: Any) -> None:
     chat(**{name: neutral})
     if rejected is not None:
         with pytest.raises(ApiError) as error:
@@ -163,9 +161,7 @@ def test_an_api_has_words_of_its_own() -> None:
     ("asked", "tokens", "warned"),
     [(None, 64, False), (9, 9, False), (-1, 200, False), (5000, 200, True), (10**30, 200, True)],
 )
-def test_the_longest_answer_is_what_there_is_room_for(
-    asked: int | None, tokens: int, warned: bool
-) -> None:
+def test_the_longest_answer_has_room(asked: int | None, tokens: int, warned: bool) -> None:
     for api, field in (
         ("chat", "max_tokens"),
         ("chat", "max_completion_tokens"),
@@ -196,7 +192,7 @@ def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) 
         assert len(value) < 16_000
 
 
-def test_probabilities_are_rejected_where_the_device_does_not_know_them() -> None:
+def test_unknown_probabilities_are_rejected() -> None:
     defaults = replace(DEFAULTS, unranked="the cloud decides")
     for api, field, value in (
         ("chat", "logprobs", True),
@@ -237,9 +233,7 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
 
 @given(st.text(), st.lists(st.text(max_size=9), max_size=3), st.booleans())
 @example("", ["\n"], False)
-def test_what_is_put_behind_a_text_can_be_taken_off_again(
-    text: str, names: list[str], lost: bool
-) -> None:
+def test_added_sources_can_be_removed_again(text: str, names: list[str], lost: bool) -> None:
     sources = [Source("device", f"{name}.md", "T", 0.5, 0.0, "") for name in names]
     behind = sources_text(sources, ["the cloud is lost"] * lost)
     assert bool(behind) == bool(sources or lost)

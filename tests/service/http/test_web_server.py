@@ -135,7 +135,7 @@ async def test_headers_of_a_later_request_have_no_more_time() -> None:
 
 
 @pytest.mark.parametrize("length", [SIZED, CHUNKED])
-async def test_a_body_that_drips_ends_the_connection(
+async def test_a_dripping_body_ends_the_connection(
     length: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_body, "BODY_S", SOON_S)
@@ -207,7 +207,7 @@ async def test_trailers_are_no_headers() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_garbage_behind_a_request_ends_the_connection(
+async def test_garbage_behind_a_request_ends_it(
     stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served({"a?": "yes\n"}, halt_at=2, bounds=PATIENT) as service:
@@ -226,9 +226,7 @@ async def test_garbage_behind_a_request_ends_the_connection(
     assert not caplog.records
 
 
-async def test_a_broken_chunk_behind_a_response_ends_the_connection(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_broken_chunk_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     begun = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
