@@ -44,20 +44,6 @@ def deltas(response: httpx2.Response) -> list[str]:
     return pieces(FORMS["chat"], response)
 
 
-@EVERY_FORM
-async def test_a_text_is_the_same_whole_and_streamed(form: Form) -> None:
-    async with served(KNOWN) as service:
-        for fields, text in (
-            ({}, "É 🐉!"),
-            ({"sources_in_text": True}, "É 🐉!\n\nSources:\n- device: notes.txt"),
-        ):
-            whole = form.text((await service.ask(form, "a?", **fields)).json())
-            streamed = pieces(form, await service.ask(form, "a?", stream=True, **fields))
-            assert "".join(streamed) == whole
-            assert whole.startswith(text)
-            assert "sources_in_text" in fields or whole == text
-
-
 async def test_the_official_client_gets_one_text_both_ways() -> None:
     async with served(KNOWN) as service, service.openai() as client:
         assert [model.id async for model in client.models.list()] == ["bytes"]
@@ -79,29 +65,20 @@ async def test_the_official_client_gets_one_text_both_ways() -> None:
 
 
 async def test_two_parts_are_one_answer_with_both_sources() -> None:
-    known = {"What is it?": "It is Heron.\n", "Who bred it?": "I don't know.\n"}
-    asked = "What is it, and who bred it?"
+    known = {"What is it?": "It is Heron.\n", "Who bred it?": "I don't know.\n", "When?": "May\n"}
     text = "It is Heron. Who bred it: I don't know."
-    async with served(known | {"When?": "May\n"}) as service:
-        whole = (await service.chat(asked)).json()
-        streamed = await service.chat(asked, stream=True)
-        assert whole["choices"][0]["message"]["content"] == text == "".join(deltas(streamed))
-        assert len(deltas(streamed)) > 2, "as it comes"
-        (cited,) = whole["choices"][0]["message"]["annotations"]
-        place = cited["url_citation"]
-        assert text[place["start_index"] : place["end_index"]] == "It is Heron"
-        assert whole["usage"]["completion_tokens"] == sum(map(len, known.values()))
-        assert whole["usage"]["prompt_tokens"] == 2 * 3
-        both = (await service.chat("What is it, and when?")).json()
-        places = [each["url_citation"] for each in both["choices"][0]["message"]["annotations"]]
-        content = both["choices"][0]["message"]["content"]
-        assert [content[each["start_index"] : each["end_index"]] for each in places] == [
-            "It is Heron",
-            "May",
-        ]
-        body = {"model": "bytes", "input": asked, "sources_in_text": False}
-        response = (await service.http.post("/v1/responses", json=body)).json()
-        assert response["output"][0]["content"][0]["text"] == text
+    async with served(known) as service:
+        for asked, cited, prompts in (
+            ("What is it, and who bred it?", ["It is Heron"], 2),
+            ("What is it, and when?", ["It is Heron", "May"], 2),
+        ):
+            whole = (await service.chat(asked)).json()
+            message = whole["choices"][0]["message"]
+            places = [each["url_citation"] for each in message["annotations"]]
+            found = [message["content"][at["start_index"] : at["end_index"]] for at in places]
+            assert (found, whole["usage"]["prompt_tokens"]) == (cited, prompts * 3)
+        streamed = deltas(await service.chat("What is it, and who bred it?", stream=True))
+        assert ("".join(streamed), len(streamed) > 2) == (text, True)
 
 
 async def test_sentences_and_missing_codes_are_annotated() -> None:
@@ -109,27 +86,23 @@ async def test_sentences_and_missing_codes_are_annotated() -> None:
         service.side.read = "Say 12 times plum-otter-39. Or say 12."
         whole = (await service.chat("code?")).json()
         (cited, unseen) = whole["choices"][0]["message"]["annotations"]
-        assert cited["url_citation"]["sentence"] == "Say 12 times plum-otter-39."
+        sentence = cited["url_citation"]["sentence"]
         place = {"text": "plum-39", "start_index": 3, "end_index": 10}
+        assert sentence == "Say 12 times plum-otter-39."
         assert unseen == {"type": "dragonrt.not_found", **place}
         assert whole["dragonrt"]["not_found"] == [place]
         chunks = events(await service.chat("code?", stream=True))
         last = next(each for each in reversed(chunks) if each != "[DONE]" and each["choices"])
         assert last["choices"][0]["delta"]["annotations"] == [cited, unseen]
-        body = {"model": "bytes", "input": "code?", "sources_in_text": False}
-        part = (await service.http.post("/v1/responses", json=body)).json()["output"][0]["content"]
-        assert part[0]["annotations"][0]["sentence"] == cited["url_citation"]["sentence"]
-        assert part[0]["annotations"][1] == unseen
+        response = (await service.ask(FORMS["response"], "code?")).json()
+        found = response["output"][0]["content"][0]["annotations"]
+        assert (found[0]["sentence"], found[1]) == (sentence, unseen)
         read = (await service.chat("code?", sources_in_text=True)).json()
         *_, source, _, note = read["choices"][0]["message"]["content"].splitlines()
-        assert "“Say 12 times plum-otter-39.”" in source
+        assert f"“{sentence}”" in source
         assert "plum-39" in note
         none = (await service.chat("b?")).json()
         assert none["choices"][0]["message"]["annotations"] == []
-        async with service.openai() as client:
-            asked: Any = {"model": "bytes", "input": "code?"}
-            told = (await client.responses.create(**asked)).output[0]
-            assert told.type == "message"
 
 
 async def test_responses_are_typed_events() -> None:
@@ -422,16 +395,13 @@ async def test_what_happened_is_counted() -> None:
             assert line in page
 
 
-async def test_a_client_of_openai_hears_of_refusals_by_their_type() -> None:
+async def test_the_official_client_knows_refusals() -> None:
     async with served(KNOWN) as service, service.openai() as client:
+        asked: Any = {"messages": [{"role": "user", "content": "a?"}]}
         with pytest.raises(openai.NotFoundError) as unknown:
-            await client.chat.completions.create(
-                model="gpt", messages=[{"role": "user", "content": "a?"}]
-            )
+            await client.chat.completions.create(model="gpt", **asked)
         with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.completions.create(
-                model="bytes", messages=[{"role": "user", "content": "a?"}], n=2
-            )
+            await client.chat.completions.create(model="bytes", n=2, **asked)
         assert (unknown.value.param, unknown.value.code) == ("model", "model_not_found")
         assert (refused.value.param, refused.value.code) == ("n", "unsupported_parameter")
 
