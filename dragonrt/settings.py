@@ -77,7 +77,6 @@ class Entry:
 
     @property
     def option(self) -> str:
-        """Its name on a command line."""
         return flag(self.about.option or self.name)
 
     def read(self, value: Any) -> Any:

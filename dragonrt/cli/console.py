@@ -26,7 +26,6 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield the segments; only rich itself makes sequences for the terminal."""
         for text, style, control in super().render(renderable, options):
             if not control:
                 text = CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -202,7 +202,6 @@ class Chat:
         return [replace(question, prompt=part) for part in parts_of(prompt)], []
 
     async def _joined(self, prompt: str, seed: int | None, on_news: OnNews) -> Answer:
-        """Return the answer to all parts of a question."""
         check_language(self.device.side.model, prompt)
         limit, self._stopped = self.question.max_tokens, False
         asked, notices = await self._turns(prompt)  # it waits for the library, and may be stopped
@@ -306,7 +305,6 @@ class Chat:
         return (*self.device.side.model.prompt.template.stops, *self.stops)
 
     def _in_context(self, question: Question, history: list[Turn]) -> Question:
-        """Return the question after these turns of the chat."""
         return replace(
             question,
             history=tuple(history),

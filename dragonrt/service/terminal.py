@@ -59,7 +59,6 @@ class BetweenAnswers:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Hold lines back until the context ends, then print them."""
         self._answering = True
         try:
             yield

@@ -23,7 +23,6 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Return the text that `token` completes."""
         self._tokens.append(token)
         text = self._unsettled()
         if text is None or text.endswith(REPLACEMENT):
@@ -32,7 +31,6 @@ class TextStream:
         return self._release(self._held + text)
 
     def finish(self) -> str:
-        """Return the text held back, after the last token."""
         if self.stopped:
             return ""
         shown = self._release(self._held + (self._unsettled() or ""))
@@ -97,7 +95,6 @@ class JoinedText:
         return lead, words
 
     def next(self) -> None:
-        """Go on to the next part."""
         if not self._shown and self._said.strip():
             self._refused[self._number] = self._said.strip()
         self._number, self._said, self._shown = self._number + 1, "", 0
@@ -123,7 +120,6 @@ class JoinedText:
         self._refused = {}
 
     def _begin(self, number: int, label: str = "") -> None:
-        """Append what stands before a part's answer."""
         if self.text and self.text[-1] not in ".!?\u2026":
             self.text += "; "
             label = label[:1].lower() + label[1:] if label[1:2].islower() else label

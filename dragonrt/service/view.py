@@ -61,13 +61,11 @@ class AnswerView:
             self._line(Text(f"[{news.text}]", style="italic red"))
 
     def end_line(self) -> None:
-        """End the line of the answer."""
         if self._in_line:
             self._console.print()
         self._in_line = False
 
     def end(self, answer: Answer) -> None:
-        """Print the sources and the costs of an answer."""
         if answer.decoded.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
         self.end_line()

@@ -52,13 +52,11 @@ class RankedToken:
 
     @classmethod
     def of(cls, event: TokenRanked, decode: Callable[[list[int]], str]) -> "RankedToken":
-        """Return a token of the trace."""
         pairs = zip(event.tokens, event.probabilities, strict=True)
         top = tuple((decode([token]), _log(p)) for token, p in pairs)
         return cls(decode([event.token]), _log(event.probability), top)
 
     def to_json(self) -> Json:
-        """Return it as in chat completions and responses."""
         own, *top = (
             {"token": text, "logprob": logprob, "bytes": list(text.encode())}
             for text, logprob in ((self.text, self.logprob), *self.top)
@@ -102,7 +100,6 @@ class Reply:
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def add(self, delta: Delta) -> None:
-        """Append a piece to what there is."""
         self.text += delta.text
         self.tokens += delta.tokens
 
@@ -149,7 +146,6 @@ class AnswerResponse:
         self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request; a failure before the first piece is an HTTP error."""
         try:
             await _while_there(receive, self._respond(scope, receive, send))
         except ApiError as error:
@@ -221,7 +217,6 @@ class AnswerResponse:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Stream]:
-        """Start the answer; it is ended if the context ends first."""
         question, traced = self._request.question, self._request.traced
         records = traced or question.top_logprobs is not None
         stream = self._desk.chat(self._request).stream(question.prompt, records=records)

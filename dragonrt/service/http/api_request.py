@@ -41,7 +41,6 @@ class ChatMessage(Struct, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Return the text of all parts."""
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
         return self.content or ""

@@ -133,7 +133,6 @@ class HttpService:
         self._began = int(time.time())  # a date, as clients of this API expect
 
     def application(self, keys: ApiKeys | None) -> ASGIApp:
-        """Return the ASGI application, behind the guard."""
         routes = [
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in FORMS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),

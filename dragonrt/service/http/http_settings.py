@@ -51,7 +51,6 @@ class HttpSettings:
             )
 
     def context(self) -> ssl.SSLContext | None:
-        """Return the TLS context, None for plain HTTP. Raises DragonError for wrong files."""
         if self.http_tls_cert is None or self.http_tls_key is None:
             return None
         return server_context(self.http_tls_cert, self.http_tls_key)

@@ -105,7 +105,6 @@ class Metrics(Collector):
         self._read: Callable[[], Iterator[Metric]] = lambda: iter(())
 
     def histogram(self, name: str, help: str, buckets: tuple[float, ...]) -> Histogram:
-        """Return a new histogram of this process."""
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def count(self, name: str, amounts: Mapping[Any, float]) -> None:
@@ -115,7 +114,6 @@ class Metrics(Collector):
             (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
 
     def report(self, report: Report | DragonError) -> None:
-        """Count an update of the index, or its failure."""
         self.count("index_updates", {"failed" if isinstance(report, DragonError) else "done": 1})
         if isinstance(report, Report):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
@@ -171,7 +169,6 @@ class DeviceMetrics(Metrics):
         self._between = self.histogram(name, text, BETWEEN_S)
 
     def take(self, record: Record) -> None:
-        """Count the next record of this side."""
         match record.event:
             case Drafted():
                 self.count("drafted_tokens", {"device": 1})
@@ -246,7 +243,6 @@ class CloudStatus(Metrics):
         self._where, self._on_ready = where, on_ready
 
     def take(self, record: Record) -> None:
-        """Count the next record of this side."""
         if isinstance(record.event, AnswerClosed):
             self.count("answers", {record.event.finish: 1})
 

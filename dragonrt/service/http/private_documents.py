@@ -65,7 +65,6 @@ class PrivateDocuments:
 
     @property
     def changeable(self) -> bool:
-        """Whether files can be added and deleted."""
         return self._uploads is not None
 
     def report(self, report: Report | DragonError) -> None:
@@ -174,7 +173,6 @@ class PrivateDocuments:
         return {what: False, "reason": "it takes long: the index has it later"}
 
     def _uploaded(self) -> dict[str, Path]:
-        """Return the uploaded files by their displayed names."""
         files = self._directory().iterdir()
         return {shown(path.name): path for path in files if not path.name.startswith(".")}
 

@@ -52,7 +52,6 @@ class ApiError(DragonError):
             self.headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
 
     def to_json(self) -> dict[str, dict[str, str | None]]:
-        """Return the body of the response, or the data of an event once an answer has begun."""
         usual = "invalid_request_error" if self.status < 500 else "server_error"
         kind = {401: "authentication_error", 429: "rate_limit_error"}.get(self.status, usual)
         about = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
@@ -60,7 +59,6 @@ class ApiError(DragonError):
 
     @property
     def response(self) -> JSONResponse:
-        """Return the HTTP response."""
         return JSONResponse(self.to_json(), self.status, self.headers)
 
 

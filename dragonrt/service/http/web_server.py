@@ -71,14 +71,12 @@ class Places:
         return address
 
     def free(self, address: str) -> None:
-        """Return a place."""
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
 
     @property
     def open(self) -> int:
-        """The number of open connections."""
         return self._open.total()
 
 
@@ -133,7 +131,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request of this connection."""
         self._stop_timer()
         responded = False
 
