@@ -23,13 +23,17 @@ from dragonrt.service import terminal
 from dragonrt.service.chat import Chat
 from dragonrt.timeouts import Timeouts
 
-from .conftest import READS_ENGLISH, reciting_device
+from .conftest import READS_ENGLISH, RecitingSide, reciting_device
+
+
+def chat_of(answers: dict[str, str], **options: Any) -> tuple[Chat, RecitingSide]:
+    device, side = reciting_device(answers, **options)
+    return Chat(device, Question(max_tokens=40)), side
 
 
 async def test_a_first_sigterm_lets_the_answer_finish(capsys: pytest.CaptureFixture[str]) -> None:
-    device, side = reciting_device({"a?": "the whole answer\n"})
+    talk, side = chat_of({"a?": "the whole answer\n"})
     side.on_prepare = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit) as ended:
         await terminal.talk(talk, "a?", Console(), as_json=False)
     assert ended.value.code == 128 + signal.SIGTERM
@@ -38,7 +42,7 @@ async def test_a_first_sigterm_lets_the_answer_finish(capsys: pytest.CaptureFixt
 
 
 async def test_a_second_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, side = reciting_device({"a?": "the whole answer\n"})
+    talk, side = chat_of({"a?": "the whole answer\n"})
     kill, killed = os.kill, []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
 
@@ -47,17 +51,15 @@ async def test_a_second_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
             kill(os.getpid(), signal.SIGTERM)
 
     side.on_prepare = twice
-    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit):
         await terminal.talk(talk, "a?", Console(), as_json=True)
     assert killed == [(os.getpid(), signal.SIGTERM)]
 
 
 async def test_an_answer_that_does_not_end_is_stopped() -> None:
-    device, side = reciting_device({"a?": "abcdefgh"}, halt_at=5)
+    talk, side = chat_of({"a?": "abcdefgh"}, halt_at=5)
     side.timeouts = Timeouts(reach_s=0.0, answer_s=0.01)
     side.on_prepare = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    talk = Chat(device, Question(max_tokens=40))
     with pytest.raises(SystemExit):
         await terminal.talk(talk, "a?", Console(), as_json=True)
 
@@ -65,9 +67,8 @@ async def test_an_answer_that_does_not_end_is_stopped() -> None:
 async def test_a_line_waits_for_the_end_of_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     lines = terminal.BetweenAnswers()
     say = lines.saying(print)
-    device, side = reciting_device({"a?": "the whole answer"})
+    talk, side = chat_of({"a?": "the whole answer"})
     side.on_prepare = lambda: say("index: 4 chunks")
-    talk = Chat(device, Question(max_tokens=40))
     await terminal.talk(talk, "a?", Console(), as_json=False, lines=lines)
     shown = capsys.readouterr().out
     assert "\nthe whole answer\n" in shown
@@ -134,9 +135,8 @@ def at_a_terminal(yes: bool) -> Any:
 async def test_empty_lines_of_a_pipe_are_no_questions(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, _ = reciting_device({"a?": "yes\n", "b?": "no\n"})
+    talk, _ = chat_of({"a?": "yes\n", "b?": "no\n"})
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n a? \n  \nb?"))
-    talk = Chat(device, Question(max_tokens=40))
     await terminal.talk(talk, None, Console(), as_json=True)
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["question"], each["text"]) for each in objects] == [("a?", "yes"), ("b?", "no")]
@@ -145,11 +145,10 @@ async def test_empty_lines_of_a_pipe_are_no_questions(
 async def test_a_part_is_printed_at_its_end(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, side = reciting_device({"What is it?": "Heron\n"})
+    talk, side = chat_of({"What is it?": "Heron\n"})
     side.model = READS_ENGLISH
     asked = "What is it, and who bred it?\nWann ist der Tee fertig?\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(asked))
-    talk = Chat(device, Question(max_tokens=40))
     await terminal.talk(talk, None, Console(), as_json=True)
     part, *errors = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (part["part"], part["of"], part["text"]) == (1, 2, "Heron")
@@ -160,8 +159,8 @@ async def test_a_part_is_printed_at_its_end(
 async def test_without_a_terminal_a_preview_sends_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, side = reciting_device({"a?": "yes\n"})
-    talk, said = Chat(device, Question(max_tokens=40)), list[str]()
+    talk, side = chat_of({"a?": "yes\n"})
+    said = list[str]()
     monkeypatch.setattr(sys, "stdin", at_a_terminal(False))
     await terminal.talk(talk, "a?", Console(), as_json=False, show=said.append)
     assert any("a?" in line for line in said)
@@ -174,8 +173,8 @@ async def test_without_a_terminal_a_preview_sends_nothing(
 
 @pytest.mark.parametrize("no", ["n\r", "\x03", "\x04"], ids=["n", "Ctrl-C", "Ctrl-D"])
 async def test_a_preview_can_lower_the_level(no: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    device, side = reciting_device({"a?": "yes\n", "b?": "no\n"})
-    talk, said = Chat(device, Question(max_tokens=40)), list[str]()
+    talk, side = chat_of({"a?": "yes\n", "b?": "no\n"})
+    said = list[str]()
     screen = Vt100_Output(Screen(), lambda: Size(24, 80))
     monkeypatch.setattr(terminal, "create_output", lambda **how: screen)
     monkeypatch.setattr(sys, "stdin", at_a_terminal(True))
@@ -199,9 +198,8 @@ async def test_a_preview_can_lower_the_level(no: str, monkeypatch: pytest.Monkey
     assert side.questions[0].relevance_floor == FLOOR
 
 
-async def test_parts_are_one_text_with_both_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    device, _ = reciting_device({"What is it?": "Heron\n", "Who bred it?": "I don't know.\n"})
-    talk = Chat(device, Question(max_tokens=40))
+async def test_parts_are_one_text_with_both_sources() -> None:
+    talk, _ = chat_of({"What is it?": "Heron\n", "Who bred it?": "I don't know.\n"})
     asked, output = "What is it, and who bred it?", io.StringIO()
     await terminal.talk(talk, asked, Console(file=output, width=100), as_json=False)
     lines = output.getvalue().splitlines()
@@ -213,10 +211,3 @@ async def test_parts_are_one_text_with_both_sources(capsys: pytest.CaptureFixtur
         "Who bred it?",
     ]
     assert sum("left this side" in line for line in lines) == 1
-    capsys.readouterr()
-    await terminal.talk(talk, asked, Console(), as_json=True)
-    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["part"], each["of"], each["text"]) for each in objects] == [
-        (1, 2, "Heron"),
-        (2, 2, "I don't know."),
-    ]

@@ -22,7 +22,7 @@ from dragonrt.service.http.request_body import ApiError
 from retrieval import Report
 from retrieval.ingestion import content_hash
 
-from .served import served
+from .served import served, until
 
 
 @dataclass(slots=True)
@@ -90,23 +90,14 @@ async def after_update(side: Any, change: Any) -> Any:
     changing = asyncio.ensure_future(change)
     uploads = side.directory / "dropped"
     before = sorted(uploads.glob("[!.]*"))
-    async with asyncio.timeout(10):
-        while sorted(uploads.glob("[!.]*")) == before:  # noqa: ASYNC110 (a file comes or goes)
-            await asyncio.sleep(0.001)
+    await until(lambda: sorted(uploads.glob("[!.]*")) != before)
     assert not changing.done(), "it is not read yet"
     side.update()
     return await changing
 
 
 async def stored(path: Path, content: bytes) -> None:
-    """Wait until a file has this content."""
-
-    def there() -> bool:
-        return path.exists() and path.read_bytes() == content
-
-    async with asyncio.timeout(10):
-        while not there():  # noqa: ASYNC110 (a file comes)
-            await asyncio.sleep(0.001)
+    await until(lambda: path.exists() and path.read_bytes() == content)
 
 
 async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -> None:
@@ -125,26 +116,22 @@ async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -
     assert [path.name for path in uploads.iterdir()] == []
 
 
-async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any]) -> None:
+@pytest.mark.parametrize("former", [None, b"readable"])
+async def test_an_unreadable_file_leaves_the_former_one(
+    notes: tuple[Path, Any], former: bytes | None
+) -> None:
     uploads, side = notes
-    side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
-    with pytest.raises(ApiError) as error:
-        await after_update(side, side.documents.add(side, "x.pdf", pieces(b"nonsense")))
-    assert (error.value.status, error.value.code) == (422, "unreadable")
-    assert [*uploads.iterdir()] == []
-
-
-async def test_an_unreadable_file_leaves_the_former_one(notes: tuple[Path, Any]) -> None:
-    uploads, side = notes
-    (uploads / "x.pdf").write_bytes(b"readable")
+    before = {} if former is None else {"x.pdf": former}
+    for name, content in before.items():
+        (uploads / name).write_bytes(content)
     side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
     adding = asyncio.ensure_future(side.documents.add(side, "x.pdf", pieces(b"nonsense")))
     await stored(uploads / "x.pdf", b"nonsense")
     side.update()
     with pytest.raises(ApiError) as error:
         await adding
-    assert error.value.code == "unreadable"
-    assert {path.name: path.read_bytes() for path in uploads.iterdir()} == {"x.pdf": b"readable"}
+    assert (error.value.status, error.value.code) == (422, "unreadable")
+    assert {path.name: path.read_bytes() for path in uploads.iterdir()} == before
 
 
 async def test_uploads_of_one_name_at_once_are_both_whole(notes: tuple[Path, Any]) -> None:
@@ -202,10 +189,9 @@ async def test_large_and_other_files_are_refused(
 async def test_nobody_waits_for_an_update_that_failed(notes: tuple[Path, Any]) -> None:
     uploads, side = notes
     adding = asyncio.ensure_future(side.documents.add(side, "a.md", pieces(b"x")))
+    await until((uploads / "a.md").exists)
+    side.following.failed = "no room"
     async with asyncio.timeout(10):
-        while not (uploads / "a.md").exists():  # noqa: ASYNC110 (a file comes)
-            await asyncio.sleep(0.001)
-        side.following.failed = "no room"
         while not adding.done():
             side.documents.report(DragonError("no room"))
             await asyncio.sleep(0)
