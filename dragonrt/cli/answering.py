@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
@@ -112,14 +113,15 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     from dragonrt.service.http.metrics import CloudStatus
 
     skipped = 0 if loaded.library is None else loaded.library.skipped
-    status = CloudStatus(where, skipped, lambda url: say(f"cloud: status: {url}"))
+    status = CloudStatus(skipped)
+    pages = partial(status.pages, where, lambda url: say(f"cloud: status: {url}"))
 
     def report(update: "Report | DragonError") -> None:
         status.report(update)
         say_report(update)
 
     serving = programs.cloud(replace(loaded, on_report=report, listeners=(status.take,)), *at)
-    programs.run(programs.run_cloud(serving, listens, status.beside))
+    programs.run(programs.run_cloud(serving, listens, pages))
 
 
 Mode = Annotated[

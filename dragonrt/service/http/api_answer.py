@@ -123,16 +123,6 @@ class AnswerDesk:
     admission: Admission
     metrics: DeviceMetrics
 
-    def chat(self, request: ApiRequest) -> Chat:
-        """Return the chat of a request. Raises ApiError for a level not allowed."""
-        level = request.body.disclose
-        try:
-            device = self.device if level is None else self.device.at(level)
-        except LevelError as error:
-            raise invalid("disclose", error.allowed) from None
-        asked = request.question
-        return Chat(device, asked, request.seed, request.stops, asked.history)
-
 
 class AnswerResponse:
     """An ASGI response: errors before the first piece are HTTP errors, later ones are events.
@@ -217,9 +207,15 @@ class AnswerResponse:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Stream]:
-        question, traced = self._request.question, self._request.traced
-        records = traced or question.top_logprobs is not None
-        stream = self._desk.chat(self._request).stream(question.prompt, records=records)
+        request, device = self._request, self._desk.device
+        asked, level = request.question, request.body.disclose
+        try:
+            device = device if level is None else device.at(level)
+        except LevelError as error:
+            raise invalid("disclose", error.allowed) from None
+        chat = Chat(device, asked, request.seed, request.stops, asked.history)
+        records = request.traced or asked.top_logprobs is not None
+        stream = chat.stream(asked.prompt, records=records)
         stream.when_ended(self._desk.metrics.over)
         try:
             yield stream

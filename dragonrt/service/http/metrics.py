@@ -91,14 +91,14 @@ class Metrics(Collector):
     `skipped` is the number of documents that could not be read at the start.
     """
 
-    def __init__(self, own: Counters, skipped: int = 0) -> None:
+    def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has none
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
         self._counters = {
             name: Counter(PREFIX + name, help, [label] * bool(label), registry=self.registry)
-            for name, (help, label) in {**OF_SIDE, **own}.items()
+            for name, (help, label) in {**OF_SIDE, **(own or {})}.items()
         }
         self._batches = self.histogram("batch_size", "Requests that shared a forward.", BATCHES)
         self._skipped, self._changed_s = skipped, 0.0
@@ -162,7 +162,7 @@ class DeviceMetrics(Metrics):
     """The metrics of a device; `take` is a sink for every record of its side."""
 
     def __init__(self, skipped: int = 0) -> None:
-        super().__init__(OF_DEVICE, skipped)
+        super().__init__(skipped, OF_DEVICE)
         name, text = "time_to_first_token_seconds", "From the question to its first token."
         self._first = self.histogram(name, text, FIRST_S)
         name, text = "time_between_tokens_seconds", "From a target token to the next."
@@ -236,18 +236,14 @@ class CloudStatus(Metrics):
     `take` is a sink for every record of its side.
     """
 
-    def __init__(
-        self, where: StatusSettings, skipped: int, on_ready: Callable[[str], None]
-    ) -> None:
-        super().__init__({}, skipped)
-        self._where, self._on_ready = where, on_ready
-
     def take(self, record: Record) -> None:
         if isinstance(record.event, AnswerClosed):
             self.count("answers", {record.event.finish: 1})
 
     @asynccontextmanager
-    async def beside(self, cloud: Cloud) -> AsyncIterator[None]:
+    async def pages(
+        self, where: StatusSettings, on_ready: Callable[[str], None], cloud: Cloud
+    ) -> AsyncIterator[None]:
         """Serve the pages until the context ends. Raises DragonError for a used port."""
 
         async def ready(request: Request) -> Response:
@@ -260,10 +256,10 @@ class CloudStatus(Metrics):
         self.watch(cloud.side, lambda: _of_cloud(cloud))
         pages = {"/health": health, "/ready": ready, "/metrics": self.page}
         app = Starlette(routes=[Route(path, page) for path, page in pages.items()])
-        host, port = self._where.http_host, self._where.http_port or 0
+        host, port = where.http_host, where.http_port or 0
         with listen_on(host, port) as listening:
             async with serving(app, listening, None, Places(HttpBounds())):
-                self._on_ready(url_of(host, listening))
+                on_ready(url_of(host, listening))
                 yield
 
 
