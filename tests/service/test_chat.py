@@ -12,7 +12,6 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.told import ToldAnswers
@@ -68,22 +67,17 @@ async def test_a_question_in_another_language_is_refused() -> None:
 
 
 async def test_a_stopped_answer_keeps_its_text() -> None:
-    talk, _ = conversation({"long?": "abcdefghij", "b?": "yes\n"})
+    talk, side = conversation({"long?": "abcdefghij", "b?": "yes\n"})
 
     def stop_at_c(news: News) -> None:
         if isinstance(news, Piece) and news.text == "c":
             talk.stop()
 
     reply = await talk.ask("long?", on_news=stop_at_c)
-    assert reply.text == "abc"
-    assert reply.decoded.finish is Finish.CANCELLED
+    assert (reply.text, reply.decoded.finish) == ("abc", Finish.CANCELLED)
     assert (await talk.ask("b?")).text == "yes"
-
-
-async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
-    talk, side = conversation({"?": "abc\n"})
-    side.on_prepare = talk.stop
-    reply = await talk.ask("?")
+    side.on_prepare = talk.stop  # before its first token
+    reply = await talk.ask("b?")
     assert (reply.text, reply.decoded.finish) == ("", Finish.CANCELLED)
 
 
@@ -286,41 +280,40 @@ async def test_no_part_follows_a_stop_or_the_longest_answer() -> None:
     assert [prompt for prompt, _ in side.heard] == ["What is it?"] * 2
 
 
-def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
-    reply = Answer(
-        "yes", client_session.Answer(question=Question(prompt="?"), settings=SprinterSettings())
-    )
-    assert reply.to_object()["approximate"] is True
+MARKED = tuple(b" -")
+REDACTING = DragonSettings(disclose=Disclosure.REDACTED)
+
+
+def redact(talk: Chat, settings: DragonSettings = REDACTING, **more: Any) -> None:
+    """Give the chat a device of that level whose model has a marker."""
+    resources = replace(talk.device.complete(), marker=MARKED)
+    talk.device = replace(talk.device, settings=settings, resources=resources, **more)
 
 
 async def test_a_cloud_reads_what_was_shown_of_history() -> None:
     talk, side = conversation({"who?": "Tom\n", "b?": "yes\n"})
-    resources = replace(talk.device.complete(), marker=tuple(b" -"))
-    settings = DragonSettings(disclose=Disclosure.REDACTED)
-    talk.device = replace(talk.device, settings=settings, resources=resources)
+    redact(talk)
     await talk.ask("who?")  # alone: all of it is withheld
     reply = await talk.ask("b?")
     assert side.heard[1] == ("b?", (("who?", "Tom"),)), "this side reads it whole"
     asked = reply.decoded.question
-    assert "Tom" not in asked.redacted(" …", (), resources.marker).history[0][1]
+    assert "Tom" not in asked.redacted(" …", (), MARKED).history[0][1]
     talk.history = [("who?", "Tim")]  # of which is not known what was shown
     asked = (await talk.ask("b?")).decoded.question
-    assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)
+    assert asked.redacted(" …", (), MARKED).history == (("who?", "…"),)
 
 
 async def test_withheld_parts_stay_withheld() -> None:
     talk, side = conversation(TWO | {"b?": "yes\n"})
-    resources = replace(talk.device.complete(), marker=tuple(b" -"))
-    settings = DragonSettings(disclose=Disclosure.REDACTED)
-    talk.device = replace(talk.device, settings=settings, resources=resources)
+    redact(talk)
     reply = await talk.ask(ASKED)
     for asked in side.questions[1:]:
         assert asked.history == (("What is it?", "Heron"),)
-        shown = asked.redacted(" …", (), resources.marker).history
+        shown = asked.redacted(" …", (), MARKED).history
         assert "Heron" not in str(shown)
     talk.history = [(ASKED, reply.text)]  # as a client of the API sends it
     asked = (await talk.ask("b?")).decoded.question
-    ((_, shown_whole),) = asked.redacted(" …", (), resources.marker).history
+    ((_, shown_whole),) = asked.redacted(" …", (), MARKED).history
     assert "Heron" not in shown_whole
     assert "; " in shown_whole, "it is known what was shown"
 
@@ -328,12 +321,9 @@ async def test_withheld_parts_stay_withheld() -> None:
 @pytest.mark.parametrize("later", Disclosure)
 async def test_withheld_answers_survive_a_restart(tmp_path: Path, later: Disclosure) -> None:
     answers = {"who?": "Tom\n", "b?": "yes\n"}
-    redacting = DragonSettings(disclose=Disclosure.REDACTED)
-    for settings, prompt in ((redacting, "who?"), (replace(redacting, disclose=later), "b?")):
+    for settings, prompt in ((REDACTING, "who?"), (DragonSettings(disclose=later), "b?")):
         talk, _ = conversation(answers)
-        resources = replace(talk.device.complete(), marker=tuple(b" -"))
-        told = ToldAnswers(tmp_path / "told")
-        talk.device = replace(talk.device, settings=settings, resources=resources, told=told)
+        redact(talk, settings=settings, told=ToldAnswers(tmp_path / "told"))
         talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back
         asked = (await talk.ask(prompt)).decoded.question  # alone: all of it is withheld
     ((_, read),) = asked.resumed(()).history

@@ -162,6 +162,7 @@ def test_an_approximate_answer_says_so() -> None:
         question=Question(), settings=SprinterSettings(), records=records
     )
     assert cost_line(Answer("yes", answer)).endswith("approximate: 3 tokens not verified")
+    assert Answer("yes", answer).to_object()["approximate"] is True
 
 
 def test_an_answer_without_tokens_has_no_times() -> None:
