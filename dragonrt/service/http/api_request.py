@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -31,6 +31,7 @@ class Part(Struct, kw_only=True):
 
     type: Literal["text", "input_text", "output_text"]
     text: str | None = None
+    logprobs: Any = None
 
 
 class ChatMessage(Struct, kw_only=True):

@@ -78,7 +78,7 @@ def invalid(name: str, must: str) -> ApiError:
 IDLE = {
     *("model", "user", "metadata", "safety_identifier", "service_tier", "prompt_cache_key"),
     *("prompt_cache_retention", "parallel_tool_calls", "truncation", "id", "name", "status"),
-    *("type", "annotations", "refusal", "logprobs"),
+    *("type", "annotations", "refusal"),
 }
 """Fields without effect, of which no client is warned."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
