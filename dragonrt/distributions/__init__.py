@@ -10,7 +10,6 @@ from dragonrt.distributions.protocol import (
     block_steps,
     decode_block,
     encode_block,
-    encode_distribution,
 )
 from dragonrt.errors import CodecError, DistributionError
 
@@ -28,7 +27,6 @@ __all__ = [
     "codec",
     "decode_block",
     "encode_block",
-    "encode_distribution",
     "entropy",
     "mix",
     "total_variation",

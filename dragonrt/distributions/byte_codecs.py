@@ -219,9 +219,13 @@ class ByteCodec(Codec):
 
     @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
+        writer.write_bytes(self.encode(quantized)[len(self.header) :])
+
+    @override
+    def encode(self, quantized: Quantized) -> bytes:
         if not isinstance(quantized.code, bytes):
             raise CodecError(f"{self.name} cannot send what another codec quantized")
-        writer.write_bytes(quantized.code)
+        return self.header + quantized.code
 
     @override
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:

@@ -183,6 +183,12 @@ class Codec:
         """
         raise NotImplementedError
 
+    def encode(self, quantized: Quantized) -> bytes:
+        """Return the payload of a distribution without tokens. Raises CodecError as `write`."""
+        writer = BitWriter(self.header)
+        self.write(quantized, writer)
+        return writer.to_bytes()
+
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
         """Return the distribution of a payload without tokens.
 
@@ -256,13 +262,6 @@ def decode_block(
     tokens = [_read_token(codec, support, reader) for support in supports]
     reader.finish()
     return tokens, distributions
-
-
-def encode_distribution(codec: Codec, quantized: Quantized) -> bytes:
-    """Return the payload of a single distribution."""
-    writer = BitWriter(codec.header)
-    codec.write(quantized, writer)
-    return writer.to_bytes()
 
 
 def _write_token(codec: Codec, token: int, support: Distribution | None, writer: BitWriter) -> None:

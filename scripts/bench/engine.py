@@ -22,7 +22,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.resources import usual_threads
 from dragonrt.cli.options import option
-from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.distributions import Step, codec
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
@@ -70,7 +70,7 @@ class DraftingSession:
 
         def postprocess(said: Sequence[Prediction]) -> int:
             quantized = self._codec.quantize(self._rule.shape(said[-1].p), Step(step))
-            encode_distribution(self._codec, quantized)
+            self._codec.encode(quantized)
             return self._rule.draft("device", step, quantized.distribution)
 
         return Work(postprocess, span, following=lambda token: self._work(_after(span, token)))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.distributions import Step, codec
 from dragonrt.modes import entry_of
 from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
@@ -233,7 +233,7 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting(
 
     monkeypatch.setattr(SimulatedContext, "start", start)
     code = codec("topp:0.95", 16)
-    readable = encode_distribution(code, code.quantize(np.full(16, 1 / 16), Step(0)))
+    readable = code.encode(code.quantize(np.full(16, 1 / 16), Step(0)))
 
     async def disturb(stage: Stage) -> None:
         stage.fault(USUAL.mute_s)

@@ -14,7 +14,6 @@ from dragonrt.distributions import (
     CodecError,
     Distribution,
     codec,
-    encode_distribution,
     mix,
 )
 
@@ -40,13 +39,13 @@ def spread(
 
 
 def encoded(each: Codec, p: NDArray[np.floating[Any]]) -> bytes:
-    return encode_distribution(each, each.quantize(p))
+    return each.encode(each.quantize(p))
 
 
 def through(each: Codec, p: NDArray[np.floating[Any]]) -> Distribution:
     """What the other side reads, which is what the drafter sampled from, in the announced bits."""
     quantized = each.quantize(p)
-    payload = encode_distribution(each, quantized)
+    payload = each.encode(quantized)
     assert len(payload) == len(each.header) + -(-quantized.bits // 8)
     read = each.decode(payload)
     assert same(read, quantized.distribution)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dragonrt.distributions import (
     byte_codecs,
     codec,
-    encode_distribution,
     mix,
 )
 from dragonrt.distributions import distribution as values
@@ -38,7 +37,7 @@ def test_payloads_are_the_same(tokens: list[int], seed: int, name: str) -> None:
     p[tokens] = np.random.default_rng(seed).exponential(size=len(tokens)) ** 4
     p = p.astype(np.float32) / p.sum()
     code = codec(name, V)
-    few, many = both_ways(lambda: encode_distribution(code, code.quantize(p)))
+    few, many = both_ways(lambda: code.encode(code.quantize(p)))
     assert few == many
     read, again = both_ways(lambda: code.decode(few))
     assert np.array_equal(read.ids, again.ids)

@@ -10,7 +10,6 @@ from dragonrt.distributions import (
     Distribution,
     Step,
     codec,
-    encode_distribution,
     mix,
 )
 from dragonrt.sampling.noise import Noise
@@ -91,7 +90,7 @@ def test_codes(name: str) -> None:
         if beta is not None:
             assert quantized.dropped == pytest.approx(right.dropped, abs=1e-12)
         if code.sends_distributions:
-            payload = encode_distribution(code, quantized)
+            payload = code.encode(quantized)
             read = code.decode(payload, Step(threshold=beta))
             assert np.array_equal(read.to_dense(), own.to_dense())
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import Step, encode_distribution
+from dragonrt.distributions import Step
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import Drafts
 from dragonrt.modes.dragon.settings import DragonSetup
@@ -55,7 +55,7 @@ class Draft:
             step,
             prefix_hash,
             token,
-            encode_distribution(codec, quantized),
+            codec.encode(quantized),
             prediction.relevance,
             0.0,
             distribution,

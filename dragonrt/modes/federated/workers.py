@@ -13,7 +13,6 @@ from dragonrt.distributions import (
     Codec,
     Step,
     codec,
-    encode_distribution,
     mix,
 )
 from dragonrt.errors import CodecError, DragonError
@@ -147,7 +146,7 @@ class FederatedJudging(Judging):
         payloads, size, longest = [], 0, longest_upload(self._uploads)
         for step, each in enumerate(predictions, start=block.step):
             quantized = self._uploads.quantize(each.p, Step(step))
-            payloads.append(encode_distribution(self._uploads, quantized))
+            payloads.append(self._uploads.encode(quantized))
             size += len(payloads[-1])
             if size > longest:
                 raise ModeError(

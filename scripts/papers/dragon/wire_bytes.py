@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, codec, encode_distribution, entropy
+from dragonrt.distributions import Distribution, codec, entropy
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.wire.encoding import encode
 from scripts.lab.intervals import Row, averages, distinct, having, table
@@ -93,7 +93,7 @@ def sizes(source: str, number: int, p: NDArray[np.floating[Any]]) -> Iterator[Ro
     for way in (*CODECS, *LATTICE_CODECS):
         code = codec(way, p.size)
         quantized = code.quantize(p)
-        payload, entries = encode_distribution(code, quantized), len(quantized.distribution)
+        payload, entries = code.encode(quantized), len(quantized.distribution)
         whole = len(encode(_draft(p.size - 1, payload))) if len(payload) < 2**20 else None
         yield common | _row(way, entries, len(payload), whole)
         if way == "topp:0.8":

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import CodecError, Step, codec, encode_distribution
+from dragonrt.distributions import CodecError, Step, codec
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import (
     BYTES_PER_STEP,
@@ -111,7 +111,7 @@ CODE = codec("dense:fp32", 3)
 
 
 def drafted(p: list[float], relevance: float) -> SideDraft:
-    payload = encode_distribution(CODE, CODE.quantize(np.array(p), Step(2)))
+    payload = CODE.encode(CODE.quantize(np.array(p), Step(2)))
     return SideDraft(2, 9, int(np.argmax(p)), payload, relevance, 0.0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from dragonrt.control.scheduler import Aggregator, DecodeProfile
-from dragonrt.distributions import CodecError, Step, codec, encode_distribution
+from dragonrt.distributions import CodecError, Step, codec
 from dragonrt.modes.dragon import DragonMode, decision
 from dragonrt.modes.dragon.drafts import Coefficients, Draft
 from dragonrt.modes.dragon.machine import Dragon
@@ -411,7 +411,7 @@ def test_who_does_not_aggregate_decides_nothing() -> None:
 
 def draft(**fields: Any) -> Draft:
     quantized = codec("topp:0.95", V).quantize(np.full(V, 1 / V), Step(0))
-    payload, start = encode_distribution(codec("topp:0.95", V), quantized), start_hash(7)
+    payload, start = codec("topp:0.95", V).encode(quantized), start_hash(7)
     good = Draft(8, 0, start, 3, 0.0, 100, 0, start & LOW_BITS, payload)
     return structs.replace(good, **fields)
 
