@@ -52,8 +52,7 @@ class Controller(ABC):
     """A policy that chooses each block's length L and resolution ℓ."""
 
     @abstractmethod
-    def choose(self, state: ControlState) -> Action:
-        """Return the action for the next block."""
+    def choose(self, state: ControlState) -> Action: ...
 
 
 @dataclass(frozen=True, slots=True)

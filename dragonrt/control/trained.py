@@ -186,7 +186,6 @@ class TrainedPair:
 
     @property
     def fingerprints(self) -> tuple[str, str]:
-        """Return the fingerprints of draft model and target."""
         return self.draft_fingerprint, self.target_fingerprint
 
 

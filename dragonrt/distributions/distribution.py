@@ -49,7 +49,6 @@ class Distribution:
         return p
 
     def probability(self, token: int) -> float:
-        """Return the probability of `token`."""
         position = int(self.ids.searchsorted(token))
         if position < self.ids.size and self.ids[position] == token:
             return float(self.probabilities[position])
@@ -62,7 +61,6 @@ class Distribution:
         return self.rest / others if others else 0.0
 
     def __len__(self) -> int:
-        """Return the number of listed tokens, K."""
         return self.ids.size
 
 

@@ -32,7 +32,6 @@ class BitWriter:
 
     @property
     def bits(self) -> int:
-        """The number of written bits."""
         return 8 * len(self._whole) + self._tail_bits
 
     def write(self, value: int, bits: int) -> None:
@@ -67,7 +66,6 @@ class BitReader:
 
     @property
     def left(self) -> int:
-        """The number of bits left to read."""
         return 8 * len(self._data) - self._position
 
     def read(self, bits: int) -> int:

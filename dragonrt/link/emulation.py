@@ -180,7 +180,6 @@ class _DelayLine:
         self._set_timer()
 
     def clear(self) -> None:
-        """Drop all bytes under way."""
         self._packets.clear()
         self.in_flight = 0
         if self._timer is not None:

@@ -118,7 +118,6 @@ class Block:
 
     @property
     def count(self) -> int:
-        """The number of drafted tokens."""
         return len(self.tokens)
 
     @property

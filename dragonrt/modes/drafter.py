@@ -107,7 +107,6 @@ class Drafting(ABC):
 
     @property
     def finish(self) -> Finish | None:
-        """The end of a complete answer, else None."""
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:
@@ -159,7 +158,6 @@ class BlockDrafter(Peered):
     @property
     @override
     def idle(self) -> bool:
-        """Whether a verdict is wanted."""
         return self._reading is None and not self._drafting.ready
 
     owed = idle
@@ -187,7 +185,6 @@ class BlockDrafter(Peered):
 
     @override
     def part(self, now: float) -> None:
-        """Forget what is drafted and not decided."""
         self._end_blocks()
         self._drafting.rewind()
         self._preempt()  # even where the text is the same: the block that it began is forgotten

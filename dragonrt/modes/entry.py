@@ -104,7 +104,6 @@ class ModeEntry(ABC, Generic[S, R]):
 
     @property
     def name(self) -> str:
-        """The name of the mode."""
         return self.settings.mode
 
     @abstractmethod

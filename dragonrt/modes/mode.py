@@ -314,7 +314,6 @@ class Mode:
         self._out.send.append((peer, message))
 
     def leave(self, left: Leave) -> None:
-        """End a session."""
         self._out.leave.append(left)
 
     def emit(self, *found: Event) -> None:

@@ -91,7 +91,6 @@ class Peering:
             self.leave_alone(self._loss, now)
 
     def leave_alone(self, end: End, now: float) -> None:
-        """Go on alone."""
         self.peer, self._waiting_since_s = None, None
         if self._mode.finish is None and not self.alone:
             self._mode.part(now)

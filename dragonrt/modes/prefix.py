@@ -51,7 +51,6 @@ class TokenPrefix:
 
     @property
     def hash(self) -> int:
-        """The hash of all tokens."""
         return self.hashes[-1]
 
     def append(self, token: int) -> None:

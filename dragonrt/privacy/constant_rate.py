@@ -103,5 +103,4 @@ class ConstantRate:
             await self._low.wait()
 
     async def wait_over(self) -> None:
-        """Wait until the budget is used up."""
         await self._over.wait()

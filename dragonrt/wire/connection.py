@@ -93,7 +93,6 @@ class Traffic(NamedTuple):
 
     @classmethod
     def total(cls, each: "Iterable[Traffic]") -> "Traffic":
-        """Return the sum."""
         return cls(*map(sum, zip(*each, strict=True)))
 
 
@@ -202,7 +201,6 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Return whether the connection has ended."""
         return self.state is State.CLOSED
 
     def session_state(self, session: int) -> SessionState:
@@ -215,7 +213,6 @@ class Connection:
         return self._sessions.known()
 
     def traffic(self) -> Traffic:
-        """Return the bytes so far."""
         padding = self._padding_sent, self._frames.padding_bytes
         return Traffic(self._sent, self._received, *padding)
 

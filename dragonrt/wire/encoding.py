@@ -99,7 +99,6 @@ class FrameDecoder:
         self._start = 0
 
     def feed(self, data: bytes) -> None:
-        """Buffer `data` for `next_body`."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0

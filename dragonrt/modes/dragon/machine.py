@@ -92,7 +92,6 @@ class Dragon(Peered):
     @property
     @override
     def idle(self) -> bool:
-        """Whether nothing is computed."""
         return self._reading is None and self._mixing is None
 
     @property
@@ -140,7 +139,6 @@ class Dragon(Peered):
 
     @override
     def go_on_alone(self, now: float) -> None:
-        """Decide by the own drafts."""
         if self.side == "cloud":  # nobody reads what a cloud decides alone
             self._end(Finish.CANCELLED)
         else:

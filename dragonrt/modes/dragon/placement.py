@@ -57,7 +57,6 @@ class Placement:
             self._estimates.profiled(self._setup.side, profile.behind(context))
 
     def joined(self, now: float) -> None:
-        """Begin a session with the other side."""
         self._round_trip.begin(now)
 
     def coefficients(self, session: int) -> Coefficients | None:
@@ -134,7 +133,6 @@ class Placement:
         return chosen, events
 
     def profiled(self, message: Coefficients) -> None:
-        """Take in the other side's profile."""
         if self._times:
             profile = DecodeProfile(message.k_a, message.k_b, message.k_c)
             self._estimates.profiled(other(self._setup.side), profile)

@@ -130,13 +130,11 @@ class DragonSettings(Settings):
     @property
     @override
     def level(self) -> Disclosure:
-        """The level of disclosure."""
         return self.disclose
 
     @property
     @override
     def levels(self) -> Sequence[Settings]:
-        """These settings, then those of each level that discloses less, as far as they fit."""
         names, found = list(Disclosure), list[Settings]([self])
         for name in names[names.index(self.disclose) + 1 :]:
             with suppress(DragonError):
@@ -186,7 +184,6 @@ class DragonSetup:
 
     @cached_property
     def noise(self) -> Noise:
-        """The keyed noise of the answer."""
         return Noise(self.question.seed)
 
     @cached_property
@@ -196,7 +193,6 @@ class DragonSetup:
 
     @cached_property
     def codec(self) -> Codec:
-        """The codec of distributions."""
         return codec(self.settings.codec, self.resources.vocabulary)
 
     @property

@@ -82,7 +82,6 @@ class Worker:
 
     @property
     def here(self) -> bool:
-        """Whether it has a session."""
         return self.session is not None
 
     @property
@@ -100,7 +99,6 @@ class Worker:
         self.session, self.opened, self.asked = None, False, None
 
     def lost(self, end: End, *, returns: bool) -> None:
-        """Take the end of its session."""
         self.gone()
         self.loss, self.refused = end, not returns
 
