@@ -190,7 +190,7 @@ def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
     for ids in _heads(p):
         if ids.size >= k:
             break
-    return _descending(p, ids)[:k]
+    return ids[np.argsort(-p[ids], kind="stable")[:k]]
 
 
 def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
@@ -215,7 +215,3 @@ def _heads(p: NDArray[np.floating[Any]]) -> Iterator[NDArray[np.int64]]:
         for threshold in _THRESHOLDS:
             yield np.flatnonzero(p >= threshold * largest)
     yield np.flatnonzero(p > 0)
-
-
-def _descending(p: NDArray[np.floating[Any]], ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    return ids[np.argsort(-p[ids], kind="stable")]

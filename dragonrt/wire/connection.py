@@ -257,7 +257,9 @@ class Connection:
                 return self._sessions.receive(message)
         except MessageError as error:
             if self.state is State.OPEN and error.session is not None:
-                return self._close_session(Close(error.session, error.reason, error.text))
+                close = Close(error.session, error.reason, error.text)
+                self._queue(close)
+                return close if self._sessions.close(close.session) else None
             raise RemoteProtocolError(error.reason, error.text) from None
         match message:
             case Hello():
@@ -321,11 +323,6 @@ class Connection:
             text = f"the other side refused the connection: {message.text or message.reason}"
             raise HandshakeError(message.reason, text)
         return message
-
-    def _close_session(self, close: Close) -> Close | None:
-        """End one session for the other side's fault; return an event if it was known."""
-        self._queue(close)
-        return close if self._sessions.close(close.session) else None
 
     # Bytes out.
 

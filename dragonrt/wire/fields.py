@@ -4,14 +4,14 @@ Settings travel as names with values, so that a field is declared once (see `set
 """
 
 import struct
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from dragonrt.errors import DragonError
 from dragonrt.schema import FINITE, natural
-from dragonrt.settings import Entry, assemble, entries, flat
+from dragonrt.settings import assemble, entries, flat
 from dragonrt.side import Side
 from dragonrt.wire.reasons import MessageError, Reason
 
@@ -94,6 +94,8 @@ Packed: TypeAlias = Annotated[
         "characters with a value, which its setting bounds",
     ),
 ]
+TOKENS: Final = tuple[int, ...]
+"""The type of fields whose value travels as four bytes a token."""
 T = TypeVar("T")
 Value = bool | int | float | str | bytes | tuple[Any, ...] | None
 Values = tuple[tuple[str, Value], ...]
@@ -101,12 +103,15 @@ Values = tuple[tuple[str, Value], ...]
 
 def pack(instance: Any) -> Values:
     """Return the fields to send, in order."""
-    values = flat(instance)
-    return tuple(
-        (entry.name, _packed(entry, values[entry.name]))
-        for entry in entries(type(instance))
-        if entry.about.travels
-    )
+    values, packed = flat(instance), list[tuple[str, Value]]()
+    for entry in entries(type(instance)):
+        value = values[entry.name]
+        if entry.type == TOKENS:
+            # Four bytes a token, not an array: decoding then never allocates more than it is sent.
+            value = struct.pack(f"<{len(value)}I", *value)
+        if entry.about.travels:
+            packed.append((entry.name, value))
+    return tuple(packed)
 
 
 def unpack(cls: type[T], values: Values) -> T:
@@ -120,29 +125,14 @@ def unpack(cls: type[T], values: Values) -> T:
                 f"there is no setting {name!r} here, or it came twice: install the same dragonrt "
                 "on both sides",
             )
-        given[name] = _unpacked(known[name], value)
+        given[name] = value
+        if known[name].type == TOKENS:
+            if type(value) is not bytes or len(value) % 4 or len(value) > LONGEST_VALUE:
+                raise MessageError(Reason.MALFORMED, f"{name} must be four bytes a token")
+            given[name] = struct.unpack(f"<{len(value) // 4}I", value)
     try:
         return assemble(cls, given)
     except MessageError:
         raise
     except DragonError as error:
         raise MessageError(Reason.UNSUPPORTED, str(error)) from None
-
-
-def _packed(entry: Entry, value: Any) -> Value:
-    # Four bytes a token, not an array: decoding then never allocates more than it is sent.
-    tokens = _is_tokens(entry.type)
-    packed: Value = struct.pack(f"<{len(value)}I", *value) if tokens else value
-    return packed
-
-
-def _unpacked(entry: Entry, value: Any) -> Any:
-    if not _is_tokens(entry.type):
-        return value
-    if type(value) is not bytes or len(value) % 4 or len(value) > LONGEST_VALUE:
-        raise MessageError(Reason.MALFORMED, f"{entry.name} must be four bytes a token")
-    return struct.unpack(f"<{len(value) // 4}I", value)
-
-
-def _is_tokens(kind: Any) -> bool:
-    return get_origin(kind) is tuple and get_args(kind) == (int, Ellipsis)
