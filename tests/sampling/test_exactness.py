@@ -72,17 +72,17 @@ def test_sample_gives_every_token_its_measure(p: Distribution) -> None:
 
 
 class ScriptedNoise(Noise):
-    """Noise whose uniform numbers the test chooses."""
+    """Noise whose uniform numbers the test chooses, step by step, and whose races are fixed."""
 
     __slots__ = ("script",)
 
     def __init__(self) -> None:
         super().__init__(0)
-        self.script: dict[Purpose, float] = {}
+        self.script: dict[tuple[Purpose, int], float] = {}
 
     @override
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        return self.script[purpose]
+        return self.script[purpose, step]
 
 
 class Enumeration:
@@ -108,7 +108,7 @@ class Enumeration:
 
     def _draft(self, side: Side, p: Distribution) -> Callable[[float], int]:
         def draft(u: float) -> int:
-            self._noise.script = {Purpose.DRAFT: u}
+            self._noise.script = {(Purpose.DRAFT, 0): u}
             return self._rule.draft(side, 0, p)
 
         return draft
@@ -118,9 +118,9 @@ class Enumeration:
 
         def target(choice: float, accept: float, resample: float) -> int:
             self._noise.script = {
-                Purpose.CHOICE: choice,
-                Purpose.ACCEPT: accept,
-                Purpose.RESAMPLE: resample,
+                (Purpose.CHOICE, 0): choice,
+                (Purpose.ACCEPT, 0): accept,
+                (Purpose.RESAMPLE, 0): resample,
             }
             return self._rule.target(0, device, cloud, self._weights)
 
@@ -178,29 +178,15 @@ def test_algorithm1_is_exact_after_sampler_and_codec(sampler: Sampler, name: str
 
 def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
     noise = ScriptedNoise()
-    noise.script = {Purpose.CHOICE: 0.0, Purpose.ACCEPT: 0.0}
+    noise.script = {(Purpose.CHOICE, 0): 0.0, (Purpose.ACCEPT, 0): 0.0}
     device = Distribution(np.arange(3), np.array([0.1, 0.2, 0.7]), 0.0, 3)
     cloud = Distribution(np.arange(3), np.array([0.1, 0.2, np.nextafter(0.7, 0)]), 0.0, 3)
     each = rule("algorithm1", noise, Sampler())
     assert each.target(0, Candidate(2, device), Candidate(2, cloud), (0.0, 1.0)) == 2
 
 
-class BlockNoise(Noise):
-    """Noise whose uniform numbers the test chooses, step by step, and whose races are fixed."""
-
-    __slots__ = ("script",)
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.script: dict[tuple[Purpose, int], float] = {}
-
-    @override
-    def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        return self.script[purpose, step]
-
-
 def drafts(
-    each: SpeculativeRule, noise: BlockNoise, step: int, q: Distribution
+    each: SpeculativeRule, noise: ScriptedNoise, step: int, q: Distribution
 ) -> list[tuple[float, int]]:
     def draft(u: float) -> int:
         noise.script[Purpose.DRAFT, step] = u
@@ -211,7 +197,7 @@ def drafts(
 
 def verdicts(
     each: SpeculativeRule,
-    noise: BlockNoise,
+    noise: ScriptedNoise,
     tokens: Sequence[int],
     q: Sequence[Distribution],
     p: Sequence[NDArray[np.float64]],
@@ -256,7 +242,7 @@ RULES = ["rejection", "sample-quantize"]
 def first_token_law(
     name: str, exact: Distribution, q: Distribution, p: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    noise = BlockNoise()
+    noise = ScriptedNoise()
     each = speculative_rule(name, noise, Sampler())
     law = np.zeros(p.size)
     for share, x in drafts(each, noise, 0, q if each.drafts_from_quantized else exact):
@@ -303,7 +289,7 @@ def test_a_block_is_exact() -> None:
     rng = np.random.default_rng(5)
     q = [Distribution.from_dense(row) for row in rng.dirichlet(np.full(3, 0.7), 4)]
     p = rng.dirichlet(np.full(3, 0.7), 4)  # row 3: of the first token; row x: after x
-    noise = BlockNoise()
+    noise = ScriptedNoise()
     each = speculative_rule("rejection", noise, Sampler())
     law, accepted, expected = np.zeros((3, 3)), 0.0, 0.0
     for share, x in drafts(each, noise, 0, q[3]):

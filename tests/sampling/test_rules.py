@@ -1,7 +1,8 @@
-"""The two rules: their statistics, their acceptance, and what they do at the edges."""
+"""The rules: their statistics, their acceptance, and what they do at the edges."""
 
 import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,20 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from typing_extensions import override
 
 from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.noise import Noise, Purpose, race
 from dragonrt.sampling.rules import (
     Candidate,
     Rule,
+    VerifyResult,
     expected_acceptance_algorithm1,
     relevance_weights,
     renormalise,
+    residual,
     rule,
     side_weights,
+    speculative_rule,
+    token_acceptance,
 )
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+from scripts.papers.theory import acceptance_probability, expected_acceptance_coupled
 
 SAMPLERS = [
     Sampler(),
@@ -155,6 +163,144 @@ def test_what_is_not_listed_is_accepted_as_often_as_what_is() -> None:
         assert found == pytest.approx(expected_acceptance_algorithm1(a, b, eta, gamma))
 
 
-def test_an_unknown_rule() -> None:
+@pytest.mark.parametrize("make", [rule, speculative_rule])
+def test_an_unknown_rule(make: Callable[[str, Noise, Sampler], object]) -> None:
     with pytest.raises(SamplingError):
-        rule("algorithm2", Noise(0), Sampler())
+        make("algorithm2", Noise(0), Sampler())
+
+
+NAMES = ["rejection", "coupled", "sample-quantize"]
+EXACT = ["rejection", "coupled"]
+VOCABULARY = 16
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_token_after_a_block_follows_the_target_and_is_guessed(name: str) -> None:
+    noise, steps = Noise(5), range(4_000)
+    each = speculative_rule(name, noise, Sampler())
+    drafted, p = np.random.default_rng(11).dirichlet(np.full(VOCABULARY, 0.6), 2)
+    q = codec("topk:8:residual", VOCABULARY).quantize(drafted).distribution
+    target = Distribution.from_dense(p)
+    bonus = np.array([each.verify(step, [], [], [p].__getitem__).token for step in steps])
+    guesses = np.array([each.guess(step, q) for step in steps])
+    assert fits(bonus, p)
+    assert bonus.tolist() == [race(target, noise.exponentials(step, VOCABULARY)) for step in steps]
+    expected = expected_acceptance_coupled(target, q)
+    error = math.sqrt(expected * (1 - expected) / len(steps))
+    assert abs(float((bonus == guesses).mean()) - expected) < 4 * error
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_temperature_zero_is_the_most_likely_token(name: str) -> None:
+    each = speculative_rule(name, Noise(1), Sampler(temperature=0))
+    rng = np.random.default_rng(1)
+    coder = codec("dense:fp16", 8)
+    for step in range(50):
+        p_raw, q_raw, after = rng.dirichlet(np.full(8, 0.5), 3)
+        q = coder.quantize(each.shape(q_raw)).distribution
+        p = [each.shape(p_raw), each.shape(after)]
+        x = each.draft(step, q)
+        assert x == each.guess(step, q) == q_raw.argmax()
+        verdict = each.verify(step, [x], [q], p.__getitem__)
+        stands = x == p_raw.argmax()
+        assert verdict == VerifyResult(int(stands), int((after if stands else p_raw).argmax()))
+
+
+def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
+    class Row(list[NDArray[np.float64]]):
+        @override
+        def __getitem__(self, position):  # type: ignore[no-untyped-def]
+            assert position == 0, "the first token is refused"
+            return super().__getitem__(position)
+
+    p, q = np.array([0.0, 1.0]), Distribution.from_dense(np.array([1.0, 0.0]))
+    for name in EXACT:
+        each = speculative_rule(name, Noise(0), Sampler())
+        assert each.verify(0, [0, 0], [q, q], Row([p, p, p]).__getitem__) == VerifyResult(0, 1)
+
+
+def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
+    class Refusing(Noise):
+        __slots__ = ()
+
+        @override
+        def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+            return 1 - 2.0**-53
+
+    p = np.array([0.1, 0.2, np.nextafter(0.7, 0)])
+    q = Distribution(np.arange(3), np.array([0.1, 0.2, 0.7]), 0.0, 3)
+    assert not residual(p, q).any()
+    assert token_acceptance(p[2], 0.7) <= 1 - 2.0**-53
+    each = speculative_rule("rejection", Refusing(0), Sampler())
+    assert each.verify(0, [2], [q], [p, p].__getitem__).accepted == 1
+
+
+def test_a_token_that_the_quantized_distribution_lost_stands() -> None:
+    q = Distribution(np.array([0]), np.ones(1), 0.0, 2)
+    each = speculative_rule("sample-quantize", Noise(0), Sampler())
+    assert not each.drafts_from_quantized
+    assert each.verify(0, [1], [q], lambda _: np.array([1.0, 0.0])).accepted == 1
+
+
+def test_rejection_needs_the_distributions() -> None:
+    each = speculative_rule("rejection", Noise(0), Sampler())
+    with pytest.raises(SamplingError):
+        each.verify(0, [0], None, lambda _: np.ones(1))
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[NDArray[np.float64], Distribution]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size = draw(st.integers(2, 12))
+    p, q = rng.dirichlet(np.full(size, draw(st.sampled_from([0.05, 0.5, 5.0]))), 2)
+    coder = codec(draw(st.sampled_from(["dense:fp32", "topk:2:residual", "topk:3:renorm"])), size)
+    return p, coder.quantize(q).distribution
+
+
+@given(pairs())
+def test_what_stands_and_what_is_drawn_again_make_the_target(
+    pair: tuple[NDArray[np.float64], Distribution],
+) -> None:
+    p, q = pair
+    before = p.copy()
+    of_q = q.to_dense()
+    stands = of_q * [token_acceptance(a, b) for a, b in zip(p, of_q, strict=True)]
+    again = residual(p, q)
+    assert np.array_equal(p, before)
+    assert np.allclose(stands + again, p, rtol=0, atol=1e-12)
+    expected = acceptance_probability(Distribution.from_dense(p), q)
+    assert stands.sum() == pytest.approx(expected, abs=1e-12)
+
+
+def test_coupled_decides_the_race_of_the_target_whatever_was_drafted() -> None:
+    noise, p = Noise(3), np.random.default_rng(4).dirichlet(np.ones(5), 4)
+    each = speculative_rule("coupled", noise, Sampler())
+    for first in range(0, 200, 4):
+        races = [(row / noise.exponentials(first + at, 5)).argmax() for at, row in enumerate(p)]
+        assert each.verify(first, races[:3], None, p.__getitem__) == VerifyResult(3, int(races[3]))
+        for at in range(3):
+            wrong = [*races[:at], (races[at] + 1) % 5, *races[at + 1 : 3]]
+            assert each.verify(first, wrong, None, p.__getitem__) == VerifyResult(
+                at, int(races[at])
+            )
+
+
+@pytest.mark.parametrize("name", ["rejection", "sample-quantize"])
+def test_rules_that_accept_by_the_ratio_draft_from_noise_of_their_own(name: str) -> None:
+    class Unshared(Noise):
+        __slots__ = ()
+
+        @override
+        def exponentials(
+            self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
+        ) -> NDArray[np.float64]:
+            raise AssertionError("the race of this step may decide the token after a block only")
+
+    noise = Unshared(1)
+    rule = speculative_rule(name, noise, Sampler())
+    q, p = np.array([0.5, 0.4, 0.09, 0.01]), np.array([0.05, 0.55, 0.1, 0.3])
+    sent = Distribution.from_dense(q)
+    for step in range(50):
+        x = rule.draft(step, sent)
+        only = np.eye(q.size)[0]  # a certain token behind the block needs no noise
+        rule.verify(step, [x], [sent], [p, only].__getitem__)
