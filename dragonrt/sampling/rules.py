@@ -51,19 +51,15 @@ def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
     largest = max(relevances, default=-math.inf)
     if not math.isfinite(largest) or any(math.isnan(h) for h in relevances):
         raise SamplingError(f"relevances {list(relevances)} have no softmax; retrieve again")
-    return renormalise([math.exp(h - largest) for h in relevances], [True] * len(relevances))
+    return renormalise([math.exp(h - largest) for h in relevances])
 
 
-def renormalise(weights: Sequence[float], present: Sequence[bool]) -> tuple[float, ...]:
-    """Return the weights of the workers that are `present`, scaled to sum 1; the others get 0.
-
-    Raises SamplingError if no weight is left.
-    """
-    taken = [weight if here else 0.0 for weight, here in zip(weights, present, strict=True)]
-    total = math.fsum(taken)
+def renormalise(weights: Sequence[float]) -> tuple[float, ...]:
+    """Return the weights scaled to sum 1. Raises SamplingError if none is above 0."""
+    total = math.fsum(weights)
     if not total > 0:
         raise SamplingError("no worker that takes part has a weight above 0; wait for one that has")
-    return tuple(weight / total for weight in taken)
+    return tuple(weight / total for weight in weights)
 
 
 @dataclass(frozen=True, slots=True)

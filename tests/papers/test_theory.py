@@ -78,7 +78,7 @@ def rounds(draw: st.DrawFn) -> tuple[list[NDArray[np.float64]], tuple[float, ...
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     workers, size = draw(st.integers(1, 4)), draw(st.integers(2, 40))
     concentration = draw(st.sampled_from([0.02, 0.3, 1.0, 30.0]))
-    weights = renormalise(rng.random(workers).tolist(), [True] * workers)
+    weights = renormalise(rng.random(workers).tolist())
     rows = list(rng.dirichlet(np.full(size, concentration), workers))
     return rows, weights, draw(st.integers(1, size))
 

@@ -146,11 +146,11 @@ class TestWeights:
         with pytest.raises(SamplingError):
             relevance_weights(h)
 
-    def test_those_left_out_have_none(self) -> None:
-        left = renormalise((0.5, 0.25, 0.25), (True, False, True))
+    def test_weights_are_scaled_and_none_is_refused(self) -> None:
+        left = renormalise((0.5, 0.0, 0.25))
         assert left == pytest.approx((2 / 3, 0, 1 / 3))
         with pytest.raises(SamplingError):
-            renormalise((1.0, 0.0), (False, True))
+            renormalise((0.0, 0.0))
 
 
 def test_what_is_not_listed_is_accepted_as_often_as_what_is() -> None:

@@ -62,6 +62,7 @@ class Dragon(Peered):
         self._placement: Placement | None = None
         if settings.placement is not Aggregator.BOTH:
             self._placement = Placement(setup, self._drafts, self._decision)
+        self._admitted = ADMITTED[self.side] if settings.keeps_drafts else None
         self._other_decided: tuple[int, int] | None = None
         self._reading: Work | None = None
         self._mixing: Work | None = None
@@ -151,8 +152,7 @@ class Dragon(Peered):
     @override
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         self._decision.left = self._decision.most
-        admitted, placement = ADMITTED[self.side], self._placement
-        if self._setup.settings.keeps_drafts and not isinstance(message, admitted):
+        if self._admitted is not None and not isinstance(message, self._admitted):
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
         match message:
             case Draft():
@@ -161,8 +161,8 @@ class Dragon(Peered):
                 self._receive_target(message, now)
             case wire.Working() | wire.Opened():
                 self._peering.works(now)
-            case Coefficients() if placement is not None:
-                placement.profiled(message)
+            case Coefficients() if self._placement is not None:
+                self._placement.profiled(message)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in this answer")
 

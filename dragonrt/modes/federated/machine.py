@@ -145,10 +145,6 @@ class Coordinator(Mode):
     # Drafting.
 
     @property
-    def _drafted(self) -> list[int]:
-        return self._prefix.tokens[self._decided :]
-
-    @property
     def _complete(self) -> bool:
         """Whether the block is to be verified as it is: the token that follows it fits, too."""
         tokens, room = self._prefix.tokens, self._question.max_tokens - self._decided - 1
@@ -232,9 +228,10 @@ class Coordinator(Mode):
                 self._notice(NoticeKind.WAITING, text, each.loss.reason)
             return self._fail() if now >= self._give_up_s else False
         self._round += 1
-        payload = encode_block(self._ids, self._drafted, [])
-        drafted, bits = len(self._drafted), 8 * len(payload)
-        self.emit(events.BlockSent(self._round, self._decided, drafted, bits, self._draft_s))
+        drafted = self._prefix.tokens[self._decided :]
+        payload = encode_block(self._ids, drafted, [])
+        size = len(drafted), 8 * len(payload)
+        self.emit(events.BlockSent(self._round, self._decided, *size, self._draft_s))
         self._draft_s = 0.0
         for worker in asked:
             self._send(worker, payload, now)
@@ -324,16 +321,14 @@ class Coordinator(Mode):
         shares = round_weights(self._settings.weights, weights, relevances)
         pairs = zip(self._workers, shares, strict=True)
         by_name = {name: share for name, share in pairs if name in uploads}
-        taken, rule, code = list(by_name.values()), self._rule, self._codec
-        drafted, decided = self._drafted, self._decided
+        rule, decided = self._rule, self._decided
+        p = partial(mixture, rule, self._codec, uploads, list(by_name.values()))
+        drafted = self._prefix.tokens[decided:]
         q = list(self._q) if self._rule.sends_distributions else None
 
         def postprocess(_: Sequence[Prediction]) -> Any:
             try:
-                verdict = rule.verify(
-                    decided, drafted, q, lambda n: rule.shape(mixture(code, uploads, taken, n))
-                )
-                return verdict, by_name, verify_s
+                return rule.verify(decided, drafted, q, p), by_name, verify_s
             except UploadError as error:
                 return error
 
@@ -359,18 +354,17 @@ class Coordinator(Mode):
                 break
         accepted = min(verdict.accepted, len(tokens))
         self._prefix.replace_from(first, tokens)
-        self._decided = len(self._prefix)
+        self._decided = first + len(tokens)
         self._q.clear()
         waited = now - (self._since_s or now)
         workers = self._workers.values()
-        missing = [worker for worker in workers if worker.name not in weights]
-        names = tuple(worker.name for worker in missing)
+        missing = tuple(name for name in self._workers if name not in weights)
         found: list[events.Event] = [
             events.BlockJudged(self._round, count, accepted, tokens[-1], waited, verify_s),
-            events.RoundDecided(self._round, first, len(tokens), weights, names),
+            events.RoundDecided(self._round, first, len(tokens), weights, missing),
             *attendance(workers, missing, self._absent, first),
         ]
-        self._absent = set(names)
+        self._absent = set(missing)
         for position, token in enumerate(tokens):
             stands, step = position < accepted, first + position
             share, evidence = float(stands), 0.0  # it depends on the workers alone

@@ -25,7 +25,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.verifier import Judging
-from dragonrt.sampling.rules import relevance_weights, renormalise
+from dragonrt.sampling.rules import SpeculativeRule, relevance_weights, renormalise
 from dragonrt.traces.events import Noticed, NoticeKind
 from dragonrt.wire.fields import MAX_UPLOAD
 from dragonrt.wire.reasons import End, Reason
@@ -53,11 +53,11 @@ def round_weights(
 
     Raises SamplingError if all are missing.
     """
-    present = [relevance is not None for relevance in relevances]
     if weighing == "fixed":
-        return renormalise(weights, present)
+        pairs = zip(weights, relevances, strict=True)
+        return renormalise([0.0 if h is None else weight for weight, h in pairs])
     found = iter(relevance_weights([h for h in relevances if h is not None]))
-    return tuple(next(found) if here else 0.0 for here in present)
+    return tuple(0.0 if h is None else next(found) for h in relevances)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,19 +104,19 @@ class Worker:
 
 
 def attendance(
-    workers: Iterable[Worker], missing: Collection[Worker], absent: Collection[str], step: int
+    workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
     """Return notices of who is missing from a round from `step` on, or no longer `absent`."""
     notices = []
     for worker in workers:
-        if worker in missing and worker.name not in absent:
+        if worker.name in missing and worker.name not in absent:
             text = f"{worker.name} takes no part from token {step} on: "
             if worker.here:
                 notices.append(Noticed(NoticeKind.LATE, f"{text}it missed the deadline"))
             else:
                 loss = worker.loss
                 notices.append(Noticed(NoticeKind.ABSENT, f"{text}{loss}", loss.reason))
-        elif worker not in missing and worker.name in absent:
+        elif worker.name not in missing and worker.name in absent:
             text = f"{worker.name} takes part again from token {step} on"
             notices.append(Noticed(NoticeKind.BACK, text))
     return notices
@@ -163,13 +163,17 @@ class UploadError(DragonError):
 
 
 def mixture(
-    code: Codec, uploads: Mapping[str, Upload], shares: Sequence[float], place: int
+    rule: SpeculativeRule,
+    code: Codec,
+    uploads: Mapping[str, Upload],
+    shares: Sequence[float],
+    place: int,
 ) -> NDArray[np.float64]:
-    """Return what workers upload at that place of a block, mixed [V]. Raises UploadError."""
+    """Return what workers upload at that place of a block, mixed and shaped. Raises UploadError."""
     each = []
     for name, upload in uploads.items():
         try:
             each.append(code.decode(upload.payloads[place]))
         except CodecError as error:
             raise UploadError(name, error) from error
-    return mix(each, shares).to_dense()
+    return rule.shape(mix(each, shares).to_dense())
