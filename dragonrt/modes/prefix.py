@@ -14,12 +14,14 @@ LOW_BITS = 0xFFFFFFFF
 
 def start_hash(seed: int) -> int:
     """Return the prefix hash of the empty answer of a question with this seed."""
-    return _hash(seed.to_bytes(8, "little"))
+    name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
+    return int.from_bytes(name.digest(), "little")
 
 
 def extend_hash(prefix_hash: int, token: int) -> int:
     """Return the prefix hash after one more token."""
-    return _hash(prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little"))
+    text = prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
@@ -28,10 +30,6 @@ def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
     for token in tokens:
         longer.append(extend_hash(longer[-1], token))
     return longer
-
-
-def _hash(data: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 class TokenPrefix:

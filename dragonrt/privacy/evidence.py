@@ -31,7 +31,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
     """Return the tokens of `p`, from which `token` was drafted, whose evidence is kept."""
-    if len(p) <= FEW:
+    if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
 

@@ -151,7 +151,10 @@ class Planner:
         return prefix.tokens[step - 1] == token
 
     def _work(self, span: Span) -> Work:
-        guess = self._guess(span.tokens)
+        tokens, guess = span.tokens, list[int]()
+        if tokens and self._follows and self._prepared.exact_blocks:
+            room = self._max_tokens - len(tokens) - 1
+            guess = self._lookup.guess(tokens, room, self._stop_tokens)
         postprocess = Draft(self._setup, span, guess, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(postprocess, span, guess, following=following)
@@ -167,9 +170,3 @@ class Planner:
             return self._work(Span([*span.tokens, *new], extended(span.hashes, new), length))
 
         return following
-
-    def _guess(self, tokens: list[int]) -> list[int]:
-        """Return what the lookup offers, as far as the answer may go."""
-        if not (tokens and self._follows and self._prepared.exact_blocks):
-            return []
-        return self._lookup.guess(tokens, self._max_tokens - len(tokens) - 1, self._stop_tokens)
