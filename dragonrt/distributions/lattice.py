@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -181,16 +180,15 @@ class LatticeCodec(Codec):
         rank = reader.read(composition_bits(resolution, k))
         if not is_composition_rank(rank, resolution, k):
             raise CodecError("payload has no valid lattice point; discard it")
-        return partial(self._point, k, chosen, rank, resolution)
 
-    def _point(self, k: int, chosen: int, rank: int, resolution: int) -> LatticePoint:
-        """Return the point of that rank on the k-subset of the rank `chosen`."""
-        if k == self.vocabulary:
+        def point() -> LatticePoint:
             ids = every_token(k)
-        else:
-            ids = np.array(unrank_subset(chosen, k, self.vocabulary), dtype=np.int64)
-        counts = unrank_composition(rank, resolution, k)
-        return LatticePoint(ids, counts, resolution, self.vocabulary)
+            if k < self.vocabulary:
+                ids = np.array(unrank_subset(chosen, k, self.vocabulary), dtype=np.int64)
+            counts = unrank_composition(rank, resolution, k)
+            return LatticePoint(ids, counts, resolution, self.vocabulary)
+
+        return point
 
     def _kept(
         self, p: NDArray[np.floating[Any]], threshold: float, total: float

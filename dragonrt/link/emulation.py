@@ -33,32 +33,29 @@ class _MemoryStream(BufferedStream):
     @override
     def write(self, data: bytes) -> None:
         if not self._over:
-            self._peer._inbox.feed(bytes(data))
-            if self._peer._inbox.size > HIGH_WATER:
+            self._peer._feed(bytes(data))
+            if self._peer._unread > HIGH_WATER:
                 self._writable.clear()
 
     @override
     def close(self) -> None:
-        self._inbox.discard()
-        if not self._over:
-            self._end()
-            self._peer._inbox.end()
-            self._peer._end()
+        self._stop()
 
     @override
     def abort(self) -> None:
-        self._inbox.discard()
+        self._stop(LinkError(f"the stream to {self._peer.peer_name} broke"))
+
+    def _stop(self, error: LinkError | None = None) -> None:
+        """End both ends; with an error the other end loses what it has not read."""
+        self._end_reading(discard=True)
         if not self._over:
-            self._end()
-            self._peer._inbox.discard(LinkError(f"the stream to {self._peer.peer_name} broke"))
-            self._peer._end()
+            self._peer._end_reading(error, discard=error is not None)
+            for end in (self, self._peer):
+                end._over = True
+                end._writable.set()
 
     def _emptied(self) -> None:
         self._peer._writable.set()
-
-    def _end(self) -> None:
-        self._over = True
-        self._writable.set()
 
 
 MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
@@ -92,7 +89,7 @@ class EmulatedStream(BufferedStream):
 
     @override
     def close(self) -> None:
-        self._inbox.discard()
+        self._end_reading(discard=True)
         self._incoming.clear()
         self._reader.cancel()
         if not self._over:
@@ -127,9 +124,9 @@ class EmulatedStream(BufferedStream):
 
     def _arrived(self, data: bytes) -> None:
         if data:
-            self._inbox.feed(data)
+            self._feed(data)
         else:
-            self._inbox.end(self._error)
+            self._end_reading(self._error)
             self._over = True
             self._outgoing.clear()  # there is nobody to take it in
             self._departed(b"")
@@ -148,7 +145,7 @@ class EmulatedStream(BufferedStream):
 
     def _balance(self) -> None:
         """Open each direction while few bytes are under way or unread."""
-        unread = self._incoming.in_flight + self._inbox.size
+        unread = self._incoming.in_flight + self._unread
         for gate, size in ((self._readable, unread), (self._writable, self._outgoing.in_flight)):
             if size <= MAX_IN_FLIGHT:
                 gate.set()

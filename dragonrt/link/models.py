@@ -46,11 +46,6 @@ class MarkovRates:
         if not 0 < self.slot_s < float("inf"):
             raise LinkError("the slot of a Markov channel must be longer than 0")
 
-    @property
-    def low_share(self) -> float:
-        """Return the stationary probability of the low rate."""
-        return self.to_low / (self.to_low + self.to_high)
-
 
 class MarkovChannel:
     """One direction's rate over time; it starts in the stationary distribution."""
@@ -86,7 +81,7 @@ class MarkovChannel:
         counter = np.array((0, len(self._low) // _BLOCK, 0, 0), np.uint64)
         philox = np.random.Philox(key=np.array(self._key, np.uint64), counter=counter)
         after_low, after_high = 1 - self.rates.to_high, self.rates.to_low
-        chance = self.rates.low_share  # of the low rate in the first slot
+        chance = after_high / (after_high + self.rates.to_high)  # of the low rate at first
         if self._low:
             chance = after_low if self._low[-1] else after_high
         for uniform in np.random.Generator(philox).random(_BLOCK).tolist():

@@ -94,7 +94,8 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def _spell(content: int) -> str:
-    number = content << CHECK_BITS | _check(content)
+    digest = hashlib.sha256(b"dragonrt key " + content.to_bytes(18, "big")).digest()
+    number = content << CHECK_BITS | int.from_bytes(digest[:4], "big") >> 32 - CHECK_BITS
     places = range(_GROUPS * _GROUP - 1, -1, -1)
     text = "".join(_ALPHABET[number >> 5 * place & 31] for place in places)
     return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
@@ -103,8 +104,3 @@ def _spell(content: int) -> str:
 def _content(line: str) -> int:
     """Return key and month, without the check bits."""
     return int(line.replace("-", "").translate(_DIGITS), 32) >> CHECK_BITS
-
-
-def _check(content: int) -> int:
-    digest = hashlib.sha256(b"dragonrt key " + content.to_bytes(18, "big")).digest()
-    return int.from_bytes(digest[:4], "big") >> 32 - CHECK_BITS

@@ -82,72 +82,61 @@ class Layer(Stream):
         await self._stream.wait_closed()
 
 
-class Inbox:
-    """A queue of bytes with an end, for one reader; calls `emptied` when all are read."""
-
-    def __init__(self, emptied: Callable[[], None]) -> None:
-        self.size = 0
-        self._emptied = emptied
-        self._chunks: deque[bytes] = deque()
-        self._ended = False
-        self._error: LinkError | None = None
-        self._more = asyncio.Event()  # set while there is something to receive, or the end
-        self._read = False
-
-    def feed(self, data: bytes) -> None:
-        """Add `data`; after the end it is dropped."""
-        if data and not self._ended:
-            self._chunks.append(data)
-            self.size += len(data)
-            self._more.set()
-
-    def end(self, error: LinkError | None = None) -> None:
-        """End the bytes; `receive` raises the error, if any, once all are taken."""
-        if not self._ended:
-            self._ended, self._error = True, error
-            self._more.set()
-
-    def discard(self, error: LinkError | None = None) -> None:
-        """End, and drop what has not been taken."""
-        self._chunks.clear()
-        self.size = 0
-        self.end(error)
-
-    async def receive(self) -> bytes:
-        """Return all queued bytes, or wait for the next ones; b"" at the end."""
-        if self._read:
-            raise LinkError("only one task at a time may receive from a stream")
-        self._read = True
-        try:
-            await self._more.wait()
-        finally:
-            self._read = False
-        if not self._chunks:
-            if self._error is not None:
-                raise self._error
-            return b""
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self.size = 0
-        if not self._ended:
-            self._more.clear()
-        self._emptied()
-        return data
-
-
 class BufferedStream(Stream):
-    """The common part of streams: an inbox, and a gate for the writer until the end."""
+    """The common part of streams: received bytes for one reader, and a gate for the writer.
+
+    `emptied` is called when all received bytes are read.
+    """
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
         self.peer_name = peer_name
-        self._inbox = Inbox(emptied)
+        self._unread = 0
+        self._on_emptied = emptied
+        self._chunks: deque[bytes] = deque()
+        self._complete = False
+        self._read_error: LinkError | None = None
+        self._more = asyncio.Event()  # set while there is something to receive, or the end
+        self._busy = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._over = False
 
+    def _feed(self, data: bytes) -> None:
+        """Add received bytes; after the end they are dropped."""
+        if data and not self._complete:
+            self._chunks.append(data)
+            self._unread += len(data)
+            self._more.set()
+
+    def _end_reading(self, error: LinkError | None = None, *, discard: bool = False) -> None:
+        """End the received bytes, after which `receive` raises the error; `discard` drops them."""
+        if discard:
+            self._chunks.clear()
+            self._unread = 0
+        if not self._complete:
+            self._complete, self._read_error = True, error
+            self._more.set()
+
     @override
     async def receive(self) -> bytes:
-        return await self._inbox.receive()
+        if self._busy:
+            raise LinkError("only one task at a time may receive from a stream")
+        self._busy = True
+        try:
+            await self._more.wait()
+        finally:
+            self._busy = False
+        if not self._chunks:
+            if self._read_error is not None:
+                raise self._read_error
+            return b""
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._unread = 0
+        if not self._complete:
+            self._more.clear()
+        self._on_emptied()
+        return data
 
     @override
     async def drain(self) -> None:
@@ -192,7 +181,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
     @override
     def close(self) -> None:
         self._over = True
-        self._inbox.discard()
+        self._end_reading(discard=True)
         self._writable.set()
         if not self._transport.is_closing():  # closed again, asyncio's TLS could not be aborted
             self._transport.close()
@@ -226,8 +215,8 @@ class TcpStream(BufferedStream, asyncio.Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         self.bytes_received += len(data)
-        self._inbox.feed(data)
-        if self._reading and self._inbox.size > HIGH_WATER:
+        self._feed(data)
+        if self._reading and self._unread > HIGH_WATER:
             self._reading = False
             self._transport.pause_reading()
 
@@ -235,13 +224,13 @@ class TcpStream(BufferedStream, asyncio.Protocol):
     def eof_received(self) -> None:
         # Returning None closes our half too, after what was written has been sent.
         self._over = True
-        self._inbox.end()
+        self._end_reading()
         self._writable.set()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        self._inbox.end(_broken(self.peer_name, exc) if exc else None)
+        self._end_reading(_broken(self.peer_name, exc) if exc else None)
         self._writable.set()
         self._closed.set()
 

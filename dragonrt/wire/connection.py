@@ -274,7 +274,13 @@ class Connection:
             case Pong():
                 return message
             case Goodbye():
-                return self._receive_goodbye(message)
+                before = self.state
+                self._end()
+                if before is not State.OPEN:
+                    why = message.text or message.reason
+                    text = f"the other side refused the connection: {why}"
+                    raise HandshakeError(message.reason, text)
+                return message
         self.state = allowed[type(message)]
         return None
 
@@ -315,14 +321,6 @@ class Connection:
         self.state = State.OPEN
         self._frames.limit = MAX_BODY
         return peer
-
-    def _receive_goodbye(self, message: Goodbye) -> Goodbye:
-        before = self.state
-        self._end()
-        if before is not State.OPEN:
-            text = f"the other side refused the connection: {message.text or message.reason}"
-            raise HandshakeError(message.reason, text)
-        return message
 
     # Bytes out.
 

@@ -130,14 +130,12 @@ class FrameDecoder:
             self._start = end
             if not header & PADDED:
                 return _decompress(body, self.limit) if header & _LZ4 else body
-            self._unpad(content_of(body))
-
-    def _unpad(self, content: bytes) -> None:
-        self.padding_bytes += self.frame_bytes - len(content)
-        if self._inner is None:
-            self._inner = FrameDecoder(flags=_LZ4)  # padded frames do not nest
-        self._inner.limit = self.limit
-        self._inner.feed(content)
+            content = content_of(body)
+            self.padding_bytes += self.frame_bytes - len(content)
+            if inner is None:
+                inner = self._inner = FrameDecoder(flags=_LZ4)  # padded frames do not nest
+            inner.limit = self.limit
+            inner.feed(content)
 
     @property
     def has_partial_frame(self) -> bool:

@@ -206,7 +206,7 @@ def test_every_slot_follows_from_the_one_before_across_blocks(
         ).random(4096)
         for n in range(3)
     ]
-    state = numbers[0][0] < channel.rates.low_share
+    state = numbers[0][0] < to_low / (to_low + to_high)
     expected = [state]
     for u in np.concatenate(numbers)[1:]:
         state = bool(u < (1 - to_high if state else to_low))
