@@ -142,14 +142,10 @@ def _rtt_series(path: Path) -> RttSeries:
     return RttSeries(times_s, tuple(float(row["rtt_ms"]) / 1000 for row in rows))
 
 
-def _jitter_kind(text: str) -> str:
-    return Jitter(cast(JitterKind, text)).kind
-
-
 _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "latency": ("latency_s", parse_duration),
     "jitter": ("jitter_s", parse_duration),
-    "jitter_kind": ("jitter_kind", _jitter_kind),
+    "jitter_kind": ("jitter_kind", lambda text: Jitter(cast(JitterKind, text)).kind),
     "period": ("period_s", parse_duration),
     "up": ("up", parse_bandwidth),
     "down": ("down", parse_bandwidth),

@@ -5,10 +5,9 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon import DragonMode
-from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.federated import FederatedMode
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import ModeEntry, Settings
 from dragonrt.modes.speculative import SpeculativeMode
 from dragonrt.modes.sprinter import SprinterMode
 from dragonrt.settings import assemble, entries, flag

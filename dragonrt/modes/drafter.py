@@ -15,7 +15,6 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.modes.blocks import Advance, Block, Decided
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.messages import Target, Verdict
 from dragonrt.modes.mode import (
     Finish,
@@ -29,7 +28,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.peering import Peered, Peering
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End

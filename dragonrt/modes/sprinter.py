@@ -28,11 +28,20 @@ from dragonrt.modes.blocks import (
     rule_and_codec,
 )
 from dragonrt.modes.drafter import BlockDrafter, Drafting
-from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry, Resources
 from dragonrt.modes.messages import Block as BlockMessage
 from dragonrt.modes.mode import ModeError, OnLoss, Postprocess, Prediction
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import LOSS_HELP, VERIFIER_HELP, Settings, check_verifies
+from dragonrt.modes.settings import (
+    LOSS_HELP,
+    UNREAD,
+    VERIFIER_HELP,
+    Counterpart,
+    Host,
+    ModeEntry,
+    Resources,
+    Settings,
+    check_verifies,
+)
 from dragonrt.modes.verifier import BlockVerifier, Judging
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Rejection, VerifyResult, corrected

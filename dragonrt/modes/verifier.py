@@ -20,7 +20,6 @@ from typing_extensions import override
 
 from dragonrt.distributions import Codec, block_steps, decode_block
 from dragonrt.modes.blocks import Judged, ReadBlock, Uploads
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.mode import (
     Finish,
@@ -35,6 +34,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, Lookup, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Resources
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason

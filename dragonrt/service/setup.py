@@ -7,9 +7,8 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes import MODES, composed
-from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import ModeEntry, Settings
 from dragonrt.node.connections.addresses import (
     Address,
     LinkSettings,

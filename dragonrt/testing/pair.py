@@ -17,10 +17,9 @@ from dragonrt.link.emulation import EmulatedStream, memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.modes import entry_of
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord

@@ -15,10 +15,9 @@ from dragonrt.control.policies import Controller
 from dragonrt.control.scheduler import DecodeProfile
 from dragonrt.control.trained import TokenVerifier, controller
 from dragonrt.modes import entry_of
-from dragonrt.modes.entry import Counterpart
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Counterpart, Settings
 from dragonrt.node.answers.model_session import BackendSession, ForwardResult, OnResult
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts

@@ -199,8 +199,13 @@ def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Me
     if expected is not None and kind not in expected:
         text = f"a message of type {kind.__name__} may not come now"
         raise MessageError(Reason.OUT_OF_ORDER, text, _session(kind, values))
-    if kind is Hello:
-        _check_version(values)
+    version = values[1] if kind is Hello and len(values) > 1 else None
+    if type(version) is int and version != PROTOCOL_VERSION:  # other fields may differ there
+        raise MessageError(
+            Reason.VERSION,
+            f"the other side has version {version} of the protocol, this side version "
+            f"{PROTOCOL_VERSION}: install the same dragonrt on both sides",
+        )
     try:
         if len(values) == 1 + len(kind.__struct_fields__):
             return convert(values[1:], kind, builtin_types=schema.BUILTIN)
@@ -234,14 +239,3 @@ def _session(kind: type[Message], values: tuple[Any, ...]) -> int | None:
         return None
     session = values[1]
     return session if type(session) is int and 0 <= session <= MAX_32 else None
-
-
-def _check_version(values: tuple[Any, ...]) -> None:
-    """Check the version before the other fields, which may differ in another version."""
-    version = values[1] if len(values) > 1 else None
-    if type(version) is int and version != PROTOCOL_VERSION:
-        raise MessageError(
-            Reason.VERSION,
-            f"the other side has version {version} of the protocol, this side version "
-            f"{PROTOCOL_VERSION}: install the same dragonrt on both sides",
-        )

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dragonrt.modes import MODES
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.modes.speculative.settings import DraftSource, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side

@@ -20,10 +20,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes import entry_of
 from dragonrt.modes.dragon.settings import DragonSettings
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import Prediction
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.modes.speculative.settings import SpeculativeResources
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.model_session import Prefiller

@@ -14,12 +14,11 @@ from typing import Any
 from dragonrt.errors import DragonError
 from dragonrt.modes import MODES
 from dragonrt.modes.dragon.drafts import Draft
-from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.mode import Joined, Mode, ModeError, Prepared, Received
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import ModeEntry, Settings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side

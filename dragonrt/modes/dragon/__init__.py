@@ -16,8 +16,8 @@ from typing_extensions import override
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
-from dragonrt.modes.entry import Counterpart, Host, ModeEntry
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Counterpart, Host, ModeEntry
 from dragonrt.traces.counts import AnswerCounts
 
 

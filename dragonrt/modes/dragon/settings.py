@@ -13,10 +13,9 @@ from dragonrt.control.scheduler import Aggregator, DecodeProfile
 from dragonrt.distributions import Codec, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_duration
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import LOSS_HELP, Settings, check_codec
+from dragonrt.modes.settings import LOSS_HELP, Resources, Settings, check_codec
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Algorithm1, Coupled, Rule, rule

@@ -5,11 +5,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.workers import FederatedJudging
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.verifier import BlockVerifier
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import acceptance, milliseconds

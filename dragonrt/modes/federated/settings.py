@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.entry import Resources
-from dragonrt.modes.settings import Settings, check_codec
+from dragonrt.modes.settings import Resources, Settings, check_codec
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import SampleQuantize, speculative_rule
 from dragonrt.sampling.samplers import Sampler

@@ -9,8 +9,8 @@ from typing_extensions import override
 from dragonrt.control.trained import controller
 from dragonrt.modes.blocks import blocks
 from dragonrt.modes.drafter import BlockDrafter
-from dragonrt.modes.entry import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import UNREAD, Counterpart, Host, ModeEntry
 from dragonrt.modes.speculative.machine import (
     LookupDrafting,
     SpeculativeDrafting,

@@ -9,9 +9,8 @@ from typing_extensions import override
 from dragonrt.control.policies import Controller
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import OnLoss
-from dragonrt.modes.settings import LOSS_HELP, Settings, check_verifies
+from dragonrt.modes.settings import LOSS_HELP, Resources, Settings, check_verifies
 from dragonrt.settings import check, own, setting
 
 DraftSource = Literal["model", "lookup"]

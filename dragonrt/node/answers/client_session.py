@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from operator import sub
 
 from dragonrt.modes import entry_of
-from dragonrt.modes.entry import Resources
 from dragonrt.modes.mode import Finish, Joined, Left, Mode
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.node.answers.citing import Passage, disagreements
 from dragonrt.node.answers.driver import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.answers.model_session import Prefiller

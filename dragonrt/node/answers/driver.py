@@ -14,9 +14,8 @@ from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.modes import mode as modes
-from dragonrt.modes.entry import ModeEntry
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import ModeEntry, Settings
 from dragonrt.node.answers.model_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.connections.peer import Peer, Session

@@ -17,10 +17,10 @@ from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Client
-from dragonrt.modes.entry import Host
 from dragonrt.modes.mode import Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Host
 from dragonrt.node.answers.citing import Passage
 from dragonrt.node.worker import Worker
 from dragonrt.traces.file import Recorder

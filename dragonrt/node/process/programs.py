@@ -19,9 +19,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server
 from dragonrt.modes import entry_of
-from dragonrt.modes.entry import Counterpart, Resources
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Counterpart, Resources, Settings
 from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
