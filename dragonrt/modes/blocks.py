@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.policies import ControlState
+from dragonrt.control.trained import ControlState
 from dragonrt.distributions import (
     Codec,
     ConformalThreshold,

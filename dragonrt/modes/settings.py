@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from dragonrt.bundled import DEFAULT_DRAFT
-from dragonrt.control.policies import Controller
 from dragonrt.control.scheduler import DecodeProfile
-from dragonrt.control.trained import TokenVerifier
+from dragonrt.control.trained import Controller, TokenVerifier
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Mode, OnLoss

@@ -84,15 +84,15 @@ class Door:
     keeps_drafts: bool
     marker: Sequence[int] = ()
     asked: Values = ()
-    _transcript: list[int] = field(default_factory=list)
+    transcript: list[int] = field(default_factory=list)
     _in_run: bool = False
 
     def decide(self, token: int, *, withheld: bool) -> None:
         """Take the next decided token of the answer, before any message that has it."""
         if not withheld:
-            self._transcript.append(token)
+            self.transcript.append(token)
         elif not self._in_run:
-            self._transcript += self.marker
+            self.transcript += self.marker
         self._in_run = withheld
 
     def entry(self, message: SessionMessage) -> Disclosed | None:
@@ -114,7 +114,7 @@ class Door:
             return found
         if found.distributions or found.documents:
             return None
-        told = self._transcript[step : step + len(tokens)]
+        told = self.transcript[step : step + len(tokens)]
         named = sum(token not in self.marker for token in tokens)
         return found if named == found.tokens and told == [*tokens] else None
 
@@ -129,15 +129,10 @@ MARKER = " …"
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
     """Return r(x) of a text of (token, withheld) decisions."""
-    read: list[int] = []
-    in_run = False
+    door = Door(keeps_drafts=True, marker=marker)
     for token, withheld in decisions:
-        if not withheld:
-            read.append(token)
-        elif not in_run:
-            read += marker
-        in_run = withheld
-    return read
+        door.decide(token, withheld=withheld)
+    return door.transcript
 
 
 def longest_redacted(max_tokens: int, marker: Sequence[int]) -> int:

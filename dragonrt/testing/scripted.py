@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.control.policies import Controller
 from dragonrt.control.scheduler import DecodeProfile
-from dragonrt.control.trained import TokenVerifier, controller
+from dragonrt.control.trained import Controller, TokenVerifier, controller
 from dragonrt.modes import entry_of
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.policies import Action, Controller, ControlState, Static
+from dragonrt.control.trained import Action, Controller, ControlState, Static
 from dragonrt.errors import TrainingError
 from dragonrt.link.models import MarkovChannel, MarkovRates
 from dragonrt.link.profile import LinkProfile

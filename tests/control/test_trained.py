@@ -15,9 +15,12 @@ from safetensors.numpy import load_file, save_file
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import fingerprint
-from dragonrt.control.policies import Action, ControlState, Heuristic, Static
 from dragonrt.control.trained import (
+    Action,
+    ControlState,
+    Heuristic,
     Learned,
+    Static,
     TrainedPair,
     Verifier,
     confidences,

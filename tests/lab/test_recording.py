@@ -6,7 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from dragonrt.control.policies import Action, Heuristic, Static
+from dragonrt.control.trained import Action, Heuristic, Static
 from dragonrt.link.models import MarkovChannel, MarkovRates
 from dragonrt.modes.messages import Block
 from dragonrt.wire.encoding import encode, encode_frame

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from dragonrt.control.policies import Action, Static
+from dragonrt.control.trained import Action, Static
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.messages import Block, Target, Verdict
 from dragonrt.modes.mode import (

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
+from dragonrt.control.trained import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec, mix
 from dragonrt.modes import entry_of
 from dragonrt.modes.federated.settings import FederatedSettings

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.control.policies import Action, Controller, ControlState
+from dragonrt.control.trained import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.blocks import Advance, Block
 from dragonrt.modes.messages import Block as BlockMessage

@@ -252,9 +252,10 @@ class Dragon(Peered):
         if self._placement is not None:
             handed = self._placement.decided(self._peering.session, decided, new, now)
             if handed is not None:
-                self.emit(*handed.events)
-                self.decides = handed.lead == self.side
-                for target in handed.targets:
+                lead, found, targets = handed
+                self.emit(*found)
+                self.decides = lead == self.side
+                for target in targets:
                     self._peering.send(target)
         return True
 

@@ -6,7 +6,6 @@ values. With any other placement, or a constant rate, none of that is sent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -25,15 +24,6 @@ from dragonrt.modes.messages import Target
 from dragonrt.privacy.evidence import SideDraft
 from dragonrt.side import Side, other
 from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated
-
-
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """The `lead` decides the next step: the events of the choice, and the targets to send."""
-
-    lead: Side
-    events: Sequence[Event]
-    targets: Sequence[Target]
 
 
 class Placement:
@@ -93,10 +83,11 @@ class Placement:
 
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
-    ) -> HandedOver | None:
+    ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
         """Choose who decides next behind what this side has decided; None if it was alone.
 
-        The transcript has `new` steps.
+        Returns that side, the events of the choice, and the targets to send. The transcript has
+        `new` steps.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:
@@ -109,7 +100,7 @@ class Placement:
             times = self._round_trip.stamp(now) if self._times else (0, 0)
             place = session, each, prefix.hashes[each], prefix.tokens[each]
             targets.append(Target(*place, lead, *times))
-        return HandedOver(lead, events, targets)
+        return lead, events, targets
 
     def _choose(self, step: int, bits: int) -> tuple[Side, list[Event]]:
         """Return who decides the step after `step`, and why; an own draft has so many bits.

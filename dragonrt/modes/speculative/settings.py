@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from typing_extensions import override
 
-from dragonrt.control.policies import Controller
+from dragonrt.control.trained import Controller
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss

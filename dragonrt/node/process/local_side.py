@@ -13,9 +13,8 @@ from dragonrt.backends.mixture import Relevances, Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.scheduler import Client
-from dragonrt.control.policies import Controller
 from dragonrt.control.scheduler import DecodeProfile
-from dragonrt.control.trained import Verifier, controller, fitting_verifier
+from dragonrt.control.trained import Controller, Verifier, controller, fitting_verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
-from dragonrt.control.policies import Action, Heuristic, Static
-from dragonrt.control.trained import controller
+from dragonrt.control.trained import Action, Heuristic, Static, controller
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from scripts.lab.intervals import Interval, Row, grouped, having, paired, table
