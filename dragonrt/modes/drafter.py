@@ -16,15 +16,7 @@ from typing_extensions import override
 
 from dragonrt.modes.blocks import Advance, Block, Decided
 from dragonrt.modes.messages import Target, Verdict
-from dragonrt.modes.mode import (
-    Finish,
-    ModeError,
-    Postprocess,
-    Prepared,
-    Span,
-    Work,
-    finish_of,
-)
+from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
 from dragonrt.modes.peering import Peered, Peering
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question

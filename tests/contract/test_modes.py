@@ -11,13 +11,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.testing.scripted import Script
-from tests.oracles.mode_contract import (
-    CHECKS,
-    Case,
-    ContractError,
-    asked,
-    check_texts,
-)
+from tests.oracles.mode_contract import CHECKS, Case, ContractError, asked, check_texts
 
 
 @pytest.mark.slow

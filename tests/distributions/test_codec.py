@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dragonrt.distributions import (
-    Codec,
-    CodecError,
-    Distribution,
-    byte_codecs,
-    codec,
-    mix,
-)
+from dragonrt.distributions import Codec, CodecError, Distribution, byte_codecs, codec, mix
 from dragonrt.distributions import distribution as values
 
 NAMES = [

@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.distributions import (
-    Distribution,
-    DistributionError,
-    entropy,
-    mix,
-    total_variation,
-)
+from dragonrt.distributions import Distribution, DistributionError, entropy, mix, total_variation
 from dragonrt.distributions.distribution import top_k, top_p
 
 VOCABULARY = 12

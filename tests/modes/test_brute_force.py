@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dragonrt.distributions import (
-    Distribution,
-    Step,
-    codec,
-    mix,
-)
+from dragonrt.distributions import Distribution, Step, codec, mix
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import (
     Algorithm1,

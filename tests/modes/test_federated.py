@@ -25,12 +25,7 @@ from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Re
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import (
-    Script,
-    ScriptedModel,
-    SimulatedModel,
-    SimulatedSaid,
-)
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, SimulatedSaid
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import MAX_UPLOAD

@@ -13,13 +13,7 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.messages import Block, Target, Upload, Verdict
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.privacy.disclosure import (
-    RULES,
-    Disclosure,
-    Door,
-    longest_redacted,
-    redacted,
-)
+from dragonrt.privacy.disclosure import RULES, Disclosure, Door, longest_redacted, redacted
 from dragonrt.traces.events import Disclosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import pack

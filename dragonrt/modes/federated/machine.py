@@ -13,12 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.distributions import (
-    Distribution,
-    Step,
-    codec,
-    encode_block,
-)
+from dragonrt.distributions import Distribution, Step, codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks import rule_and_codec
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings

@@ -9,20 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dragonrt.distributions import (
-    Codec,
-    Step,
-    codec,
-    mix,
-)
+from dragonrt.distributions import Codec, Step, codec, mix
 from dragonrt.errors import CodecError, DragonError
 from dragonrt.modes.blocks import ReadBlock, Uploads
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings, Weighing
 from dragonrt.modes.messages import Upload
-from dragonrt.modes.mode import (
-    ModeError,
-    Prediction,
-)
+from dragonrt.modes.mode import ModeError, Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.verifier import Judging
 from dragonrt.sampling.rules import SpeculativeRule, relevance_weights, renormalise

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec
 from dragonrt.modes.dragon.decision import Decision
-from dragonrt.modes.dragon.drafts import (
-    BYTES_PER_STEP,
-    PREFIXES_PER_STEP,
-    DraftQueue,
-    Redacted,
-)
+from dragonrt.modes.dragon.drafts import BYTES_PER_STEP, PREFIXES_PER_STEP, DraftQueue, Redacted
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
