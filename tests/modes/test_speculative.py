@@ -60,6 +60,14 @@ def draft(one: SpeculativeDrafting, rate: float = math.inf) -> Block:
             return advance.block
 
 
+def under_way(blocks: int = 2) -> tuple[SpeculativeDrafting, list[int]]:
+    """One with so many blocks of three tokens under way, and its line."""
+    one = drafting(block_tokens=3, pipelined=True)
+    for _ in range(blocks):
+        draft(one)
+    return one, list(one.prefix.tokens)
+
+
 def test_a_block_is_what_its_codec_reads_back() -> None:
     one = drafting(rule="rejection", codec="ksqs:5:30", block_tokens=6)
     block = draft(one)
@@ -147,10 +155,8 @@ def test_the_last_token_is_left_to_the_cloud() -> None:
 
 
 def test_a_right_guess_keeps_the_blocks_under_way() -> None:
-    one = drafting(block_tokens=3, pipelined=True)
-    first, second = draft(one), draft(one)
-    assert (first.step, second.step) == (0, 4)
-    line = list(one.prefix.tokens)
+    one, line = under_way()
+    assert [block.step for block in one.sent] == [0, 4]
     advance = one.take_verdict(3, line[3])
     assert not advance.cut
     assert one.decided == 4
@@ -160,10 +166,7 @@ def test_a_right_guess_keeps_the_blocks_under_way() -> None:
 
 @pytest.mark.parametrize("accepted", [0, 2, 3])
 def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
-    one = drafting(block_tokens=3, pipelined=True)
-    draft(one)
-    draft(one)
-    old = list(one.prefix.tokens)
+    one, old = under_way()
     token = (old[accepted] + 1) % V
     advance = one.take_verdict(accepted, token)
     assert advance.cut
@@ -181,10 +184,7 @@ def target(one: SpeculativeDrafting, token: int, step: int | None = None) -> Adv
 
 
 def test_targets_that_were_drafted_keep_the_blocks_under_way() -> None:
-    one = drafting(block_tokens=3, pipelined=True)
-    draft(one)
-    draft(one)
-    line = list(one.prefix.tokens)
+    one, line = under_way()
     for token, stands in zip(line[:5], (True, True, True, None, True), strict=True):
         advance = target(one, token)
         assert not advance.cut
@@ -202,12 +202,8 @@ def test_targets_that_were_drafted_keep_the_blocks_under_way() -> None:
 def test_a_target_that_was_not_drafted_cuts_the_line(
     known: int, verdicts: list[tuple[int, int]]
 ) -> None:
-    one = drafting(block_tokens=3, pipelined=True)
-    draft(one)
-    draft(one)
-    one.take_draft(
-        one.postprocess(math.inf)(after(one.prefix))
-    )  # the token behind the second block
+    one, _ = under_way()
+    one.take_draft(one.postprocess(math.inf)(after(one.prefix)))  # behind the second block
     line = list(one.prefix.tokens)
     for token in line[:known]:
         target(one, token)
@@ -232,9 +228,7 @@ def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
 
 
 def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
-    one = drafting(block_tokens=3, pipelined=True)
-    draft(one)
-    line = list(one.prefix.tokens)
+    one, line = under_way(1)
     with pytest.raises(ModeError):
         target(one, line[1], step=1)
     with pytest.raises(ModeError):
@@ -247,10 +241,8 @@ def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
 
 def test_a_refusal_in_favour_of_the_same_token_cuts_all_the_same() -> None:
     """The cloud's text ends there, whatever it says."""
-    one = drafting(block_tokens=3, pipelined=True)
-    draft(one)
-    draft(one)
-    assert one.take_verdict(1, one.prefix.tokens[1]).cut
+    one, line = under_way()
+    assert one.take_verdict(1, line[1]).cut
     assert len(one.prefix) == 2
 
 

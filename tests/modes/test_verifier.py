@@ -210,18 +210,27 @@ def test_a_dropped_block_makes_room_for_the_next() -> None:
 # Where the cloud decodes by itself.
 
 
+def computed(mode: BlockVerifier, work: Work) -> Effects:
+    return mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.02), 1.0)
+
+
 def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
     """One forward that it wants, done."""
     work = wanted(mode)
-    return work, mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.02), 1.0)
+    return work, computed(mode, work)
+
+
+def decoding(count: int, question: Question = QUESTION) -> BlockVerifier:
+    """One that has decoded so many tokens by itself."""
+    mode = verifier(question=question, decodes=True)
+    for _ in range(count):
+        worked(mode)
+    return mode
 
 
 def targets(count: int) -> list[int]:
     """The cloud's text."""
-    mode = verifier(decodes=True)
-    for _ in range(count):
-        worked(mode)
-    return list(mode.decided)
+    return list(decoding(count).decided)
 
 
 def drafted(number: int, step: int, tokens: list[int]) -> Block:
@@ -272,10 +281,8 @@ def test_it_reads_along_what_its_documents_say_next(wrong: int) -> None:
 
 def test_it_does_not_decode_behind_a_stop_token() -> None:
     stop = targets(3)[2]
-    mode = verifier(question=replace(QUESTION, stop_tokens=(stop,)), decodes=True)
-    for _ in range(1 + targets(3).index(stop)):
-        worked(mode)
-    assert mode.wanted() is None
+    count = 1 + targets(3).index(stop)
+    assert decoding(count, replace(QUESTION, stop_tokens=(stop,))).wanted() is None
 
 
 def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None:
@@ -297,15 +304,11 @@ def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None
 def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
     right = targets(4)
     for last, judged in ((right[2], [(3, right[3])]), (other(right[2]), [])):
-        mode = verifier(decodes=True)
-        worked(mode)
-        worked(mode)
-        decoding = wanted(mode)
+        mode = decoding(2)
+        work = wanted(mode)
         effects = mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
         assert effects == Effects()
-        effects = mode.handle(
-            Computed(decoding, decoding.postprocess(said_of(MODEL, decoding)), 0.02), 1.0
-        )
+        effects = computed(mode, work)
         assert isinstance(effects.send[0][1], Target)
         work, effects = worked(mode)
         assert work.span is not None
@@ -316,25 +319,20 @@ def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
 
 def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> None:
     right = targets(4)
-    mode = verifier(decodes=True)
-    for _ in range(4):
-        worked(mode)
-    decoding = mode.wanted()
+    mode = decoding(4)
+    work = wanted(mode)
     effects = mode.handle(Received("device", drafted(1, 1, right[1:3])), 1.0)
     assert not effects.preempt
     (verdict,) = verdicts(effects)
     assert (verdict.accepted, verdict.token, verdict.verify_us) == (2, right[3], 0)
     assert list(mode.decided) == right
-    assert decoding is not None
-    mode.handle(Computed(decoding, decoding.postprocess(said_of(MODEL, decoding)), 0.02), 1.0)
+    computed(mode, work)
     assert len(mode.decided) == 5
 
 
 def test_a_block_that_the_text_contradicts_is_dropped_and_disturbs_nothing() -> None:
     right = targets(3)
-    mode = verifier(decodes=True)
-    worked(mode)
-    worked(mode)
+    mode = decoding(2)
     assert mode.wanted() is not None
     effects = mode.handle(Received("device", drafted(1, 0, [right[0], other(right[1])])), 1.0)
     assert (effects.preempt, effects.send) == (False, [])

@@ -54,6 +54,7 @@ HEAVY = replace(SETTINGS, codec="dense:fp32")
 REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="topk:8:residual")
 MARKER = (3, 4)
 GONE = End(Reason.LOST, "gone")
+EMPTY = TokenPrefix(start_hash(7))
 
 
 def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
@@ -273,7 +274,7 @@ def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
 def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
     for own_first in (True, False):
         mode = joined()
-        theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
+        theirs = their_draft("device", EMPTY, 0)
         if own_first:
             do(mode, wanted(mode), 1.0)
             effects = mode.handle(Received("cloud", theirs), 1.5)
@@ -292,7 +293,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(decision, "LIGHT_BYTES", 8)
     mode = joined(settings=HEAVY)
     do(mode, wanted(mode))
-    mode.handle(Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY)), 0.0)
+    mode.handle(Received("cloud", their_draft("device", EMPTY, 0, HEAVY)), 0.0)
     assert list(mode.decided) == []
     work = wanted(mode)
     assert (work.span, work.peer) == (None, "cloud")
@@ -302,7 +303,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     # A heavy payload is not decoded before: postprocessing says what is wrong with it.
     broken = joined(settings=HEAVY)
     do(broken, wanted(broken))
-    message = their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
+    message = their_draft("device", EMPTY, 0, HEAVY, payload=b"\xff" * 100)
     broken.handle(Received("cloud", message), 0.0)
     work = wanted(broken)
     assert work.peer == "cloud"
@@ -317,7 +318,7 @@ def test_a_mixture_of_a_session_that_is_over_decides_nothing(
     monkeypatch.setattr(decision, "LIGHT_BYTES", 8)
     settings = replace(HEAVY, aggregator=Aggregator.DEVICE)
     mode = joined(settings=settings)
-    theirs = their_draft("device", TokenPrefix(start_hash(7)), 0, settings)
+    theirs = their_draft("device", EMPTY, 0, settings)
     do(mode, wanted(mode))
     mode.handle(Received("cloud", theirs), 0.1)
     mixing = mixed(mode)
@@ -339,9 +340,7 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     mode.handle(Measured("cloud", 0.1, None), 0.0)
     mode.handle(Prepared(), 0.0)
     do(mode, wanted(mode))
-    effects = mode.handle(
-        Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, greedy)), 0.0
-    )
+    effects = mode.handle(Received("cloud", their_draft("device", EMPTY, 0, greedy)), 0.0)
     (target,) = [each for _, each in effects.send if isinstance(each, Target)]
     assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
     assert target.token == mode.decided[0]
@@ -368,13 +367,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     (second,) = drafts_of(do(mode, wanted(mode), 1.6))
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
     assert (first.time_us, first.echo_us) == (500_001, 0)
-    mode.handle(
-        Received(
-            "device",
-            structs.replace(their_draft("cloud", TokenPrefix(start_hash(7)), 0), time_us=9),
-        ),
-        2.0,
-    )
+    mode.handle(Received("device", their_draft("cloud", EMPTY, 0, time_us=9)), 2.0)
     (third,) = drafts_of(do(mode, wanted(mode), 2.25))
     assert third.echo_us == 250_009
     for settings in (
@@ -386,9 +379,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
         quiet.handle(Joined("cloud", 8), 1.0)
         sent = quiet.handle(Prepared(context=100), 1.0).send
         sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
-        sent += quiet.handle(
-            Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0)), 2.0
-        ).send
+        sent += quiet.handle(Received("cloud", their_draft("device", EMPTY, 0)), 2.0).send
         for _, each in sent:
             assert isinstance(each, Draft | Target)
             times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
@@ -399,7 +390,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
 def test_who_does_not_aggregate_decides_nothing() -> None:
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
     do(mode, wanted(mode))
-    theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
+    theirs = their_draft("device", EMPTY, 0)
     assert of(mode.handle(Received("cloud", theirs), 0.0), events.TokenDecided) == []
     target = Target(8, 0, start_hash(7), theirs.token, "cloud")
     (decided,) = of(mode.handle(Received("cloud", target), 0.0), events.TokenDecided)
