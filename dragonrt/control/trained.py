@@ -12,6 +12,7 @@ What was trained is read from two files: weights in `NAME.safetensors`, their me
 import json
 import logging
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -142,6 +143,7 @@ def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
         raise ControlError(f"{path} is not a {kind}: {reason}") from None
 
 
+_NUMBER = re.compile(r"[0-9]{1,6}")
 _NONE_YET = -1.0  # distinguishes an answer's beginning from certain tokens
 _FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 
@@ -211,17 +213,13 @@ def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
     if kind not in ("static", "heuristic"):
         known = spec in ("default", *bundled.controllers())
         return Learned.load(bundled.controller_path(spec, draft) if known else Path(spec))
-    if len(numbers) != (2 if kind == "static" else 1) or not all(map(_is_number, numbers)):
+    if len(numbers) != (2 if kind == "static" else 1) or not all(map(_NUMBER.fullmatch, numbers)):
         raise ControlError(
             f"{spec!r} is not a controller: write static:LENGTH:RESOLUTION, "
             "heuristic:RESOLUTION, default, or the FILE of a trained one"
         )
     values = map(int, numbers)
     return Static(Action(*values)) if kind == "static" else Heuristic(*values)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 6
 
 
 log = logging.getLogger("dragonrt")
