@@ -89,12 +89,6 @@ class FoundQuestion:
         return [hit for side in sides for hit in self.found[side]]
 
 
-def chosen_side(options: IsolatedSideOptions | None) -> SideSettings:
-    """Return the device's settings, with the model that is installed."""
-    own = settings(SideSettings, options, side="device")
-    return replace(own, model=chosen_model(own.model))
-
-
 @benchmark(
     {"answer": "{place}", "form": "{form}", "way": "{way}", "asked": "{questions}"}
     | {name: interval(name) for name in MEASURES},
@@ -135,7 +129,9 @@ def isolation(
 ) -> Iterator[Row]:
     """Ask the questions of the set each way; yield answers, shares, comparisons and times."""
     question = settings(Question, answers, seed=seed, max_tokens=LONGEST)
-    return measured_set(chosen_side(side), question, source, questions, timed)
+    own = settings(SideSettings, side, side="device")
+    own = replace(own, model=chosen_model(own.model))
+    return measured_set(own, question, source, questions, timed)
 
 
 def measured_set(
@@ -149,7 +145,7 @@ def measured_set(
     with tempfile.TemporaryDirectory(prefix="dragonrt-") as name:
         folder, model = Path(name), load_model(side)
         refusal = model.prompt.template.refusal
-        by_world = found_worlds(source, count, folder, side, question, refusal)
+        by_world = list(_found_worlds(source, count, folder, side, question, refusal))
         found = [each for _, world in by_world for each in world]
         answering = IsolatedAnswers(
             model, question, load_embedder(side.embedder, library=side.llama_library)
@@ -190,45 +186,33 @@ def _answered(answering: IsolatedAnswers, each: FoundQuestion) -> Reading[dict[s
     return texts
 
 
-def found_worlds(
-    source: str,
-    count: int | None,
-    folder: Path,
-    side: SideSettings,
-    question: Question,
-    refusal: str,
-) -> list[tuple[World, list[FoundQuestion]]]:
-    """Return the worlds of a set, about `count` questions of each or all, and what is found."""
-    several = worlds(source, folder / "documents", question.seed)
+def _found_worlds(
+    source: str, count: int | None, folder: Path, side: SideSettings, asked: Question, refusal: str
+) -> Iterator[tuple[World, list[FoundQuestion]]]:
+    """Yield the worlds of a set, about `count` questions of each or all, and what is found."""
+    several = worlds(source, folder / "documents", asked.seed)
     share = min(1.0, (count or len(several[0].questions)) / len(several[0].questions))
-    found = partial(_found, share, folder / "index", side, question, refusal)
-    return [(world, list(found(world))) for world in several]
-
-
-def _found(
-    share: float, index: Path, side: SideSettings, question: Question, refusal: str, world: World
-) -> Iterator[FoundQuestion]:
-    """Index the world's documents, in place of another's, and search for what is asked."""
-    find = finder({"device": world.device, "cloud": world.cloud}, index, side, refusal)
-    for known in chosen(world.questions, share, question.seed):
-        yield FoundQuestion(known, find(replace(question, prompt=known.question)), find)
-
-
-def finder(
-    documents: Mapping[Side, Sequence[Path]], index: Path, side: SideSettings, refusal: str
-) -> Callable[[Question], Found]:
-    """Index both sides' documents; return what searches them for a question."""
     embedder = load_embedder(side.embedder, library=side.llama_library)
-    retrievers: dict[Side, Retriever] = {}
-    for name, paths in documents.items():
-        Index.update(index / name, paths, embedder, words=side.chunk_words)
-        retrievers[name] = Retriever(Index.open(index / name), embedder, search=side.search)
+    for world in several:
+        retrievers: dict[Side, Retriever] = {}
+        sides: dict[Side, Sequence[Path]] = {"device": world.device, "cloud": world.cloud}
+        for name, paths in sides.items():
+            index = folder / "index" / name  # in place of another world's
+            Index.update(index, paths, embedder, words=side.chunk_words)
+            retrievers[name] = Retriever(Index.open(index), embedder, search=side.search)
+        find = partial(_search, retrievers, refusal)
+        yield (
+            world,
+            [
+                FoundQuestion(known, find(replace(asked, prompt=known.question)), find)
+                for known in chosen(world.questions, share, asked.seed)
+            ],
+        )
 
-    def find(asked: Question) -> Found:
-        words = sought(asked, refusal)
-        return {name: each.retrieve(words, asked.documents) for name, each in retrievers.items()}
 
-    return find
+def _search(retrievers: Mapping[Side, Retriever], refusal: str, asked: Question) -> Found:
+    words = sought(asked, refusal)
+    return {name: each.retrieve(words, asked.documents) for name, each in retrievers.items()}
 
 
 def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:
@@ -277,11 +261,10 @@ def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _compared(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield the mixture against other ways: paired differences, and the ratio of F1."""
-    other = "one prompt"
+    """Yield the mixture against one prompt: paired differences, and the ratio of F1."""
     for home in ("one side", "needs both"):
-        home_rows = [row for row in rows if row["place"] in HOMES[home]]
-        mixed, others = having(home_rows, way="mixture"), having(home_rows, way=other)
+        here = [row for row in rows if row["place"] in HOMES[home]]
+        mixed, others = having(here, way="mixture"), having(here, way="one prompt")
         pairs = list(zip(mixed, others, strict=False))
         for measure in ("right", "f1") if pairs else ():
             more = [
@@ -289,11 +272,11 @@ def _compared(rows: Sequence[Row]) -> Iterator[Row]:
                 for a, b in pairs
             ]
             value = share(more, "more").to_json()
-            yield {"compared": f"{home}: mixture - {other}, {measure}", "value": value}
+            yield {"compared": f"{home}: mixture - one prompt, {measure}", "value": value}
         each = [{"group": a["group"], "mixed": a["f1"], "other": b["f1"]} for a, b in pairs]
         if sum(pair["other"] for pair in each) > 0:
             value = paired(ratio, *by_group(each, "mixed", "other")).to_json()
-            yield {"compared": f"{home}: mixture / {other}, f1", "value": value}
+            yield {"compared": f"{home}: mixture / one prompt, f1", "value": value}
 
 
 def _pair(

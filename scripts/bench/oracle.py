@@ -63,7 +63,7 @@ def oracle(
     asked = [each.text for each in bundled.questions() if each.demo][-2 if quick else -3 :]
     seeds = range(1, 5 if quick else 6)
     own = {"dtype": dtype, "threads": threads, "llama_library": llama_library}
-    with sample_pair(model, **own) as (device, port, _):
+    with sample_pair(model, **own) as (device, port):
         for rule, heat, count in product(AGGREGATORS, (0.0, 0.8), documents):
             questions = [
                 Question(prompt=prompt, seed=seed, sampler=Sampler(heat), documents=count)

@@ -29,12 +29,9 @@ INDEX = """# Results
 {made}
 
 One line a claim: the numbers with their 95 % intervals, and beside what. `scripts/results NAME`
-measures the page NAME again and fails where two intervals do not overlap, or where counts
-(`8 of 8`) are not the same. On pages marked timed every number depends on the machine and its load;
-there it fails beyond a factor of {factor:g}, or where a part of all (`1 of 24`) differs beyond
-chance. `scripts/results --quick` makes a share of all in less than eight minutes. Pages that read
-evaluation texts need `--data DIR` ([artefact](../artefact.md)); netns, netns-serving and
-dragon-code are made by hand.
+measures the page NAME again and compares it; on pages marked timed every number depends on the
+machine and its load, and may differ by a factor of {factor:g} ([artefact](../artefact.md)).
+netns, netns-serving and dragon-code are made by hand.
 """
 PICTURE = (
     '<picture><source media="(prefers-color-scheme: dark)" srcset="../figures/{name}-dark.png">'
@@ -75,7 +72,6 @@ def keep(records: Sequence[Mapping[str, Any]], folder: Path = RESULTS) -> None:
         runs[name] = {
             "command": record["command"],
             "date": record["date"],
-            "version": record["versions"]["dragonrt"],
             "commit": record["commit"],
             "seed": record["seed"],
             "processor": machine["processor"],
@@ -114,10 +110,10 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
         if not own:
             continue
         claims = [each for each in layout()["claim"] if each["page"] in own]
-        rows = [_claim(each, runs[each["page"]], folder) for each in claims]
+        rows = [_claim(each, folder) for each in claims]
         parts.append(f"## {paper['title']}\n")
         if rows:
-            parts.append(_markdown(("claim", "measured", "beside", "command", "date"), rows))
+            parts.append(_markdown(("claim", "measured", "beside"), rows))
         claimed = {each["page"] for each in claims}
         if more := [f"[{name}]({name}.md)" for name in own if name not in claimed]:
             parts.append(f"\nMore: {', '.join(more)}.")
@@ -130,7 +126,7 @@ def _commits(runs: Mapping[str, Mapping[str, Any]]) -> str:
     return f"Pages by commit: {', '.join(f'{commit} {count}' for commit, count in counts)}.\n"
 
 
-def _claim(claim: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Cells:
+def _claim(claim: Mapping[str, Any], folder: Path) -> Cells:
     name = claim["page"]
     found = kept_tables(name, folder)
 
@@ -149,16 +145,13 @@ def _claim(claim: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Ce
         row = claim.get("beside_row", claim["row"])
         other = number(row, table, claim.get("beside_column", claim["column"]))
         beside = f"{beside}: {other}"
-    what = f"[{claim['what']}]({name}.md)"
-    command = run["command"] if run.get("by_hand") else f"scripts/results {name}"
-    return what, value, beside, f"`{command}`", run["date"]
+    return f"[{claim['what']}]({name}.md)", value, beside
 
 
 def page(name: str, folder: Path = RESULTS) -> str:
     """Return the page of a run: pictures, what they show, a part of its tables, how it was made."""
     run = kept(folder)[name]
     shown = layout()["page"].get(name, {})
-    own = "" if run.get("by_hand") else f"`scripts/results {name}` runs "
     seed = "" if run["seed"] is None else f", seed {run['seed']}"
     parts = [
         f"# {shown.get('title', name)}",
@@ -167,8 +160,8 @@ def page(name: str, folder: Path = RESULTS) -> str:
         " ".join(shown.get("shows", "").split()),
         *_shown(name, shown.get("table"), folder),
         run["note"],
-        f"{own}`{run['command']}`{' (timed)' if run.get('timed') else ''}: {run['date']}, dragonrt "
-        f"{run['version']} at {run['commit']}{seed}; {run['processor']}, {run['cores']} cores.",
+        f"`{run['command']}`{' (timed)' if run.get('timed') else ''}, {run['date']}, commit "
+        f"{run['commit']}{seed}; {run['processor']}, {run['cores']} cores.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 

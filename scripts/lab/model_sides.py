@@ -195,10 +195,8 @@ class LoadedSide:
 
 
 @contextmanager
-def sample_pair(
-    model: str, *options: str, **settings: Any
-) -> Iterator[tuple[LoadedSide, int, int]]:
-    """Yield a device with its sample documents; a cloud's port, and its process.
+def sample_pair(model: str, *options: str, **settings: Any) -> Iterator[tuple[LoadedSide, int]]:
+    """Yield a device with its sample documents, and a cloud's port.
 
     Both sides have these settings; the cloud has the options, too.
     """
@@ -207,7 +205,7 @@ def sample_pair(
     command = [f"--documents={bundled.documents('cloud')}", *options]
     with cloud_process(*command, model=model, within=environment(settings)) as cloud:
         # The indexes are complete: others only open them.
-        yield device, cloud.wait_ready(), cloud.pid
+        yield device, cloud.wait_ready()
 
 
 def environment(settings: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,7 @@ def _link(extra_round_trip_s: float) -> LinkProfile:
 def real_processes(model: str) -> Iterator[Connect]:
     """Start a cloud and the baselines' cloud on loopback; this process is the device."""
     server = ("scripts.papers.dragon.baselines.cloud", str(bundled.documents("cloud")), model)
-    with sample_pair(model) as (device, port, _), listening_process(*server) as baselines:
+    with sample_pair(model) as (device, port), listening_process(*server) as baselines:
         baselines_port = baselines.wait_ready()
 
         @asynccontextmanager

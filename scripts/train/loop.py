@@ -3,10 +3,10 @@
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,39 +22,32 @@ _BETAS = (0.9, 0.98)
 B = TypeVar("B")
 
 
-class Task(Protocol, Generic[B]):
-    """What is trained: the parameters of `model` that require gradients."""
-
-    @property
-    def model(self) -> nn.Module:
-        """Return what holds them."""
-
-    def batches(self) -> Iterable[B]:
-        """Yield the batches of all steps; each call yields the same ones."""
-
-    def loss(self, step: int, batch: B) -> Tensor:
-        """Return the loss; all chance comes from the step's number."""
-
-    def save(self) -> None:
-        """Write the model."""
-
-
 def rate_at(step: int, steps: int) -> float:
     """Return the share of the highest rate: a linear warm-up, then half a cosine."""
     cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
     return min(1.0, (step + 1) / _WARMUP) * (_LOWEST + (1 - _LOWEST) * cosine)
 
 
-def run(task: Task[B], steps: int, rate: float, state: Path) -> list[float]:
-    """Train for that many steps in all and return the losses of those made now.
+def run(
+    model: nn.Module,
+    batches: Iterable[B],
+    loss_of: Callable[[int, B], Tensor],
+    save: Callable[[], None],
+    state: Path,
+    *,
+    steps: int,
+    rate: float,
+) -> None:
+    """Train the parameters of `model` that require gradients, that many steps in all.
 
-    `state` is written every five minutes and at the end. A run that finds it continues with the
-    batch that would have been next, so it ends as an uninterrupted run does. Each step is a line
-    in the file of the same name with the suffix `.log.jsonl`.
+    `batches` are the same ones in every run, and all chance of a loss comes from the step's number.
+    `state` is written every five minutes and at the end, and the model then by `save`. A run that
+    finds it continues with the batch that would have been next, so it ends as an uninterrupted run
+    does. Each step is a line in the file of the same name with the suffix `.log.jsonl`.
     """
     state.parent.mkdir(parents=True, exist_ok=True)
-    trained = [each for each in task.model.parameters() if each.requires_grad]
-    optimizer, done, losses = torch.optim.Adam(trained, lr=rate, betas=_BETAS), 0, list[float]()
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer, done = torch.optim.Adam(trained, lr=rate, betas=_BETAS), 0
     if state.exists():
         saved = torch.load(state, weights_only=True)
         done = saved["steps"]
@@ -63,23 +56,21 @@ def run(task: Task[B], steps: int, rate: float, state: Path) -> list[float]:
             parameter.data.copy_(value)
     saved_at = time.monotonic()
     with counting("training") as show, state.with_suffix(".log.jsonl").open("a") as log:
-        for step, batch in islice(enumerate(task.batches()), done, steps):
+        for step, batch in islice(enumerate(batches), done, steps):
             for group in optimizer.param_groups:
                 group["lr"] = rate * rate_at(step, steps)
-            loss = task.loss(step, batch)
+            loss = loss_of(step, batch)
             loss.backward()  # type: ignore[no-untyped-call]
             norm = float(nn.utils.clip_grad_norm_(trained, _LARGEST_GRADIENT))
             if math.isfinite(norm):
                 optimizer.step()
             optimizer.zero_grad()
-            losses.append(loss.item())
-            print(json.dumps({"step": step + 1, "loss": losses[-1], "norm": norm}), file=log)
-            show(step + 1, steps, f"loss {losses[-1]:.3f}")
+            print(json.dumps({"step": step + 1, "loss": loss.item(), "norm": norm}), file=log)
+            show(step + 1, steps, f"loss {loss.item():.3f}")
             if step + 1 == steps or time.monotonic() - saved_at > _SAVE_EVERY:
-                task.save()
+                save()
                 kept = {"steps": step + 1, "optimizer": optimizer.state_dict()}
                 unfinished = state.with_suffix(".unfinished")
                 torch.save({**kept, "parameters": [each.data for each in trained]}, unfinished)
                 unfinished.replace(state)
                 saved_at = time.monotonic()
-    return losses

@@ -1,17 +1,23 @@
-"""Blocks in one process: texts are the target's own, budgets and thresholds are kept."""
+"""Blocks in one process or in virtual time: texts are the target's, budgets are kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
+from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import speculative_rule
 from dragonrt.sampling.samplers import Sampler
+from scripts.lab.arena import played
 from scripts.lab.model_pair import ModelPair
+from scripts.lab.model_sides import text_side
 from scripts.lab.prompt import Prompt
-from scripts.papers.speculation import Speculation, alone, both_behind
+from scripts.papers.speculation import BlockPace, RecalledAnswers, Speculation, alone, both_behind
 from scripts.papers.texts import prompts
 
 PROMPT = Prompt("prose", (40, 41, 42, 43))
@@ -78,3 +84,42 @@ def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
     assert [piece.split()[0] for piece in pieces] == ["0800", "0848", "0896", "0944"]
     with pytest.raises(DragonError):
         prompts(model, 100, [corpus])
+
+
+ASKED = Question(seed=5, sampler=Sampler(0.8), max_tokens=10)
+SETTINGS = SpeculativeSettings(
+    rule="rejection", codec="ksqs:8:100", block_tokens=3, pipelined=False
+)
+PACE = BlockPace(0.01, 0.05, LinkProfile(latency_s=0.02, up=50e3))
+
+
+@pytest.mark.slow
+def test_an_answer_is_the_runtime_s_own(pair: ModelPair) -> None:
+    expected = played(
+        ASKED,
+        SETTINGS,
+        text_side("device", pair.draft, PROMPT.tokens, ASKED.seed, PACE.draft_s),
+        text_side("cloud", pair.target, PROMPT.tokens, ASKED.seed, PACE.target_s),
+        link=PACE.link,
+    )
+    answers = RecalledAnswers(pair, PROMPT.tokens, ASKED)
+    for _ in range(2):
+        given = answers.answer(SETTINGS, PACE)
+        assert given.answer.decisions == expected.answer.decisions
+        assert given.wire_bytes == expected.wire_bytes
+
+
+@pytest.mark.slow
+def test_another_link_costs_time_and_no_forward(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = RecalledAnswers(pair, PROMPT.tokens, ASKED)
+    fast = answers.answer(SETTINGS, PACE)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("dragonrt.backends.prefix_cache.run_alone", refuse)
+    slow = answers.answer(SETTINGS, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
+    assert slow.tokens == fast.tokens
+    assert slow.seconds > 2 * fast.seconds

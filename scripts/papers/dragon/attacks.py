@@ -62,9 +62,11 @@ class Size:
 
 FULL, QUICK = Size(50, 6, 20, 20, 10), Size(6, 3, 2, 2, 2)
 
-EMPTY: Row = dict.fromkeys(
-    ("attack", "framing", "by", "case", "right", "member", "other", "bytes_up", "seconds")
-)
+
+def _row(attack: str, framing: str, by: str, case: int, **found: Any) -> Row:
+    columns = ("right", "member", "other", "bytes_up", "seconds")
+    named = {"attack": attack, "framing": framing, "by": by, "case": case}
+    return named | dict.fromkeys(columns) | found
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -75,7 +77,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     rows: list[Row] = []
     for number, part in enumerate(parts, start=1):
         for row in part():
-            rows.append(EMPTY | row)
+            rows.append(row)
             progress(number - 1, len(parts))
         progress(number, len(parts))
     return rows
@@ -143,15 +145,8 @@ class Attacks:
         for name, by in product(framings(), CLASSIFIERS):
             right = named([each.seen for each in heard[name]], asked, min(repeats, 5), by)
             for each, number, guess in zip(heard[name], asked, right, strict=True):
-                yield {
-                    "attack": "question of sizes and times",
-                    "framing": name,
-                    "by": by,
-                    "case": number,
-                    "right": guess,
-                    "bytes_up": each.bytes_up,
-                    "seconds": each.given.seconds,
-                }
+                costs = {"bytes_up": each.bytes_up, "seconds": each.given.seconds}
+                yield _row("question of sizes and times", name, by, number, right=guess, **costs)
 
     def documents(self) -> Iterator[Row]:
         """Yield whether the document is guessed; how much of it crossed, and of another one."""
@@ -180,15 +175,11 @@ class Attacks:
                     }
                     for by, some in scores.items():
                         usual = float(np.mean(some[:DOCUMENTS]))  # other answers have others
-                        yield {
-                            "attack": attack,
-                            "framing": level,
-                            "by": by,
-                            "case": number,
-                            "right": guessed(some[:DOCUMENTS], right),
-                            "member": some[right] - usual if beside else None,
-                            "other": some[(right + 1) % DOCUMENTS] - usual if beside else None,
-                        }
+                        found = {"right": guessed(some[:DOCUMENTS], right)}
+                        if beside:
+                            found["member"] = some[right] - usual
+                            found["other"] = some[(right + 1) % DOCUMENTS] - usual
+                        yield _row(attack, level, by, number, **found)
 
     def prefixes(self) -> Iterator[Row]:
         """Yield scores of a note that the device holds, and of one that it does not."""
@@ -200,14 +191,8 @@ class Attacks:
                 self._followed(texts[place], held, vectors) for place in (number, count + number)
             )
             for (level, by), score in members.items():
-                yield {
-                    "attack": "note held, of prefixes",
-                    "framing": level,
-                    "by": by,
-                    "case": number,
-                    "member": score,
-                    "other": others[level, by],
-                }
+                both = {"member": score, "other": others[level, by]}
+                yield _row("note held, of prefixes", level, by, number, **both)
 
     def _followed(self, text: str, held: Sequence[str], vectors: Any) -> dict[Any, float]:
         """Return by level and attacker how well what crosses continues a text, over its prefixes.
@@ -262,13 +247,8 @@ class Attacks:
                 cloud = self.scene.speaking("cloud", liar) if texts else honest
                 for level, settings in LEVELS.items():
                     heard = self.scene.heard((device, cloud), question, settings)
-                    yield {
-                        "attack": "canary told to a liar",
-                        "framing": level,
-                        "by": by,
-                        "case": number,
-                        "right": note.canary in model.decode(heard.drafted),
-                    }
+                    told = note.canary in model.decode(heard.drafted)
+                    yield _row("canary told to a liar", level, by, number, right=told)
 
     def _sides(self, question: Any, texts: Sequence[str], scores: Sequence[float] = ()) -> Any:
         """Return a device that has read these notes and a cloud that has read a public text."""

@@ -28,7 +28,7 @@ from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.testing import loop
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.pair import SimulatedCloud, linked_device
 from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.messages import Message
 from scripts.lab.arena import Arena, Given, emulated
@@ -125,38 +125,6 @@ class Overheard:
         return [each.token for each in self.messages if isinstance(each, Draft | Target)]
 
 
-async def overheard(
-    sides: Sequence[SimulatedSide],
-    question: Question,
-    settings: DragonSettings,
-    marker: tuple[int, ...],
-    link: LinkProfile,
-    link_seed: int,
-) -> Overheard:
-    """Ask the device, the first of the sides, and listen until a cadence has ended."""
-    device, cloud = sides
-    listeners: list[Eavesdropper] = []
-
-    def emulate(stream: Stream) -> Stream:
-        listeners.append(Eavesdropper(emulated(link, link_seed)(stream)))
-        return listeners[0]
-
-    serving = SimulatedCloud(cloud)
-    async with linked_device(serving, device, emulate) as linked:
-        await asyncio.sleep(QUIET_S)
-        (listener,) = listeners
-        listener.seen.clear()
-        given = await Arena(device, linked.connectors).ask(question, settings, marker=marker)
-        await linked.connector.settled()
-        await asyncio.sleep(QUIET_S)
-        frames = FrameDecoder()
-        frames.feed(bytes(listener.sent))
-        messages = [decode(body) for body in iter(frames.next_body, None)]
-        found = Overheard(given, messages, tuple(listener.seen))
-    await serving.wait_idle()
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A device and a cloud of one model, whose documents are given as texts."""
@@ -207,10 +175,36 @@ class Scene:
         link_seed: int = 0,
         jitter_s: float = 0.0,
     ) -> Overheard:
-        """Ask the device, the first of the sides; return what crossed."""
-        marker = tuple(self.model.encode(MARKER))
-        link = LinkProfile(latency_s=LATENCY_S, jitter_s=jitter_s)
-        return loop.run(overheard(sides, question, settings, marker, link, link_seed))
+        """Ask the device, the first of the sides; return what crossed until a cadence has ended."""
+        device, cloud = sides
+        link, marker = (
+            LinkProfile(latency_s=LATENCY_S, jitter_s=jitter_s),
+            self.model.encode(MARKER),
+        )
+        listeners: list[Eavesdropper] = []
+
+        def emulate(stream: Stream) -> Stream:
+            listeners.append(Eavesdropper(emulated(link, link_seed)(stream)))
+            return listeners[0]
+
+        async def ask() -> Overheard:
+            serving = SimulatedCloud(cloud)
+            async with linked_device(serving, device, emulate) as linked:
+                await asyncio.sleep(QUIET_S)
+                (listener,) = listeners
+                listener.seen.clear()
+                arena = Arena(device, linked.connectors)
+                given = await arena.ask(question, settings, marker=tuple(marker))
+                await linked.connector.settled()
+                await asyncio.sleep(QUIET_S)
+                frames = FrameDecoder()
+                frames.feed(bytes(listener.sent))
+                messages = [decode(body) for body in iter(frames.next_body, None)]
+                found = Overheard(given, messages, tuple(listener.seen))
+            await serving.wait_idle()
+            return found
+
+        return loop.run(ask())
 
     def likelihoods(
         self, heard: Overheard, reader: RecallingReader, weight: float = 1.0

@@ -6,7 +6,6 @@ those rates. It drafts ahead through a wait, which the formula does not know: th
 """
 
 import random
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,14 +30,8 @@ TOKENS, TOKENS_QUICK = 200, 60
 RUN_AHEAD = 32
 
 
-@dataclass(frozen=True, slots=True)
-class HandOverCase:
-    """One point: acceptance rates of both sides, the device's delay, the seed of what is drawn."""
-
-    acceptance: tuple[float, float]
-    device_ms: float
-    sample: int | None = None
-    tokens: int = 0
+Case = tuple[tuple[float, float], float, int | None, int]
+"""Acceptance rates of both sides, the device's delay, the seed of what is drawn, tokens."""
 
 
 def expected_ms(acceptance: tuple[float, float], device_ms: float) -> float:
@@ -56,30 +49,30 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per pair of rates, delay and sample; without a sample, of the formula alone."""
     tokens = settings.size(TOKENS, TOKENS_QUICK)
     samples = range(settings.seed, settings.seed + settings.repeats)
-    cases = [HandOverCase(*point) for point in product(ACCEPTANCES, DEVICE_MS)]
-    cases += [HandOverCase(*point, tokens) for point in product(ACCEPTANCES, MEASURED_MS, samples)]
+    cases: list[Case] = [(*point, None, 0) for point in product(ACCEPTANCES, DEVICE_MS)]
+    cases += [(*point, tokens) for point in product(ACCEPTANCES, MEASURED_MS, samples)]
     return measure_all(measure, cases, progress, processes=True)
 
 
-def measure(case: HandOverCase) -> list[Row]:
+def measure(case: Case) -> list[Row]:
     """Return the difference of both placements' milliseconds per token, on the same drafts."""
-    measured = None
-    if case.sample is not None:
-        chance = random.Random(f"{case.sample} {case.acceptance}")
+    (rates, device_ms, sample, tokens), measured = case, None
+    if sample is not None:
+        chance = random.Random(f"{sample} {rates}")
         drawn = Acceptances(
-            *(tuple(chance.random() < rate for _ in range(case.tokens)) for rate in case.acceptance)
+            *(tuple(chance.random() < rate for _ in range(tokens)) for rate in rates)
         )
-        pace = Pace(case.device_ms / 1e3, CLOUD_MS / 1e3, RTT_MS / 1e3)
+        pace = Pace(device_ms / 1e3, CLOUD_MS / 1e3, RTT_MS / 1e3)
         measured = replayed_ms(drawn, Aggregator.DEVICE, pace, RUN_AHEAD)
         measured -= replayed_ms(drawn, Aggregator.CLOUD, pace, RUN_AHEAD)
-    device, cloud = case.acceptance
+    device, cloud = rates
     return [
         {
             "device_acceptance": device,
             "cloud_acceptance": cloud,
-            "device_ms": case.device_ms,
-            "sample": case.sample,
-            "expected_ms": expected_ms(case.acceptance, case.device_ms),
+            "device_ms": device_ms,
+            "sample": sample,
+            "expected_ms": expected_ms(rates, device_ms),
             "measured_ms": measured,
         }
     ]

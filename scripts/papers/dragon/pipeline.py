@@ -103,7 +103,7 @@ def _record_real(question: Question, settings: Settings) -> Iterator[Traces]:
         run(ask(device, settings.cloud), virtual=False)
     else:
         trace = ("--trace", str(paths["cloud"]))
-        with sample_pair(settings.model, *trace) as (device, port, _):
+        with sample_pair(settings.model, *trace) as (device, port):
             run(ask(device, Address("127.0.0.1", port, emulate=emulated(PACE.link))), virtual=False)
     traces = [read_trace(path) for path in paths.values()]
     asked = [each.session for each in traces[0] if isinstance(each.event, AnswerOpened)]

@@ -6,7 +6,7 @@ waited, so that c_r < c_l ≤ c_r + rtt goes faster (hollow points).
 """
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,8 @@ RUN_AHEAD = 256
 """Far enough that the bound delays nothing: the theorem knows none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedupCase:
-    """One point: acceptance rates of both sides."""
-
-    acceptance: tuple[float, float]
-    pace: Pace
-    tokens: int
-    sample: int
+Case = tuple[tuple[float, float], Pace, int, int]
+"""Acceptance rates of both sides, their pace, tokens and the sample."""
 
 
 def _regime(pace: Pace) -> int:
@@ -72,7 +66,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per point and sample; times are ms per token between first and last."""
     device_ms = settings.size(DEVICE_MS, DEVICE_MS_QUICK)
     cases = [
-        SpeedupCase(
+        (
             (own, rate),
             Pace(local / 1e3, remote / 1e3, rtt / 1e3),
             settings.size(400, 200),
@@ -86,12 +80,11 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return measure_all(measure, cases, progress, processes=True)
 
 
-def measure(case: SpeedupCase) -> list[Row]:
+def measure(case: Case) -> list[Row]:
     """Return one row."""
-    pace, (own, acceptance) = case.pace, case.acceptance
+    (own, acceptance), pace, tokens, sample = case
     accepted = Acceptances(
-        _shuffled(own, case.tokens, 2 * case.sample),
-        _shuffled(acceptance, case.tokens, 2 * case.sample + 1),
+        _shuffled(own, tokens, 2 * sample), _shuffled(acceptance, tokens, 2 * sample + 1)
     )
     token_s, synchronous_s = (
         replayed(accepted, aggregator, pace, RUN_AHEAD).between_s or 0.0
@@ -105,7 +98,7 @@ def measure(case: SpeedupCase) -> list[Row]:
             "regime": REGIMES[_regime(pace)],
             "device_acceptance": own,
             "acceptance": acceptance,
-            "sample": case.sample,
+            "sample": sample,
             "ms_per_token": 1e3 * token_s,
             "eq7_ms_per_token": 1e3 * eq7(acceptance, pace),
             "speedup": synchronous_s / token_s,

@@ -7,10 +7,10 @@ acceptable and no more, how many pass until one is rejected (2), and how long th
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,7 @@ class KnownRates(TokenVerifier):
         return float(self._random.random() < rate)
 
 
-@dataclass(frozen=True, slots=True)
-class SprintedToken:
+class SprintedToken(NamedTuple):
     """The next token of a text; whether the target was called for it, and the draft stands."""
 
     token: int
@@ -136,42 +135,33 @@ THEOREMS: dict[int, tuple[Callable[[float, float], float], str, str]] = {
 NAMES = {"eta_fp": "false positives η_FP", "eta_tp": "true positives η_TP"}
 
 
-@dataclass(frozen=True, slots=True)
-class SprinterCase:
-    """One batch at one pair of rates: of a text (`runs` False) or of runs."""
-
-    runs: bool
-    eta_tp: float
-    eta_fp: float
-    seed: int
-
-    @property
-    def verifier(self) -> KnownRates:
-        return KnownRates(self.eta_tp, self.eta_fp, self.seed)
+Case = tuple[bool, float, float, int]
+"""One batch: of runs, or of a text; η_TP and η_FP, and the seed."""
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return two rows per batch: Theorems 1 and 7 of a text, or Theorems 2 and 3 of its runs."""
     points = [*product([False], LAW_TP, LAW_FP), *product([True], RUN_TP, RUN_FP)]
     cases = [
-        SprinterCase(*point, settings.seed + batch * len(points) + number)
+        (*point, settings.seed + batch * len(points) + number)
         for batch in range(settings.size(BATCHES, BATCHES_QUICK) * settings.repeats)
         for number, point in enumerate(points)
     ]
     return measure_all(measure, cases, progress, processes=True)
 
 
-def measure(case: SprinterCase) -> list[Row]:
+def measure(case: Case) -> list[Row]:
     """Return the rows of one batch."""
-    found = _runs(case) if case.runs else _text(case)
+    of_runs, eta_tp, eta_fp, seed = case
+    found = (_runs if of_runs else _text)(KnownRates(eta_tp, eta_fp, seed), seed)
     return [
         {
             "theorem": theorem,
-            "eta_tp": case.eta_tp,
-            "eta_fp": case.eta_fp,
-            "seed": case.seed,
+            "eta_tp": eta_tp,
+            "eta_fp": eta_fp,
+            "seed": seed,
             "measured": measured,
-            "expected": THEOREMS[theorem][0](case.eta_tp, case.eta_fp),
+            "expected": THEOREMS[theorem][0](eta_tp, eta_fp),
         }
         for theorem, measured in found.items()
     ]
@@ -181,13 +171,13 @@ def _question(seed: int, tokens: int) -> Question:
     return Question(seed=seed, sampler=Sampler(1.0), max_tokens=tokens)
 
 
-def _text(case: SprinterCase) -> dict[int, float]:
+def _text(verifier: KnownRates, seed: int) -> dict[int, float]:
     """Return how far the output is from p, and how often drafts stand.
 
     By Theorem 1 the output's excess over p on the tokens with q > p is η_FP · TV(p, q) itself, so
     it is measured without the bias that the TV of a sample has.
     """
-    text = Lockstep(_question(case.seed, TOKENS), SETTINGS, VOCABULARY, case.verifier)
+    text = Lockstep(_question(seed, TOKENS), SETTINGS, VOCABULARY, verifier)
     tokens = [text.next(P, Q) for _ in range(TOKENS)]
     frequencies = np.bincount([each.token for each in tokens], minlength=VOCABULARY) / TOKENS
     return {
@@ -196,14 +186,14 @@ def _text(case: SprinterCase) -> dict[int, float]:
     }
 
 
-def _runs(case: SprinterCase) -> dict[int, float]:
+def _runs(verifier: KnownRates, seed: int) -> dict[int, float]:
     """Return how many tokens pass before one is rejected, and how long that takes."""
     certain = np.eye(VOCABULARY, dtype=np.float32)[0]
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
-    resources, passed = sprinter.SprinterResources(vocabulary=VOCABULARY, verifier=case.verifier), 0
+    resources, passed = sprinter.SprinterResources(vocabulary=VOCABULARY, verifier=verifier), 0
     for number in range(RUNS):
-        question = _question(RUNS * case.seed + number, MAX_BLOCK)
+        question = _question(RUNS * seed + number, MAX_BLOCK)
         drafting = sprinter.SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
             q, p = (Q, Q) if drafting.decided < ACCEPTABLE else (certain, doubted)

@@ -1,6 +1,6 @@
 """Train the reader: a LoRA adapter of a Llama model, on the likelihood of mixtures (SPEC 5)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
@@ -16,9 +16,8 @@ from dragonrt import bundled
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from scripts.train.loop import run
-
-from .files import llama_cpp_name, unpermuted
-from .sample import UNKNOWN, Rows, batches, load, read_rows, states
+from scripts.train.models.files import llama_cpp_name, unpermuted
+from scripts.train.models.sample import UNKNOWN, Rows, batches, load, read_rows, states
 
 RANK, ALPHA = 16, 32
 _MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -54,40 +53,6 @@ def mixture_losses(each: Rows, logits: Tensor, temperature: float, refusal: int)
     weights = torch.log_softmax(relevances + _DOUBT * torch.log1p(-refused), 0)
     likelihood = torch.logsumexp(said + weights[:, first.cumsum(0) - 1], 0)
     return -(likelihood - _FLAT * sure.mean(0) * ~first)
-
-
-class Training:
-    """An adapter and the batches that it learns from."""
-
-    def __init__(
-        self, base: Path | None, begin: Path | None, samples: Path, out: Path, seed: int, size: int
-    ) -> None:
-        self._llama, tokenizer = load(base)
-        self.model = with_adapter(self._llama, begin, trained=True)
-        self._readings, self._out = read_rows(samples, tokenizer), out
-        self._refusal = tokenizer(UNKNOWN, add_special_tokens=False).input_ids[0]
-        self._seed, self._size = seed, size
-
-    def batches(self) -> Iterable[list[Rows]]:
-        return batches(self._readings, self._seed, self._size)
-
-    def loss(self, step: int, batch: Sequence[Rows]) -> Tensor:
-        temperature = Random(f"{self._seed}/{step}").choice(_TEMPERATURES)
-        hidden = states(self._llama, [row for each in batch for row in each.rows])
-        total, weight, begin = torch.zeros(()), 0.0, 0
-        for each in batch:
-            here = [hidden[begin + i, [p for p, *_ in r.targets]] for i, r in enumerate(each.rows)]
-            logits = self._llama.lm_head(torch.stack(here)).float()
-            losses = mixture_losses(each, logits, temperature, self._refusal)
-            firsts = torch.tensor([first for *_, first in each.rows[0].targets])
-            weights = torch.where(firsts, _FIRST_WEIGHT, 1.0)
-            total, weight = total + (losses * weights).sum(), weight + float(weights.sum())
-            begin += len(each.rows)
-        return total / weight
-
-    def save(self) -> None:
-        self.model.save_pretrained(str(self._out / "adapter"), save_embedding_layers=False)
-        self._llama.config.save_pretrained(self._out / "adapter")
 
 
 def with_adapter(llama: Any, begin: Path | None, *, trained: bool = False) -> PeftModel:
@@ -137,9 +102,30 @@ def adapter(
         samples: what `adapter-samples` wrote.
         out: a directory.
     """
-    begins = None if fresh else begin or bundled.ADAPTER_FILE
-    task = Training(base, begins, samples, out, seed, positions)
-    run(task, steps, rate, out / "adapter.state")
+    llama, tokenizer = load(base)
+    model = with_adapter(llama, None if fresh else begin or bundled.ADAPTER_FILE, trained=True)
+    refusal = tokenizer(UNKNOWN, add_special_tokens=False).input_ids[0]
+
+    def loss(step: int, batch: Sequence[Rows]) -> Tensor:
+        temperature = Random(f"{seed}/{step}").choice(_TEMPERATURES)
+        hidden = states(llama, [row for each in batch for row in each.rows])
+        total, weight, start = torch.zeros(()), 0.0, 0
+        for each in batch:
+            here = [hidden[start + i, [p for p, *_ in r.targets]] for i, r in enumerate(each.rows)]
+            logits = llama.lm_head(torch.stack(here)).float()
+            losses = mixture_losses(each, logits, temperature, refusal)
+            firsts = torch.tensor([first for *_, first in each.rows[0].targets])
+            weights = torch.where(firsts, _FIRST_WEIGHT, 1.0)
+            total, weight = total + (losses * weights).sum(), weight + float(weights.sum())
+            start += len(each.rows)
+        return total / weight
+
+    def save() -> None:
+        model.save_pretrained(str(out / "adapter"), save_embedding_layers=False)
+        llama.config.save_pretrained(out / "adapter")
+
+    made = batches(read_rows(samples, tokenizer), seed, positions)
+    run(model, made, loss, save, out / "adapter.state", steps=steps, rate=rate)
 
 
 def statistics(

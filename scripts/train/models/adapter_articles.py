@@ -1,18 +1,18 @@
 """Articles with questions in chunks as the product cuts them, and near misses of each chunk."""
 
 import json
-import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from retrieval.chunking import chunk
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
 
-from .sample import UNKNOWN, Turn
-from .values import word_set
+from retrieval.chunking import chunk
+from scripts.train.models.sample import UNKNOWN, Turn
+from scripts.train.models.values import word_set
 
 Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
 _QUESTIONS = 5  # at most that are asked of a chunk alone
@@ -42,7 +42,8 @@ class Pieces:
                 self._texts += [_titled(r, title, piece) for piece in cut]
                 self._known += own
         self._asked = [i for i, known in enumerate(self._known) if known]
-        self._near = _Nearest(self._texts)
+        self._words = TfidfVectorizer(analyzer=_content)
+        self._vectors = self._words.fit_transform(self._texts)
 
     def any(self, r: Random) -> str:
         return r.choice(self._texts)
@@ -56,7 +57,9 @@ class Pieces:
         """
         chosen = [r.choice(self._asked)]
         question, answer = r.choice(self._known[chosen[0]])
-        near = [i for i in self._near.of(question, 8) if i not in chosen]
+        likeness = (self._vectors @ self._words.transform([question]).T).toarray()[:, 0]
+        nearest = np.argsort(-likeness, kind="stable")[:8].tolist()
+        near = [i for i in nearest if likeness[i] > 0 and i not in chosen]
         chosen += [i for i in r.sample(near, len(near)) if self._lacks(i, answer)][: count - 1]
         asked: list[tuple[list[Turn], tuple[int, ...]]] = []
         for number, i in enumerate(chosen):
@@ -92,26 +95,6 @@ def _owner(cut: list[str], question: str, answer: str) -> int | None:
     if len(scored) > 1 and scored[0][0] == scored[1][0]:
         return None
     return scored[0][1]
-
-
-class _Nearest:
-    """Texts that share the rarest words with a question."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self._where: dict[str, list[int]] = {}
-        for i, text in enumerate(texts):
-            for word in set(_content(text)):
-                self._where.setdefault(word, []).append(i)
-        self._weight = {w: math.log(len(texts) / len(at)) for w, at in self._where.items()}
-        self._lengths = [math.sqrt(len(text.split()) + 10) for text in texts]
-
-    def of(self, question: str, n: int) -> list[int]:
-        """The `n` texts that fit best, the best first."""
-        scores: defaultdict[int, float] = defaultdict(float)
-        for word in sorted(set(_content(question))):
-            for i in self._where.get(word, []):
-                scores[i] += self._weight[word] / self._lengths[i]
-        return sorted(scores, key=lambda i: (-scores[i], i))[:n]
 
 
 def articles(files: Iterable[Path], without: Path | None) -> list[Article]:

@@ -1,18 +1,17 @@
 """Notes for an adapter's samples: diaries, mails, chats, leases, minutes, recipes, tables.
 
 A note has facts (text/adapter_facts.txt), rules of what is allowed (text/adapter_rules.txt) and
-lists (text/adapter_lists.txt). What it does not say is asked as a near miss; so is what it says of
-another person.
+lists (text/adapter_lists.txt), in one of several layouts (text/adapter_layouts.txt). What it does
+not say is asked as a near miss; so is what it says of another person.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from random import Random
 
-from .sample import Turn
-from .values import (
+from scripts.train.models.sample import Turn
+from scripts.train.models.values import (
     capitalized,
     draw,
     fill,
@@ -109,7 +108,7 @@ def note(r: Random, beside: Told | None = None) -> Told:
     known = [turn for t in told for turn in t.known if asked.count(turn[0]) == 1]
     missing = [q for t in told for q in t.missing] + _of_others(r, told, people)
     missing = [q for q in dict.fromkeys(missing) if q not in asked]
-    text = r.choice(_LAYOUTS)(r, [t.text for t in told]) if len(told) > 1 else told[0].text
+    text = _laid_out(r, [t.text for t in told]) if len(told) > 1 else told[0].text
     return Told(titled(r, text), known, missing)
 
 
@@ -133,60 +132,23 @@ def _of_others(r: Random, told: list[Told], people: list[str]) -> list[str]:
     return found
 
 
-def _plain(r: Random, texts: list[str]) -> str:
-    head = form(r, "{||Notes\n\n|{day of a month}\n|Reminders. |Things to remember\n}")
-    if r.random() < 0.3:
-        texts = [*texts, word(r, "filler")]
-    return head + r.choice([" ", " ", "\n", "\n\n"]).join(texts)
-
-
-def _diary(r: Random, texts: list[str]) -> str:
-    month, day = word(r, "month"), r.randint(1, 20)
-    heads = ["{w}, {d} {m}: ", "{d} {m}\n", "## {d} {m}\n\n", "{w} {d} {m}. ", "{m} {d}: "]
-    heading = r.choice(heads)
-    entries = []
-    at = 0
-    while at < len(texts):
-        n = r.choice([1, 1, 2])
-        head = heading.format(w=word(r, "weekday"), d=day, m=month)
-        filler = " " + word(r, "filler") if r.random() < 0.4 else ""
-        entries.append(head + " ".join(texts[at : at + n]) + filler)
-        at, day = at + n, day + r.choice([1, 1, 2, 3])
-    return r.choice(["\n", "\n\n"]).join(entries)
-
-
-def _mail(r: Random, texts: list[str]) -> str:
-    one, two = generate(r, "p"), word(r, "first name")
-    subject = form(r, "{news|a few things|this week|{topic}|{event}}")
-    head = f"From: {one}\nTo: {two}\nSubject: {subject}\n\n" if r.random() < 0.7 else ""
-    hello = form(r, "{Hi {two},|Dear {two},|Hello all,|{two},}", {"two": two})
-    close = r.choice(["Best", "Love", "See you", "Regards"])
-    return f"{head}{hello}\n{' '.join(texts)}\n{close}, {one}"
-
-
-def _chat(r: Random, texts: list[str]) -> str:
-    names = [word(r, "first name") for _ in range(2)]
-    hour, minute = r.randint(8, 20), r.randint(0, 30)
-    lines = []
+def _laid_out(r: Random, texts: list[str]) -> str:
+    if r.random() < 0.1:
+        return _broken(r, texts)
+    layout = phrased(r, r.choice(read_lines("adapter_layouts.txt"))).replace("\\n", "\n")
+    head, line, between, end = ("" if each == "-" else each for each in layout.split(" || "))
+    values = {"m": word(r, "month"), "p1": generate(r, "p")}
+    values |= {name: word(r, "first name") for name in ("n1", "n2")}
+    numbers = {"n": r.randint(1, 9), "d": r.randint(1, 10), "h": r.randint(8, 20), "min": 0}
+    shown = []
     for text in texts:
-        if r.random() < 0.4:
-            reply = form(r, "{ok|any news?|what else?|good to know|thanks!|and then?}")
-            lines.append((names[0], reply))
-        lines.append((names[1] if r.random() < 0.8 else names[0], text.rstrip(".")))
-    shown = r.choice(["[{h}:{m:02d}] {n}: {t}", "{n}: {t}", "{h}:{m:02d} {n} - {t}"])
-    made = []
-    for name, text in lines:
-        minute += r.randint(1, 3)
-        made.append(shown.format(h=hour, m=minute, n=name, t=text))
-    return "\n".join(made)
-
-
-def _numbered(r: Random, texts: list[str]) -> str:
-    mark, start = (
-        r.choice(["{n}. ", "§ {n} ", "({n}) ", "{n}) ", "- ", "* ", "• "]),
-        r.randint(1, 9),
-    )
-    return "\n".join(mark.format(n=n) + text for n, text in enumerate(texts, start))
+        shown.append(
+            form(r, line, values | {"text": text} | {k: f"{n}" for k, n in numbers.items()})
+        )
+        numbers["n"] += 1
+        numbers["d"] += r.choice([1, 1, 2, 3])
+        numbers["min"] += r.randint(1, 6)
+    return form(r, head, values) + form(r, between).join(shown) + form(r, end, values)
 
 
 def _broken(r: Random, texts: list[str]) -> str:
@@ -245,8 +207,3 @@ def table(r: Random) -> Told:
         mark = {"csv": ",", "tab": "\t"}.get(layout, layout)
         lines = [mark.join(f'"{c}"' if mark in c else c for c in row) for row in [header, *rows]]
     return Told(titled(r, "\n".join(lines)), known, missing)
-
-
-_LAYOUTS: list[Callable[[Random, list[str]], str]] = [
-    *(_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _numbered, _broken)
-]

@@ -1,6 +1,6 @@
 """Train a draft: some layers of SmolLM2, which learn what all of it says with its adapter."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated
@@ -11,52 +11,10 @@ from torch.nn.functional import kl_div
 
 from dragonrt.cli.options import option
 from scripts.train.loop import run
-
-from .adapter import Base
-from .sample import Rows, batches, load, read_rows, states
+from scripts.train.models.adapter import Base
+from scripts.train.models.sample import Rows, batches, load, read_rows, states
 
 _ANSWERS = 10.0  # weight of an answer's positions, beside those of documents and questions
-
-
-class Training:
-    """A draft, its target and the batches that they read."""
-
-    def __init__(
-        self, base: Path | None, layers: Sequence[int], samples: Path, out: Path, seed: int, n: int
-    ) -> None:
-        self._target, self._tokenizer = load(base, adapted=True)
-        self.model = deepcopy(self._target)
-        self.model.model.layers = nn.ModuleList(self.model.model.layers[i] for i in layers)
-        self.model.config.num_hidden_layers = len(layers)
-        self.model.float()
-        for part in (self.model.model.layers, self.model.model.norm):
-            part.requires_grad_(True)
-        self._readings, self._out = read_rows(samples, self._tokenizer), out
-        self._seed, self._positions = seed, n
-
-    def batches(self) -> Iterable[list[Rows]]:
-        return batches(self._readings, self._seed, self._positions)
-
-    def loss(self, step: int, batch: Sequence[Rows]) -> Tensor:
-        """Return the divergence KL(target || draft), weighted, of all positions."""
-        rows = [row for each in batch for row in each.rows]
-        with torch.no_grad():
-            aims = states(self._target, rows)
-        said = states(self.model, rows)
-        total, weight = torch.zeros(()), 0.0
-        for row, aim, own in zip(rows, aims, said, strict=True):
-            weights = torch.ones(len(row.tokens))
-            weights[[at for at, *_ in row.targets]] = _ANSWERS
-            with torch.no_grad():
-                aimed = self._target.lm_head(aim[: len(weights)]).float().log_softmax(-1)
-            drafted = self.model.lm_head(own[: len(weights)]).log_softmax(-1)
-            far = kl_div(drafted, aimed, reduction="none", log_target=True).sum(1)
-            total, weight = total + (far * weights).sum(), weight + float(weights.sum())
-        return total / weight
-
-    def save(self) -> None:
-        for part in (self.model, self._tokenizer):
-            part.save_pretrained(self._out / "draft")
 
 
 def draft(
@@ -78,4 +36,33 @@ def draft(
         samples: what `adapter-samples` wrote.
         out: a directory.
     """
-    run(Training(base, layers, samples, out, seed, positions), steps, rate, out / "draft.state")
+    target, tokenizer = load(base, adapted=True)
+    model = deepcopy(target)
+    model.model.layers = nn.ModuleList(model.model.layers[i] for i in layers)
+    model.config.num_hidden_layers = len(layers)
+    model.float()
+    for part in (model.model.layers, model.model.norm):
+        part.requires_grad_(True)
+
+    def loss(step: int, batch: Sequence[Rows]) -> Tensor:
+        """Return the divergence KL(target || draft), weighted, of all positions."""
+        rows = [row for each in batch for row in each.rows]
+        with torch.no_grad():
+            aims = states(target, rows)
+        total, weight = torch.zeros(()), 0.0
+        for row, aim, own in zip(rows, aims, states(model, rows), strict=True):
+            weights = torch.ones(len(row.tokens))
+            weights[[at for at, *_ in row.targets]] = _ANSWERS
+            with torch.no_grad():
+                aimed = target.lm_head(aim[: len(weights)]).float().log_softmax(-1)
+            drafted = model.lm_head(own[: len(weights)]).log_softmax(-1)
+            far = kl_div(drafted, aimed, reduction="none", log_target=True).sum(1)
+            total, weight = total + (far * weights).sum(), weight + float(weights.sum())
+        return total / weight
+
+    def save() -> None:
+        for part in (model, tokenizer):
+            part.save_pretrained(out / "draft")
+
+    made = batches(read_rows(samples, tokenizer), seed, positions)
+    run(model, made, loss, save, out / "draft.state", steps=steps, rate=rate)

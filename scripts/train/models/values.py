@@ -50,42 +50,6 @@ def word(r: Random, name: str) -> str:
     return r.choice(word_lists()[name])
 
 
-def invented(r: Random, least: int = 2, most: int = 3) -> str:
-    """Make up a word that no reader has met, so that it can only be copied."""
-    text = ""
-    for _ in range(r.randint(least, most)):
-        # The empty coda is drawn as often as eight others together.
-        coda = r.choice([*word_lists()["coda"], *[""] * 8])
-        text += word(r, "onset") + word(r, "vowel") + coda
-    return text.capitalize()
-
-
-def _person(r: Random) -> str:
-    form, first = r.random(), generate(r, "short name")
-    if form < 0.55:
-        return first
-    last = invented(r) if r.random() < 0.25 else word(r, "last name")
-    if form < 0.80:
-        return f"{first} {last}"
-    if form < 0.90:
-        return f"{r.choice(['Dr.', 'Mr.', 'Mrs.', 'Ms.', 'Dr.', 'Professor'])} {last}"
-    return word(r, "relative")
-
-
-def _passphrase(r: Random) -> str:
-    parts = [word(r, "color"), word(r, "animal"), word(r, "material"), invented(r).lower()]
-    words = [part.split()[-1].lower() for part in r.sample(parts, 2)]
-    return r.choice(["-", "-", "_", "."]).join([*words, form(r, "{%2}")])
-
-
-_OWN: dict[str, Callable[[Random], str]] = {
-    "p": _person,
-    "pass": _passphrase,
-    "invented": invented,
-    "invented 1-2": lambda r: invented(r, 1, 2),
-}
-
-
 def _ordinal(text: str) -> str:
     n = int(text)
     ending = "th" if 10 <= n % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
@@ -98,14 +62,14 @@ _FILTERS: dict[str, Callable[[str], str]] = {
     "ordinal": _ordinal,
     "short": lambda text: text[:3],
     "comma": lambda text: text and "," + text,
+    "word": lambda text: text.split()[-1].lower(),
+    "bare": lambda text: text.rstrip("."),
 }
 
 
 def generate(r: Random, slot: str) -> str:
     """Draw a value for a slot; `{num3}` is a slot of its own, `{p2}` is a second `{p}`."""
     for name in (slot, slot.rstrip("0123456789")):
-        if name in _OWN:
-            return _OWN[name](r)
         if name in _rules():
             return _value(r, _rules()[name])
         if name in word_lists():

@@ -17,9 +17,8 @@ from scripts.lab.passages import read_corpus
 from scripts.train.loop import rate_at
 from scripts.train.models.adapter import adapter, mixture_losses, statistics, with_adapter
 from scripts.train.models.adapter_articles import Pieces, articles
-from scripts.train.models.adapter_joined import bridge, link
 from scripts.train.models.adapter_notes import note
-from scripts.train.models.adapter_samples import samples
+from scripts.train.models.adapter_samples import bridge, link, samples
 from scripts.train.models.draft import draft
 from scripts.train.models.files import adapter_file, layers_file
 from scripts.train.models.sample import UNKNOWN, Branch, Reading, batches, encoded, load, states

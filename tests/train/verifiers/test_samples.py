@@ -8,7 +8,7 @@ import pytest
 from dragonrt.control.trained import confidences
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.passages import Passage, answered, questions
-from scripts.train.verifiers.samples import KINDS, Samples, collect
+from scripts.train.verifiers.training import KINDS, Samples, collect
 
 
 @pytest.fixture(scope="module")

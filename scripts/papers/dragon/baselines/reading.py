@@ -6,9 +6,9 @@ each document a row.
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,14 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.process.local_side import fitting_prompt
+from dragonrt.node.worker import JobThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Algorithm1
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from retrieval import Chunk, Hit
+from scripts.lab.model_sides import PacedWorker
 
-T = TypeVar("T")
 Probabilities = NDArray[np.float32]
 RetrievedText = tuple[str, str, float]
 """Title, text and score of a document."""
@@ -41,12 +42,8 @@ SMALLEST = 1e-30
 """A probability for the logarithm of what underflowed."""
 
 
-class Runner(Protocol):
-    """Runs a job off the loop, or charges virtual time for it."""
-
-    async def call(self, job: Callable[[], T]) -> T:
-        """Return the result of `job()`."""
-        ...
+Runner = JobThread | PacedWorker
+"""Runs a job off the loop, or charges virtual time for it."""
 
 
 class KnownDocuments(Protocol):
