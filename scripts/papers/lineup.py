@@ -26,7 +26,7 @@ from dragonrt.service.comparison import (
     Method,
 )
 from dragonrt.side import SIDES
-from scripts.lab.arena import Arena, Given, emulated, linked
+from scripts.lab.arena import Arena, emulated, linked
 from scripts.lab.intervals import Row
 from scripts.lab.model_sides import (
     LoadedSide,
@@ -77,7 +77,15 @@ class Lineup:
         Times are from the question on; acceptance is None if nobody drafts.
         """
         if name in METHODS:
-            given = await self.aggregate(METHODS[name], asked)
+            question = Question(
+                prompt=asked.question,
+                seed=asked.seed,
+                sampler=Sampler(asked.temperature),
+                max_tokens=asked.tokens,
+                documents=asked.documents,
+            )
+            settings = replace(METHODS[name].settings(), on_loss="wait")
+            given = await self.arena.ask(question, settings)
             first_s, last_s, wire_bytes = given.first_s, given.seconds, given.wire_bytes
             accepted = {side: given.accepted(side) for side in SIDES}
         else:
@@ -86,16 +94,6 @@ class Lineup:
             wire_bytes, accepted = answer.wire_bytes, dict.fromkeys(SIDES)
         costs = {"first_ms": 1000 * first_s, "total_ms": 1000 * last_s, "wire_bytes": wire_bytes}
         return costs | {f"accepted_{side}": share for side, share in accepted.items()}
-
-    async def aggregate(self, method: Method, asked: Asked) -> Given:
-        question = Question(
-            prompt=asked.question,
-            seed=asked.seed,
-            sampler=Sampler(asked.temperature),
-            max_tokens=asked.tokens,
-            documents=asked.documents,
-        )
-        return await self.arena.ask(question, replace(method.settings(), on_loss="wait"))
 
 
 Connect = Callable[[float, int], AbstractAsyncContextManager[Lineup]]

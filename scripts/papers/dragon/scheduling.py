@@ -7,7 +7,7 @@ acceptances.csv: what is accepted depends on neither the network nor the schedul
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,16 +61,8 @@ DECODE_S = 0.01
 """Of virtual time while recording: nothing recorded depends on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulingCase:
-    """One run: times are milliseconds, `sequence` is the seed of `acceptances`."""
-
-    device_ms: float
-    cloud_ms: float
-    extra_ms: float
-    scheduler: str
-    sequence: int
-    acceptances: Acceptances
+KEYS = ("device_ms", "cloud_ms", "extra_ms", "scheduler", "sequence")
+"""Of a case: times are milliseconds, `sequence` is the seed of its acceptances."""
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -84,7 +76,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     kept = settings.results / "acceptances.csv"
     sequences = recorded(settings.model, seeds, TOKENS, kept, lambda done, _: progress(done, total))
     cases = [
-        SchedulingCase(*point, seed, acceptances)
+        (dict(zip(KEYS, (*point, seed), strict=True)), acceptances)
         for seed, acceptances in zip(seeds, sequences, strict=True)
         for point in points
     ]
@@ -94,18 +86,18 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return [{"source": source(settings.model)} | row for row in rows]
 
 
-def measure(case: SchedulingCase) -> list[Row]:
+def measure(case: tuple[Row, Acceptances]) -> list[Row]:
     """Return one row: seconds from the question to the device's last token."""
+    row, acceptances = case
     pace = Pace(
-        case.device_ms / 1e3,
-        case.cloud_ms / 1e3,
-        (BASE_RTT_MS + case.extra_ms) / 1e3,
+        row["device_ms"] / 1e3,
+        row["cloud_ms"] / 1e3,
+        (BASE_RTT_MS + row["extra_ms"]) / 1e3,
         JITTER,
-        start_s=random.Random(case.sequence).uniform(0.0, JITTER_PERIOD_S),
+        start_s=random.Random(row["sequence"]).uniform(0.0, JITTER_PERIOD_S),
     )
-    row = asdict(case)
-    accepted = row.pop("acceptances")
-    answer = replayed(case.acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
+    answer = replayed(acceptances, SCHEDULERS[row["scheduler"]], pace, RUN_AHEAD)
+    accepted = asdict(acceptances)
     shares = {f"{side}_acceptance": sum(each) / TOKENS for side, each in accepted.items()}
     return [row | shares | {"switches": answer.counts.switches, "seconds": answer.seconds}]
 
@@ -169,7 +161,7 @@ async def _decisions(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return median seconds, and greedy and leaderless against the best fixed side."""
-    keys = ("device_ms", "cloud_ms", "extra_ms")
+    keys = KEYS[:3]
     over: dict[str, list[float]] = {"greedy": [], "leaderless": []}
     for group in grouped(rows, *keys).values():
         medians = estimates(group, "seconds", "scheduler")

@@ -6,7 +6,6 @@ rejected: TV(q̂, p), q̂ the quantized distribution. One threshold is steered a
 and setting, as Theorem 2 has it.
 """
 
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -41,23 +40,14 @@ HIGHEST = 1.05
 """Of the pictures: more than one rejection per drafted token says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundCoding:
-    """A codec, its resolution ℓ and, for C-SQS, the first threshold β₁ and its learning rate η."""
-
-    codec: str
-    resolution: int
-    beta: float | None = None
-    eta: float = 0.0
-
-
-CODINGS = {
-    "K-SQS, K = 16, ℓ = 100": BoundCoding("ksqs:16:100", 100),
-    "K-SQS, K = 64, ℓ = 100": BoundCoding("ksqs:64:100", 100),
-    "K-SQS, K = 64, ℓ = 1000": BoundCoding("ksqs:64:1000", 1000),
-    "C-SQS, β₁ = 0.01, η = 0.001": BoundCoding("csqs:0.01:100", 100, 0.01, 0.001),
-    "C-SQS, β₁ = 0.01, η = 0.1": BoundCoding("csqs:0.01:100", 100, 0.01, 0.1),
+CODINGS: dict[str, tuple[str, int, float | None, float]] = {
+    "K-SQS, K = 16, ℓ = 100": ("ksqs:16:100", 100, None, 0.0),
+    "K-SQS, K = 64, ℓ = 100": ("ksqs:64:100", 100, None, 0.0),
+    "K-SQS, K = 64, ℓ = 1000": ("ksqs:64:1000", 1000, None, 0.0),
+    "C-SQS, β₁ = 0.01, η = 0.001": ("csqs:0.01:100", 100, 0.01, 0.001),
+    "C-SQS, β₁ = 0.01, η = 0.1": ("csqs:0.01:100", 100, 0.01, 0.1),
 }
+"""A codec, its resolution ℓ and, for C-SQS, the first threshold β₁ and its learning rate η."""
 TERMS = {
     "discrepancy": ("TV(q, p)", charts.SKY),
     "dropped": ("dropped mass α", charts.ORANGE),
@@ -75,13 +65,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     def measure(case: tuple[TextKind, str, float]) -> list[Row]:
         kind, name, heat = case
         of_kind = [prompt for prompt in asked if prompt.kind == kind]
-        coding, pair = CODINGS[name], model_pair(*settings.pair, of_kind[0])
+        (coder, resolution, beta, eta) = CODINGS[name]
+        pair = model_pair(*settings.pair, of_kind[0])
         speculation = Speculation(
             pair=pair,
-            codec=codec(coding.codec, pair.draft.vocabulary),
+            codec=codec(coder, pair.draft.vocabulary),
             length=LENGTH,
             budget=BUDGET,
-            threshold=ConformalThreshold(coding.beta, coding.eta, ALPHA) if coding.beta else None,
+            threshold=ConformalThreshold(beta, eta, ALPHA) if beta else None,
         )
         rows = list[Row]()
         for number, prompt in enumerate(of_kind):
@@ -90,7 +81,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             blocks = list(speculation.blocks(prompt, rule, tokens))
             rows.append(
                 {"kind": kind, "setting": name, "temperature": heat, "text": number}
-                | sums(blocks, coding.resolution)
+                | sums(blocks, resolution)
                 | {"threshold": speculation.threshold and speculation.threshold.beta}
             )
         return rows
@@ -155,9 +146,10 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 def theorem2(texts: list[Row]) -> tuple[float, float]:
     """Return the mass dropped per token in all texts of one threshold, and its bound."""
-    coding, tokens = CODINGS[texts[0]["setting"]], sum(row["tokens"] for row in texts)
+    *_, beta, eta = CODINGS[texts[0]["setting"]]
+    tokens = sum(row["tokens"] for row in texts)
     dropped = sum(row["steered"] for row in texts) / tokens
-    return dropped, theorem2_bound(tokens, coding.beta or 0.0, coding.eta, ALPHA)
+    return dropped, theorem2_bound(tokens, beta or 0.0, eta, ALPHA)
 
 
 def plot(rows: list[Row], path: Path) -> None:
