@@ -26,7 +26,7 @@ from cyclopts import Parameter
 from dragonrt.cli.console import output
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from scripts.bench import pages, report
+from scripts.bench import pages
 from scripts.lab.harness import RESULTS, environment, progress, status
 
 CHECKOUT = Path(__file__).parents[2]
@@ -125,8 +125,8 @@ def results(
             list(pool.map(make, beside))
     records = [by_name[run.name] for run in left if run.name in by_name]
     for record in records:
-        kept, found = pages.kept_tables(record["run"]), report.tables(record)
-        differing = report.differences(kept, found, timed=record["timed"])
+        kept, found = pages.kept_tables(record["run"]), pages.tables(record)
+        differing = pages.differences(kept, found, timed=record["timed"])
         failed += [f"{record['run']}: {each}" for each in differing]
         if "demo" in record:
             failed += _of_readme(record)
@@ -225,7 +225,7 @@ def _of_readme(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the README's copy of the demonstration's table has otherwise."""
     copied = demo_rows((CHECKOUT / "README.md").read_text("utf-8"))
     (table,) = record["tables"]
-    for each in report.table_differences((DEMO, copied), (DEMO, table["rows"]), timed=True):
+    for each in pages.table_differences((DEMO, copied), (DEMO, table["rows"]), timed=True):
         yield f"README.md: {each}"
 
 

@@ -16,7 +16,7 @@ from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
 from scripts.bench.engine import engine
-from scripts.bench.report import differences, table_differences, tables
+from scripts.bench.pages import differences, table_differences, tables
 from scripts.bench.results import Run, demo_rows, made, runs
 from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import serving, waits

@@ -18,7 +18,7 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.cloud_process import CloudProcess
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
-from scripts.campaign.recorded import Read, messages
+from scripts.campaign.liar import Read, messages
 
 from .conftest import SHORT, connected_device, recording_proxy
 

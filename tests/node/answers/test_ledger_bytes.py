@@ -34,7 +34,7 @@ from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import unpack
-from scripts.campaign.recorded import Read, RecordingStream, messages
+from scripts.campaign.liar import Read, RecordingStream, messages
 from tests.oracles.mode_contract import registered
 
 VOCABULARY = 16
