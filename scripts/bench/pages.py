@@ -278,7 +278,9 @@ def _claim(claim: Mapping[str, Any], folder: Path) -> Cells:
 
 def page(name: str, folder: Path = RESULTS) -> str:
     """Return the page of a run: pictures, what they show, a part of its tables, how it was made."""
-    run = kept(folder)[name]
+    runs = kept(folder)
+    run = runs[name]
+    same = next(each for each in runs if runs[each]["note"] == run["note"])
     shown = layout()["page"].get(name, {})
     seed = "" if run["seed"] is None else f", seed {run['seed']}"
     parts = [
@@ -287,7 +289,7 @@ def page(name: str, folder: Path = RESULTS) -> str:
         *(PICTURE.format(name=each) for each in run["pictures"]),
         " ".join(shown.get("shows", "").split()),
         *_shown(name, shown.get("table"), folder),
-        run["note"],
+        run["note"] if same == name or not run["note"] else f"Columns as of [{same}]({same}.md).",
         f"`{run['command']}`{' (timed)' if run.get('timed') else ''}, {run['date']}, commit "
         f"{run['commit']}{seed}; {run['processor']}, {run['cores']} cores.",
     ]

@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.control.trained import Action, Heuristic, Static, controller
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from scripts.lab.intervals import Interval, Row, grouped, having, paired, table
+from scripts.lab.intervals import Interval, Row, grouped, having, paired, ratio, table
 from scripts.lab.model_pair import ModelPair, Tasks
 from scripts.lab.prompt import bundled_prompts
 from scripts.lab.recording import (
@@ -160,14 +160,9 @@ def _answer(case: tuple[Texts, int, Action]) -> list[Row]:
     return rows
 
 
-def _per_second(axis: int, tokens: Any, seconds: Any) -> Any:
-    return tokens.sum(axis) / seconds.sum(axis)
-
-
 def throughput(rows: list[Row]) -> Interval:
     """Return tokens per second over all episodes."""
-    columns = ([row[name] for row in rows] for name in ("tokens", "seconds"))
-    return paired(lambda *own, axis: _per_second(axis, *own), *columns)
+    return paired(ratio, *([row[name] for row in rows] for name in ("tokens", "seconds")))
 
 
 def gain(rows: list[Row], over: list[Row]) -> Interval:
@@ -177,9 +172,7 @@ def gain(rows: list[Row], over: list[Row]) -> Interval:
     columns = (
         [row[name] for row in some] for some in (rows, same) for name in ("tokens", "seconds")
     )
-    return paired(
-        lambda *all_, axis: _per_second(axis, *all_[:2]) - _per_second(axis, *all_[2:]), *columns
-    )
+    return paired(lambda a, s, b, t, axis: ratio(a, s, axis) - ratio(b, t, axis), *columns)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:

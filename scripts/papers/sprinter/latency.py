@@ -24,7 +24,17 @@ from dragonrt.side import SIDES
 from dragonrt.testing import loop
 from dragonrt.traces.events import TokenDecided
 from scripts.lab.arena import streamed_s
-from scripts.lab.intervals import Row, averages, distinct, exactly, grouped, having, mean, paired
+from scripts.lab.intervals import (
+    Row,
+    averages,
+    distinct,
+    exactly,
+    grouped,
+    having,
+    mean,
+    paired,
+    ratio,
+)
 from scripts.lab.prompt import Prompt
 from scripts.lab.recording import forwards_s
 from scripts.papers import charts
@@ -203,7 +213,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, group in grouped(rows, "pair", "kind", "temperature", "link").items():
         methods = {method: _columns(some) for (method,), some in grouped(group, "method").items()}
-        speeds = {method: paired(_speed, *some) for method, some in methods.items()}
+        speeds = {method: paired(ratio, *some[:2]) for method, some in methods.items()}
         for (method,), some in grouped(group, "method").items():
             lengths = LENGTHS if method in PAPERS else COUPLED_LENGTHS
             best = max(lengths, key=lambda name: speeds[name].value)
@@ -238,12 +248,10 @@ def _columns(rows: list[Row]) -> list[list[float]]:
     return [[row[name] for row in rows] for name in ("tokens", "seconds", "rougeL")]
 
 
-def _speed(tokens: Any, seconds: Any, *_: Any, axis: int) -> Any:
-    return tokens.sum(axis) / seconds.sum(axis)
-
-
-def _gain(*columns: Any, axis: int) -> Any:
-    return _speed(*columns[:3], axis=axis) / _speed(*columns[3:], axis=axis)
+def _gain(
+    tokens: Any, seconds: Any, _: Any, others: Any, theirs_s: Any, *__: Any, axis: int
+) -> Any:
+    return ratio(tokens, seconds, axis) / ratio(others, theirs_s, axis)
 
 
 def _lost(*columns: Any, axis: int) -> Any:
