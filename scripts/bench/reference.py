@@ -29,7 +29,9 @@ def transformers_model(name: str, *, adapted: bool = True) -> Any:
         return AutoModelForCausalLM.from_pretrained(path if path.is_dir() else name).bfloat16()
     loaded: Any = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name)
     del loaded.config.quantization_config  # the values are plain numbers now
-    return loaded.bfloat16()
+    plain = type(loaded)(loaded.config).bfloat16().eval()
+    plain.load_state_dict(loaded.state_dict())
+    return plain
 
 
 class BareLoop:

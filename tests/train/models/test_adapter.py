@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 # The recipe is a package beside the distributed ones and is not installed.
+from scripts.bench.reference import transformers_model
 from scripts.lab.passages import read_corpus
 from scripts.train.loop import rate_at
 from scripts.train.models.adapter import adapter, mixture_losses, statistics, with_adapter
@@ -174,6 +175,12 @@ def written(tmp_path: Path) -> Path:
     apart = [reading.line() for reading in READING.apart()]
     path.write_text("\n".join([READING.line(), *apart] * 3))
     return path
+
+
+def test_a_gguf_files_model_can_be_trained() -> None:
+    model = transformers_model("dragon-draft")
+    assert model.float().dtype == torch.float32
+    assert "quantization_config" not in model.config.to_dict()
 
 
 def test_batches_hold_every_reading_once_a_round(tokenizer: PreTrainedTokenizerBase) -> None:
