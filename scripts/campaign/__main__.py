@@ -1,11 +1,6 @@
 """`scripts/campaign/run`: the real runtime in virtual time, on seeded models."""
 
-import logging
-import multiprocessing
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Annotated
 
 from cyclopts import App
@@ -16,13 +11,10 @@ from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.modes import MODES
-from scripts.campaign.exploration import RunOutcome, explore
+from scripts.campaign.exploration import RunOutcome, explore_many
 from scripts.campaign.scenario import Scenario
 
 ALL = "all"
-
-_log = logging.getLogger("dragonrt")
-
 
 app = App(name="scripts/campaign/run", help="Search for defects in virtual time.")
 
@@ -75,44 +67,6 @@ def _report(outcomes: list[RunOutcome], mode: str | None, seconds: float) -> Non
         if runs == 1:
             output.print(Scenario.draw(first.seed, mode), soft_wrap=True)
         raise SystemExit(1)
-
-
-BATCH = 50
-"""Runs that a process is given at once."""
-
-
-def explore_many(
-    runs: int,
-    seed: int,
-    mode: str | None = None,
-    on_progress: Callable[[int], None] = lambda done: None,
-) -> list[RunOutcome]:
-    """Run the scenarios of the seeds `seed` … `seed + runs - 1`, on as many cores as there are.
-
-    They are of all modes, or of one. `on_progress` gets the number of runs done. What a run does
-    depends on its seed alone, not on the process or the order it is run in.
-    """
-    end = seed + runs
-    batches = [range(first, min(first + BATCH, end)) for first in range(seed, end, BATCH)]
-    if len(batches) == 1:
-        level = _log.level
-        _be_quiet()
-        found = explore(batches[0], mode)
-        _log.setLevel(level)
-        return found
-    found = []
-    spawn = multiprocessing.get_context("spawn")
-    workers = min(len(batches), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_be_quiet) as pool:
-        for done in as_completed([pool.submit(explore, batch, mode) for batch in batches]):
-            found += done.result()
-            on_progress(len(found))
-    return sorted(found, key=lambda outcome: outcome.seed)
-
-
-def _be_quiet() -> None:
-    """Broken links are what these runs are about: their warnings say nothing."""
-    _log.setLevel(logging.CRITICAL)
 
 
 def main() -> None:

@@ -1,8 +1,12 @@
 """Run scenarios and look for violations: what both sides decide, and how and when it ends."""
 
 import asyncio
+import logging
+import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +31,8 @@ from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import Taking, ViolationError, check
 from scripts.campaign.liveness import bound_s, longest_absence_s
 from scripts.campaign.scenario import FOR_EVER_S, Request, Scenario
+
+_log = logging.getLogger("dragonrt")
 
 LONGEST_RUN_S = 1800.0
 """Virtual seconds after which a run counts as hung."""
@@ -66,6 +72,44 @@ class RunOutcome:
 def explore(seeds: Iterable[int], mode: str | None = None) -> list[RunOutcome]:
     """The outcomes of the scenarios of these seeds, in their order; of all modes or of one."""
     return [explore_one(Scenario.draw(seed, mode)) for seed in seeds]
+
+
+BATCH = 50
+"""Runs that a process is given at once."""
+
+
+def explore_many(
+    runs: int,
+    seed: int,
+    mode: str | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> list[RunOutcome]:
+    """Run the scenarios of the seeds `seed` … `seed + runs - 1`, on as many cores as there are.
+
+    They are of all modes, or of one. `on_progress` gets the number of runs done. What a run does
+    depends on its seed alone, not on the process or the order it is run in.
+    """
+    end = seed + runs
+    batches = [range(first, min(first + BATCH, end)) for first in range(seed, end, BATCH)]
+    if len(batches) == 1:
+        level = _log.level
+        _be_quiet()
+        found = explore(batches[0], mode)
+        _log.setLevel(level)
+        return found
+    found = []
+    spawn = multiprocessing.get_context("spawn")
+    workers = min(len(batches), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_be_quiet) as pool:
+        for done in as_completed([pool.submit(explore, batch, mode) for batch in batches]):
+            found += done.result()
+            on_progress(len(found))
+    return sorted(found, key=lambda outcome: outcome.seed)
+
+
+def _be_quiet() -> None:
+    """Broken links are what these runs are about: their warnings say nothing."""
+    _log.setLevel(logging.CRITICAL)
 
 
 def explore_one(scenario: Scenario) -> RunOutcome:

@@ -30,8 +30,7 @@ from dragonrt.sampling.rules import VerifyResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Schedule
 from dragonrt.wire.reasons import End
-from scripts.campaign.__main__ import explore_many
-from scripts.campaign.exploration import explore, explore_one
+from scripts.campaign.exploration import explore, explore_many, explore_one
 from scripts.campaign.liveness import bound_s
 from scripts.campaign.scenario import Scenario
 
@@ -87,7 +86,7 @@ def test_a_seed_repeats_its_run() -> None:
 
 @pytest.mark.slow
 def test_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.campaign.__main__.BATCH", 4)
+    monkeypatch.setattr("scripts.campaign.exploration.BATCH", 4)
     assert explore_many(6, 0, "sprinter") == explore(range(6), "sprinter")
 
 
