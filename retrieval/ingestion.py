@@ -14,9 +14,10 @@ from . import DocumentError, RetrievalError
 from .documents import SUFFIXES
 from .files import opened, shown
 
-CUT = "3"
+CUT = "4"
 """Version of the cutting of texts: files cut by another version are read again."""
 
+_MAILDIR = f"{os.sep}cur", f"{os.sep}new"  # messages have names with dots and commas there
 _SETTLED_NS = 2_000_000_000
 
 
@@ -89,9 +90,12 @@ class FoundFiles:
     def _wanted(self, path: str, slash: str = "") -> bool:
         """Return whether to read a file, or with a `slash` a directory, and note why not."""
         name, (begin, suffix) = self._name(path), os.path.splitext(path)  # noqa: PTH122
-        if begin.rpartition(os.sep)[2].startswith(".") or self._left_out(name + slash):
+        folder, _, file = begin.rpartition(os.sep)
+        # "~$" begins the mark that an office program puts beside an open document.
+        if file.startswith((".", "~$")) or self._left_out(name + slash):
             return False
-        if not slash and suffix.lower() not in SUFFIXES and (suffix or not _is_text(path)):
+        known = suffix.lower() in SUFFIXES or folder.endswith(_MAILDIR)
+        if not slash and not known and (suffix or not _is_text(path)):
             self.ignored.append(shown(name))
             return False
         if not os.path.islink(path):  # noqa: PTH114

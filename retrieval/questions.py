@@ -1,11 +1,15 @@
-"""The search words of a question, and the earlier turns that it needs.
+"""The search words of a question, the earlier turns that it needs, and its language.
 
 "And when is it?" names no subject without the turn before it. A question that names its subject is
 searched alone; otherwise the last subject would be found, too.
 """
 
 import re
+import tomllib
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from .chunking import spaced
 
@@ -24,6 +28,20 @@ _REFERRING = re.compile(
     r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b",
     re.IGNORECASE,
 )
+_TABLES = tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8"))
+_BY_LANGUAGE = {
+    name: (frozenset(each["own"].split()), frozenset(each["shared"].split()))
+    for name, each in _TABLES.items()
+}
+_SCRIPTS = {
+    **{each: each for each in ("Greek", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Bengali")},
+    **{each: each for each in ("Tamil", "Thai", "Georgian", "Armenian")},
+    **dict.fromkeys(("Hiragana", "Katakana"), "Japanese"),
+    "Cjk": "Chinese",
+    "Hangul": "Korean",
+}
+"""Languages of texts with most letters in a script, by Unicode's names."""
+_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def words_of(question: str) -> dict[str, int]:
@@ -60,3 +78,28 @@ def _follows(question: str) -> bool:
     return bool(
         _CONTINUING.match(question) or _REFERRING.search(question) or len(words_of(question)) < 2
     )
+
+
+def language_of(text: str) -> str | None:
+    """Return the language of a question, by its name in English; None: English, or not known.
+
+    It is named only if it is sure: names, titles and quotations are of other languages, too.
+    """
+    words = [word.casefold() for word in _LETTERS.findall(text)]
+    scripts = Counter(
+        unicodedata.name(letter, "?").partition(" ")[0].title() for word in words for letter in word
+    )
+    script, letters = max(scripts.items(), key=lambda each: each[1], default=("Latin", 0))
+    if script in _SCRIPTS and letters > 1:
+        has_kana = scripts["Hiragana"] + scripts["Katakana"] > 0
+        return "Japanese" if has_kana else _SCRIPTS[script]
+    there = set(words)
+    english = len(there & _BY_LANGUAGE["English"][0])
+    found = []
+    for name, (own, shared) in _BY_LANGUAGE.items():
+        sure, all_words = len(there & own), len(there & (own | shared))
+        is_question = sure > english and (all_words > 1 or words[0] in own)
+        is_sentence = not english and all_words > 2 and 2 * all_words >= len(there)
+        if is_question or is_sentence:
+            found.append((sure, all_words, name))
+    return max(found)[-1] if found else None

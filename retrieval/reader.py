@@ -21,7 +21,7 @@ from typing import Any
 from typing_extensions import override
 
 from . import DocumentError, RetrievalError
-from .chunking import chunk, header
+from .chunking import Piece, pieces
 from .documents import parse
 from .files import read_bytes
 
@@ -30,10 +30,6 @@ try:
     import resource
 except ImportError:  # on Windows the deadline alone holds
     fcntl = resource = None  # type: ignore[assignment]
-
-Piece = tuple[str, str, int, int, int]
-"""Text, title, first character, end and page of a chunk."""
-
 
 MEMORY = 2**30
 """The most memory for reading one file, in bytes."""
@@ -153,14 +149,7 @@ def _read(name: str, known: str, seconds: float, words: int, largest: float) -> 
     del data
     if (size := len(document.text)) > largest:
         raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than largest-file allows")
-    pieces: list[Piece] = []
-    starts = [start for start, _ in document.sections]
-    for start, end in chunk(document.text, words, starts, document.tables):
-        text = document.text[start:end]
-        if above := header(document.text, start, document.tables, words):
-            text = f"{above}\n{text}"
-        pieces.append((text, document.name(start), start, end, document.page(start)))
-    return {"content": content, "pieces": pieces}
+    return {"content": content, "pieces": [*pieces(document, words)], "unread": document.unread}
 
 
 def _limit(seconds: float) -> None:

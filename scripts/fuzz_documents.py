@@ -15,16 +15,23 @@ from typing import Final
 import numpy as np
 
 from retrieval import DocumentError, Embedder, Index
-from retrieval.chunking import chunk, header
+from retrieval.chunking import pieces
 from retrieval.documents import SUFFIXES, parse
 from retrieval.files import shown
 from retrieval.ingestion import excluded
 
-BOOK: Final = {
-    "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="a.opf"/></c>',
-    "a.opf": '<p xmlns="p"><item id="a" href="a.html"/><itemref idref="a"/></p>',
+PACKED: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    ".epub": (
+        "a.html",
+        {
+            "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="a.opf"/></c>',
+            "a.opf": '<p xmlns="p"><item id="a" href="a.html"/><itemref idref="a"/></p>',
+        },
+    ),
+    ".docx": ("word/document.xml", {}),
+    ".odt": ("content.xml", {}),
 }
-"""The rest of a book whose page is drawn; other bytes would end at a wrong checksum."""
+"""What is drawn of an archive, and the rest of it; other bytes would end at a wrong checksum."""
 WORDS: Final = (1, 16, 64)
 DIMENSION: Final = 16
 
@@ -35,26 +42,27 @@ def documents(data: bytes) -> None:
         return
     suffix, words = SUFFIXES[data[0] % len(SUFFIXES)], WORDS[data[1] % len(WORDS)]
     content = data[2:]
-    if data[1] >= 128 and suffix == ".epub":
+    if data[1] >= 128 and suffix in PACKED:
+        name, rest = PACKED[suffix]
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr("a.html", content)
-            for name, text in BOOK.items():
-                archive.writestr(name, text)
+            archive.writestr(name, content)
+            for other, text in rest.items():
+                archive.writestr(other, text)
         content = out.getvalue()
     try:
         document = parse(content, suffix)
     except DocumentError:
         return
-    starts = [start for start, _ in document.sections]
-    spans = chunk(document.text, words, starts, document.tables)
-    ends = [0, *(end for _, end in spans)]
-    begins = [*(start for start, _ in spans), len(document.text)]
-    assert all(not document.text[e:s].strip() for e, s in zip(ends, begins, strict=True))
-    for start, _ in spans:
-        assert "\n" not in document.name(start)
-        assert "\n" not in header(document.text, start, document.tables, words)
-    json.dumps([document.name(start) for start, _ in spans])
+    text, end = document.text, 0
+    found = [*pieces(document, words)]
+    for piece, title, start, last, _ in found:
+        assert piece == text[start:last]
+        assert not text[end:start].strip()
+        assert "\n" not in title
+        end = last
+    assert not text[end:].strip()
+    json.dumps(found)
 
 
 def file_names(data: bytes) -> None:

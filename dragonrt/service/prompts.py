@@ -20,7 +20,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.traces.events import Noticed, NoticeKind
-from retrieval.languages import language_of
+from retrieval.questions import language_of
 
 MOST_CHUNKS = 12
 """The most chunks of a document that are read."""

@@ -1,12 +1,10 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.backends.model import LanguageModel
 from retrieval import RetrievalError
-from retrieval.chunking import chunk, header
+from retrieval.chunking import chunk
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -69,46 +67,16 @@ def test_impossible_sizes_are_refused(words: int) -> None:
         chunk("text", words)
 
 
-def pieces(text: str, words: int, **structure: Any) -> list[str]:
-    return [text[start:end] for start, end in chunk(text, words, **structure)]
-
-
-def test_a_section_starts_a_chunk() -> None:
-    text = "One two.\n\nThree four five six seven eight."
-    assert pieces(text, 10, starts=[10]) == ["One two.", "Three four five six seven eight."]
-    assert pieces(text, 10) == [text]
-
-
-def test_a_table_stays_in_one_piece() -> None:
-    before, table, after = "One two three.", "a b\nc d\ne f", "Four five."
-    text = f"{before}\n\n{table}\n\n{after}"
-    place = (len(before) + 2, len(before) + 2 + len(table))
-    assert pieces(text, 7, tables=[place]) == [before, f"{table}\n\n{after}"[: len(table)], after]
-    assert pieces(text, 3, tables=[place]) == [before, table, after]
-
-
-def test_a_large_table_is_cut_between_its_lines_with_room_for_its_header() -> None:
-    rows = [f"{i} a b" for i in range(20)]
-    text = "\n".join(rows)
-    table = (0, len(text))
-    found = chunk(text, 10, tables=[table])
-    assert "\n".join(text[a:b] for a, b in found) == text
-    assert [text[a:b].count("\n") for a, b in found] == [2] + [1] * 8 + [0]
-    repeated = [header(text, start, [table], 10) for start, _ in found]
-    assert repeated == ["", *["0 a b"] * 9]
-    assert header(text, found[1][0], [table], 5) == "", "it would take more than half of the room"
-
-
 @given(TEXTS, st.integers(1, 12), st.data())
-def test_any_structure_leaves_all_words_in_order(
-    text: str, words: int, data: st.DataObject
-) -> None:
-    place = st.integers(0, len(text))
-    starts = data.draw(st.lists(place, max_size=5))
-    edges = sorted(data.draw(st.lists(place, max_size=6)))
-    tables = list(zip(edges[::2], edges[1::2], strict=False))
-    spans = chunk(text, words, starts=starts, tables=tables)
+def test_any_rows_leave_all_words_in_order(text: str, words: int, data: st.DataObject) -> None:
+    rows = data.draw(st.sets(st.integers(0, len(text)), max_size=6))
+    spans = chunk(text, words, rows)
     ends = [0, *(end for _, end in spans)]
     begins = [*(start for start, _ in spans), len(text)]
     assert all(not text[e:s].strip() for e, s in zip(ends, begins, strict=True))
-    assert all(len(chunk(text[start:end], 4 * words)) == 1 for start, end in spans)
+    assert all(len(chunk(text[start:end], words)) == 1 for start, end in spans)
+
+
+def test_a_row_is_a_better_end_than_a_later_sentence() -> None:
+    text = "a b c d e f\ng. h i j k l m"
+    assert text[: chunk(text, 8, {text.index("g.")})[0][1]] == "a b c d e f"

@@ -177,7 +177,8 @@ def test_broken_files_are_named_and_the_rest_is_indexed(shelf: Shelf) -> None:
     (shelf.documents / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
     (shelf.documents / "broken.docx").write_bytes(b"no archive")
     (shelf.documents / "picture.png").write_bytes(b"\x89PNG")
-    (shelf.documents / ".hidden.txt").write_text("private")
+    for name in (".hidden.txt", "~$lease.docx"):
+        (shelf.documents / name).write_text("private")
     (shelf.documents / "program").write_bytes(b"\x7fELF\0\0")
     report = shelf.update()
     assert [name for name, _ in report.skipped] == ["broken.docx", "broken.pdf"]
@@ -194,6 +195,16 @@ def test_texts_of_other_programs_are_read(shelf: Shelf, tmp_path: Path) -> None:
         (folder / name).write_text(f"Größe in {name}, äöü" * 100)
     shelf.update(folder)
     assert shelf.open().files().keys() == names
+
+
+def test_messages_of_a_maildir_are_read(shelf: Shelf, tmp_path: Path) -> None:
+    folder = tmp_path / "mail" / "cur"
+    folder.mkdir(parents=True)
+    message = "From: a@example.org\nTo: b@example.org\nSubject: Bird\n\nThe nest is in tree 19.\n"
+    (folder / "1700000000.M1P1.host:2,S").write_text(message)
+    shelf.update(tmp_path / "mail")
+    (chunk,) = shelf.open().chunks()
+    assert (chunk.title, chunk.text.split("\n")[-1]) == ("Bird", "The nest is in tree 19.")
 
 
 def test_documents_may_be_named_one_by_one(shelf: Shelf) -> None:
@@ -446,18 +457,6 @@ def test_patterns_are_those_of_gitignore(
     left_out = excluded([pattern])
     assert all(map(left_out, fits))
     assert not any(map(left_out, does_not))
-
-
-def test_a_table_repeats_its_header_in_every_chunk(shelf: Shelf) -> None:
-    rows = [f"| Quay {n} | QX-{1000 + n}-K | {n}:15 | {n * 3.75:.2f} |" for n in range(26)]
-    lines = ["| Station | Code | Opens | Price |", "|---|---|---|---|", *rows]
-    (shelf.documents / "table.md").write_text("# Quays\n\n" + "\n".join(lines))
-    shelf.update()
-    chunks = [chunk for chunk in shelf.open().chunks() if chunk.source == "table.md"]
-    assert len(chunks) > 2
-    assert all(chunk.text.startswith("Station Code Opens Price\n") for chunk in chunks[1:])
-    text = "\n".join(chunk.text for chunk in chunks)
-    assert [text.count(f"QX-{1000 + n}-K") for n in range(26)] == [1] * 26
 
 
 def test_kv_lives_as_long_as_its_chunk(shelf: Shelf) -> None:

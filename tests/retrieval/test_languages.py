@@ -3,7 +3,7 @@
 import pytest
 
 from dragonrt import bundled
-from retrieval.languages import language_of
+from retrieval.questions import language_of
 
 OTHERS = {
     "German": ("Wann ist der Tanzkurs?", "Wer war Kant?", "Was kostet die Miete?", "Und wer noch?"),

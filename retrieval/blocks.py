@@ -1,0 +1,130 @@
+"""A document as blocks. The structure is beside the text: no text is taken for a heading or table.
+
+Rows of tables are lines that repeat the header: of several forms the bundled reader finds most
+cells in this one, and it may be cut anywhere.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+_LONGEST = 80
+_ROW = 160  # most characters of a row's line, if it has several cells
+# Escapes of terminals, control characters, what has no width, and noncharacters of Unicode.
+_UNSEEN = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]|[\0-\x08\x0e-\x1f\x7f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffe\uffff]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading of a `level`, from 1."""
+
+    text: str
+    level: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph, an `item` of a list, or `code`."""
+
+    text: str
+    item: bool = False
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells, the header first."""
+
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The beginning of a page."""
+
+
+Block = Heading | Paragraph | Table | Page
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file says; `unread` counts what else it has, as "2 pictures"."""
+
+    blocks: Sequence[Block]
+    title: str = ""
+    unread: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the whole text."""
+        return laid_out(self.blocks)[0]
+
+
+def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
+    """Return the text of blocks, and the first characters of its tables' rows and of its pages."""
+    text, rows, pages, before = "", list[int](), list[int](), False
+    for block in blocks:
+        is_item = isinstance(block, Paragraph) and block.item
+        gap = "\n\n" if text else ""
+        if isinstance(block, Page):
+            pages.append(len(text) + len(gap))
+        for line in _lines(block):
+            text += "\n" if is_item and before else gap
+            if isinstance(block, Table):
+                rows.append(len(text))
+                gap = "\n"
+            text += line
+            before = is_item
+    return text, rows, pages
+
+
+def clean(text: str) -> str:
+    r"""Return a text without what is not seen, with "\n" between lines."""
+    return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Shorten a text to a title: one line, cut at a word if it is long."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0] + "…"
+
+
+def _lines(block: Block) -> Iterator[str]:
+    """Yield the lines of a block."""
+    if isinstance(block, Heading):
+        yield one_line(block.text)
+    elif isinstance(block, Table):
+        yield from _rows([[" ".join(clean(cell).split()) for cell in row] for row in block.rows])
+    elif isinstance(block, Paragraph):
+        text = clean(block.text)
+        text = text.strip("\n") if block.code else re.sub(r"\n{3,}", "\n\n", text).strip()
+        yield from filter(None, [text])
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows of cells as lines, "Boat: Canoe; Hour: 12 EUR"; long rows as several.
+
+    Two columns are names and values, without a header. Empty cells stay visible.
+    """
+    width = max((n + 1 for row in rows for n, cell in enumerate(row) if cell), default=0)
+    full = [[*row, *[""] * width][:width] for row in rows if any(row)]
+    heads: Sequence[str] = ()
+    for number, row in enumerate(full):
+        if width != 2 and sum(map(bool, row)) == 1:
+            yield "".join(row)  # a title within the table
+        elif width == 2:
+            yield f"{row[0].rstrip(':')}: {row[1] or '-'}" if row[0] else row[1]
+        elif not heads and number + 1 < len(full):
+            heads = row
+        else:
+            named = zip(heads or [""] * width, row, strict=True)
+            cells = [f"{head}: {cell or '-'}" if head else cell or "-" for head, cell in named]
+            line = cells[0]
+            for cell in cells[1:]:
+                if len(line) + len(cell) > _ROW and line != cells[0]:
+                    yield line
+                    line = cells[0]
+                line += f"; {cell}"
+            yield line
