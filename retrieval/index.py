@@ -53,7 +53,7 @@ class Report:
 
     `deleted` includes indexed files that can no longer be read. `skipped` are unreadable files,
     with reasons, `ignored` those of other kinds. `left` files, of `left_bytes`, are still to be
-    read, first `next_file`.
+    read, first `next_file`. `unread` are files read now, with counts of what is not in their text.
     """
 
     added: int
@@ -68,6 +68,7 @@ class Report:
     left: int = 0
     left_bytes: int = 0
     next_file: str = ""
+    unread: tuple[tuple[str, str], ...] = ()
 
     @property
     def other_kinds(self) -> str:
@@ -257,7 +258,7 @@ class _Update:
         self._kept, self._written = set[str](), set[str]()
         self._changes: dict[str, IndexedFile] = {}
         self._stamps: dict[str, str] = {}
-        self._skipped = found.skipped
+        self._skipped, self._unread = found.skipped, list[tuple[str, str]]()
         self._embedded = 0
         self._old = store.files() if old else {}
         self._same_cut = old is not None and old.words == settings.words
@@ -304,7 +305,7 @@ class _Update:
         known, before = self._old.get(name, ("", ""))
         size, stamp = look(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
-        content, pieces = self._reader.read(path, size, known if cut_alike else "")
+        content, pieces, unread = self._reader.read(path, size, known if cut_alike else "")
         if pieces is None:
             self._stamps[name] = stamp
             return
@@ -318,7 +319,9 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield (first + _AT_ONCE) / len(new)
-        self._changes[name] = IndexedFile(content, chunks, stamp)
+        self._changes[name] = IndexedFile(content, chunks, stamp, unread)
+        if unread:
+            self._unread.append((name, unread))
         self._written.add(name)
 
     def _portion_is_full(self) -> bool:
@@ -349,6 +352,7 @@ class _Update:
             left=len(waiting),
             left_bytes=sum(size for size, _ in self._waiting),
             next_file=self._waiting[-1][1] if waiting else "",
+            unread=tuple(self._unread),
         )
 
 

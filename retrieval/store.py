@@ -47,11 +47,15 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash, its chunks in order, and its stamp with how it was read and cut."""
+    """A file's content hash, its chunks in order, its stamp with how it was read and cut.
+
+    `unread` counts what it has beside the chunks: "2 pictures".
+    """
 
     content: str
     chunks: Sequence[Chunk]
     stamp: str
+    unread: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Manifest:
 Search = Literal["hybrid", "dense", "words"]
 """The way in which chunks are chosen: see `Index.search`."""
 
-FORMAT = 4
+FORMAT = 5
 """Version of the tables; a store of another format is refused until it is rebuilt."""
 
 TABLES = """
@@ -84,7 +88,8 @@ CREATE TABLE IF NOT EXISTS manifest (
     chunks BIGINT, dimension INTEGER
 );
 CREATE TABLE IF NOT EXISTS files (
-    id {key}, path {blob} NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL
+    id {key}, path {blob} NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL,
+    unread TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS chunks (
     id {key}, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
@@ -110,8 +115,8 @@ _WITHIN = "WHERE path = ? ORDER BY first"
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
 _PUT_FILE = """
-INSERT INTO files (path, content, stamp) VALUES (?, ?, ?) ON CONFLICT (path)
-DO UPDATE SET content = excluded.content, stamp = excluded.stamp RETURNING id
+INSERT INTO files (path, content, stamp, unread) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE
+SET content = excluded.content, stamp = excluded.stamp, unread = excluded.unread RETURNING id
 """
 _PUT_CHUNK = "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _PUT_PLACE = """
@@ -317,6 +322,12 @@ class Store(ABC):
         rows = self.run("SELECT path, content, stamp FROM files")
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 
+    def unread(self, path: str) -> str:
+        """Return what a file has that was not read, as "2 pictures"; empty if nothing."""
+        return "".join(
+            u for (u,) in self.run("SELECT unread FROM files WHERE path = ?", _key(path))
+        )
+
     def stamp(self, stamps: Mapping[str, str]) -> None:
         """Replace the stamps of files, by path."""
         for path, stamp in stamps.items():
@@ -353,7 +364,8 @@ class Store(ABC):
             for path in gone:
                 self.run("DELETE FROM files WHERE path = ?", _key(path))
             for path, file in changes.items():
-                ((number,),) = self.run(_PUT_FILE, _key(path), file.content, file.stamp)
+                values = _key(path), file.content, file.stamp, file.unread
+                ((number,),) = self.run(_PUT_FILE, *values)
                 self.run("DELETE FROM places WHERE file = ?", number)
                 for chunk in file.chunks:
                     self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title)

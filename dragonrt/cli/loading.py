@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retrieval import Progress as IndexProgress
     from retrieval import Report
 
-LINE_EVERY_S = 10.0
+LINE_EVERY_S, SHOWN = 10.0, 8
 
 
 @contextmanager
@@ -176,5 +176,8 @@ def say_report(report: "Report | DragonError") -> None:
         say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")
         return
     say(line)
+    if report.unread:
+        shown = ", ".join(f"{name} ({what})" for name, what in report.unread[:SHOWN])
+        say(f"{len(report.unread)} files have parts that are not read: {shown}", "yellow")
     for name, reason in report.skipped:
         say(f"skipped {name}: {reason}", "yellow")

@@ -197,6 +197,17 @@ def test_texts_of_other_programs_are_read(shelf: Shelf, tmp_path: Path) -> None:
     assert shelf.open().files().keys() == names
 
 
+def test_what_is_not_read_of_a_file_is_counted(shelf: Shelf) -> None:
+    (shelf.documents / "bird.md").write_text("A bird. ![](data:image/png;base64,iVBORw0KGgo=)")
+    assert shelf.update().unread == (("bird.md", "1 picture"),)
+    store = shelf.open().store
+    assert [store.unread(name) for name in ("bird.md", "ferry.txt", "gone")] == [
+        "1 picture",
+        "",
+        "",
+    ]
+
+
 def test_messages_of_a_maildir_are_read(shelf: Shelf, tmp_path: Path) -> None:
     folder = tmp_path / "mail" / "cur"
     folder.mkdir(parents=True)

@@ -101,7 +101,9 @@ class PrivateDocuments:
         here = max(sum(chunk.start <= start for chunk in chunks) - 1, 0)
         shown = chunks[max(0, here - AROUND) : here + AROUND + 1]
         pieces = [{"start": each.start, "page": each.page, "text": each.text} for each in shown]
-        return {"name": name, "chunks": pieces, "more": len(chunks) - len(shown)}
+        unread = await _of_index(side, lambda index: index.store.unread(name)) or ""
+        more = len(chunks) - len(shown)
+        return {"name": name, "chunks": pieces, "more": more, "unread": unread}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
         """Store a file and wait until it is indexed. Raises ApiError if it cannot be.

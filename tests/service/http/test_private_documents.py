@@ -51,6 +51,9 @@ class WatchedSide:
     def chunks_of(self, name: str) -> Sequence[Any]:
         return self.chunks
 
+    def unread(self, name: str) -> str:
+        return "1 picture"
+
     def update(self) -> None:
         found = [path for path in self.directory.rglob("*") if path.is_file()]
         names = {path.relative_to(self.directory).as_posix(): path for path in found}
@@ -228,7 +231,7 @@ async def test_a_document_is_shown_around_a_place(
     side: Any = WatchedSide(Path(), chunks=chunks)
     found = await PrivateDocuments((), None).text(side, "a.md", start)
     assert "".join(each["text"] for each in found["chunks"]) == shown
-    assert found["more"] == len(chunks) - len(shown)
+    assert (found["more"], found["unread"]) == (len(chunks) - len(shown), "1 picture")
 
 
 @pytest.mark.parametrize("problem", ["stopped", "failed"])

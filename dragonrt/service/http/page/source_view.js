@@ -16,12 +16,13 @@ export class SourceView {
     if (side !== "device") return; // its documents are not here
     const path = file.split("/").map(encodeURIComponent).join("/");
     try {
-      const { chunks } = await getJson(`/documents/${path}?start=${start ?? 0}`);
+      const { chunks, unread } = await getJson(`/documents/${path}?start=${start ?? 0}`);
       const here = chunks.findLast((chunk) => chunk.start <= (start ?? 0)) ?? chunks[0];
       const shown = chunks.map((chunk) => {
         const text = chunk === here ? around(chunk.text, sentence) : [chunk.text];
         return element("p", { class: chunk === here ? "here" : "" }, ...text);
       });
+      if (unread) shown.push(element("p", { class: "problem" }, `Not read: ${unread}`));
       this.text.replaceChildren(...shown);
       this.text.querySelector(".here").scrollIntoView({ block: "center" });
     } catch (error) {
