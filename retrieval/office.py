@@ -40,6 +40,7 @@ _OPEN = dict(
         "covered-table-cell= date-string= note-citation= sequence-decls= forms=",
     )
 )
+_PLACES_OF_NUMBERS = 13, 16  # of a slide and its date
 _BARE_FORMULA = re.compile(rb"<f(?: [^>]*)?(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v></v>)?\s*</c>")
 _DATES = {"yyyy": "%Y", "yy": "%y", "mmmm": "%B", "mmm": "%b", "dddd": "%A", "ddd": "%a"} | {
     **dict.fromkeys(("d", "dd"), "%d"),
@@ -285,13 +286,17 @@ def read_pptx(data: bytes, unread: Counter[str]) -> Read:
         if title is not None and title.has_text_frame:
             blocks.append(Heading(title.text_frame.text))
         blocks += _shapes((each for each in slide.shapes if each != title), unread)
-        if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-            blocks.append(Paragraph(_text(slide.notes_slide.notes_text_frame)))
+        if slide.has_notes_slide:
+            notes = slide.notes_slide
+            said = (e for e in notes.shapes if not e.is_placeholder or e == notes.notes_placeholder)
+            blocks += _shapes(said, unread)
     return blocks, presentation.core_properties.title or ""
 
 
 def _shapes(shapes: Iterable[Any], unread: Counter[str]) -> Iterator[Block]:
     for shape in sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0)):
+        if shape.is_placeholder and shape.placeholder_format.type in _PLACES_OF_NUMBERS:
+            continue
         if hasattr(shape, "shapes"):
             yield from _shapes(shape.shapes, unread)
         elif shape.has_text_frame:

@@ -127,10 +127,11 @@ def read_csv(data: bytes, unread: Counter[str]) -> Read:
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 
-    def alike(separator: str) -> tuple[int, int]:
+    def alike(separator: str) -> tuple[float, int]:
         rows = csv.reader(StringIO(text[: 2**16]), delimiter=separator)
-        widths = Counter(len(row) for row in rows if len(row) > 1)
-        return max(((number, width) for width, number in widths.items()), default=(0, 0))
+        widths = Counter(len(row) for row in rows if row)
+        several = ((n / widths.total(), width) for width, n in widths.items() if width > 1)
+        return max(several, default=(0.0, 0))
 
     separator = named[1] if named else max(",;\t|", key=alike)
     lines = StringIO(text[named.end() if named else 0 :])
@@ -260,10 +261,13 @@ class _Walk:
 
 def _table(node: LexborNode) -> list[Block]:
     """Return a table and those within it, or the cells of one that only lays out a page."""
-    cells, blocks, inner, height = dict[tuple[int, int], str](), list[Block](), list[Table](), 0
+    cells, blocks, inner = dict[tuple[int, int], str](), list[Block](), list[Table]()
+    height = heads = 0
     for y, row in enumerate(_within(node, "tr")):
-        x, height = 0, y + 1
-        for cell in _within(row, "td", "th"):
+        own = [*_within(row, "td", "th")]
+        is_head = heads == y and all(cell.tag == "th" for cell in own)
+        heads, height, x = heads + is_head, y + 1, 0
+        for cell in own:
             walk = _Walk()
             walk.into(cell)
             found = walk.ended()
@@ -276,12 +280,16 @@ def _table(node: LexborNode) -> list[Block]:
                 text = cells.get((y - 1, x), text)
             for across in range(min(_number(cell, "colspan", 1), _MOST_SPAN)):
                 for down in range(min(_number(cell, "rowspan", 1), _MOST_SPAN)):
-                    cells[y + down, x + across] = "" if across else text
+                    cells[y + down, x + across] = "" if across and not is_head else text
     width = max((x for _, x in cells), default=0) + 1
     nested = sum(len(cell) for table in inner for row in table.rows for cell in row)
     if width < 2 or nested > sum(map(len, cells.values())):
         return blocks
-    rows = (tuple(cells.get((y, x), "") for x in range(width)) for y in range(height))
+    rows = [tuple(cells.get((y, x), "") for x in range(width)) for y in range(height)]
+    if heads > 1:  # a header of several rows: "Fare Adult"
+        rows[:heads] = [
+            tuple(" ".join(dict.fromkeys(each)) for each in zip(*rows[:heads], strict=True))
+        ]
     above = [Paragraph(each.text().strip()) for each in _within(node, "caption")]
     return [*above, Table(tuple(rows)), *inner]
 
