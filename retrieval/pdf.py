@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_double, c_ushort, cast, create_string_buffer
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import hypot
 from typing import Any
 
 from .blocks import Block, Page, Paragraph, Table
@@ -38,7 +39,10 @@ def read_pdf(data: bytes, unread: Counter[str]) -> Read:
         form = pdf.formenv and pdf.formenv.raw
         for index in range(len(pdf)):
             page = pdf[index]
-            notes, runs = list[Block](), [*_runs(page.get_textpage())]
+            text_page, notes = page.get_textpage(), list[Block]()
+            runs = [*_runs(text_page)]
+            if sum(len(run.text) for run in runs) < 2 * len(runs):  # it is turned, or has no lines
+                notes, runs = [Paragraph(text_page.get_text_range())], []
             for kind, text, box in _annotations(page, form):
                 if kind == _WIDGET:
                     beside = (run.base for run in runs if box[1] <= run.base <= box[3])
@@ -58,7 +62,7 @@ def _runs(page: Any) -> Iterator[_Run]:
     import pypdfium2.raw as raw
 
     run: _Run | None = None
-    x, y, box = c_double(), c_double(), [c_double() for _ in range(4)]
+    x, y, box, matrix = c_double(), c_double(), [c_double() for _ in range(4)], raw.FS_MATRIX()
     for index in range(page.count_chars()):
         code = raw.FPDFText_GetUnicode(page, index)
         if code in (2, 0xFFFE):  # a hyphen that only divides a word
@@ -67,7 +71,8 @@ def _runs(page: Any) -> Iterator[_Run]:
             continue
         raw.FPDFText_GetCharOrigin(page, index, byref(x), byref(y))
         raw.FPDFText_GetCharBox(page, index, *map(byref, box))
-        size = abs(raw.FPDFText_GetFontSize(page, index)) or 1.0
+        raw.FPDFText_GetMatrix(page, index, byref(matrix))
+        size = raw.FPDFText_GetFontSize(page, index) * hypot(matrix.c, matrix.d) or 1.0
         new = _Run(chr(code), x.value, max(box[1].value, x.value), y.value, size)
         if run is None or not _joined(run, new):
             if run is not None:
@@ -131,16 +136,9 @@ def _blocks(rows: list[list[_Run]]) -> Iterator[Block]:
             end = len(rows)
         region, rows = rows[:end], rows[end:]
         if len(columns) < 2 or len(region) < 2:
-            lines += [
-                _Run(
-                    " ".join(r.text for r in row),
-                    row[0].left,
-                    row[-1].right,
-                    row[0].base,
-                    row[0].size,
-                )
-                for row in region
-            ]
+            for row in region:
+                text = " ".join(run.text for run in row)
+                lines.append(replace(row[0], text=text, right=row[-1].right))
             continue
         yield from _paragraphs(lines)
         lines = []
@@ -201,18 +199,14 @@ def _annotations(
         annotation = raw.FPDFPage_GetAnnot(page, index)
         kind, box = raw.FPDFAnnot_GetSubtype(annotation), raw.FS_RECTF()
         raw.FPDFAnnot_GetRect(annotation, byref(box))
-        if kind == raw.FPDF_ANNOT_WIDGET and form is not None:
+        if kind == _WIDGET and form is not None:
             text = _string(raw.FPDFAnnot_GetFormFieldValue, form, annotation)
             if raw.FPDFAnnot_GetFormFieldType(form, annotation) in _BOXES:
                 text = "[x]" if raw.FPDFAnnot_IsChecked(form, annotation) else "[ ]"
         else:
-            text = (
-                _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
-                if kind in _NOTES
-                else ""
-            )
+            text = _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
         raw.FPDFPage_CloseAnnot(annotation)
-        if text.strip():
+        if text.strip() and kind in (*_NOTES, _WIDGET):
             yield kind, text, (box.left, box.bottom, box.right, box.top)
 
 
