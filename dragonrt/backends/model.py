@@ -17,7 +17,7 @@ from dragonrt.errors import ModelError
 from dragonrt.side import Precision, TorchDevice
 
 AUTO = "auto"
-ENGINES = ("llama.cpp", "transformers", "vllm")
+ENGINES = (AUTO, "llama.cpp", "transformers", "vllm")
 """What runs models. Each is imported when a model is loaded by it."""
 _EXTRAS = {
     "transformers": "pip install 'dragonrt[transformers]', or name a GGUF file",
@@ -74,9 +74,8 @@ class LanguageModel:
         Raises ModelError: see the `load_model` of each backend.
         """
         name = str(name)
-        if engine not in (AUTO, *ENGINES):
-            known = ", ".join((AUTO, *ENGINES))
-            raise ModelError(f"unknown engine {engine!r}: choose one of {known}")
+        if engine not in ENGINES:
+            raise ModelError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
         path = file_of(name)
         engine = _usual_engine(name, path) if engine == AUTO else engine
         if options and engine != "vllm":

@@ -25,7 +25,6 @@ Client = tuple[str, ...]
 Addresses share the model, and the connections of one share what it gets.
 """
 
-
 T = TypeVar("T")
 
 Done = Callable[[T | Exception], None]

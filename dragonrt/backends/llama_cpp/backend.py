@@ -51,10 +51,7 @@ class LlamaDocument:
 
 
 class LlamaRows(Rows):
-    """A sequence for each document, given back when this object is deleted.
-
-    `places` are the sequences, each with the length of its document.
-    """
+    """A sequence for each document, given back when this object is deleted."""
 
     def __init__(self, contexts: Contexts, documents: Sequence[Document], capacity: int) -> None:
         self._contexts = contexts
@@ -78,7 +75,7 @@ class LlamaRows(Rows):
 
     def _open(self, cells: int) -> None:
         self.context, self.sequences = self._contexts.open(len(self.lengths), cells)
-        self.places = list(zip(self.sequences, self.lengths, strict=True))
+        self.places = list(zip(self.sequences, self.lengths, strict=True))  # of the rows
         self._release = weakref.finalize(self, self.context.release, self.sequences)
         self._release.atexit = False
 

@@ -110,11 +110,12 @@ def write_adapter(
 ) -> None:
     """Write a LoRA for llama.cpp. `layers` have their names of transformers.
 
-    `metadata` returns a value of the model's file. Raises ValueError if it is no adapter of it.
+    `metadata` returns a value of the model's file. Raises ValueError or LookupError if it is no
+    adapter of it.
     """
     kind = metadata("general.architecture")
-    architecture = next(each for each, name in MODEL_ARCH_NAMES.items() if name == kind)
-    names = get_tensor_name_map(architecture, int(metadata(f"{kind}.block_count")))
+    architectures = {name: each for each, name in MODEL_ARCH_NAMES.items()}
+    names = get_tensor_name_map(architectures[kind], int(metadata(f"{kind}.block_count")))
     alphas = {float(np.float32(each.scale * len(each.down))) for each in layers.values()}
     if len(alphas) > 1:
         raise ValueError("its layers differ in alpha, which llama.cpp does not read")

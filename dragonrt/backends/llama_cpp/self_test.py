@@ -127,7 +127,6 @@ class SelfTest:
         return None
 
     def _steps(self, start: int, lone_from: int | None) -> Floats:
-        """Return the logits of single steps."""
         self._context.lone_from = lone_from
         self._context.load(0, self._states[start])
         return self._read(0, start, start + _STEPS, 1)

@@ -58,8 +58,7 @@ class LlamaTokenizer(Tokenizer):
 
     @override
     def encode(self, text: str) -> list[int]:
-        found: list[int] = self._model.tokens(text, framed=False).tolist()
-        return found
+        return [int(each) for each in self._model.tokens(text, framed=False)]
 
     @override
     def decode(self, tokens: Sequence[int]) -> str:

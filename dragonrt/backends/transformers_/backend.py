@@ -23,12 +23,7 @@ from dragonrt.backends.backend import (
     vocabulary_fingerprint,
 )
 from dragonrt.backends.resources import KvPool
-from dragonrt.backends.transformers_.kv_cache import (
-    DocumentKV,
-    Geometry,
-    LayerShape,
-    PaddedKvCache,
-)
+from dragonrt.backends.transformers_.kv_cache import DocumentKV, Geometry, LayerShape, PaddedKvCache
 from dragonrt.errors import ModelError
 
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
