@@ -122,14 +122,10 @@ def derived(
             left_out = entry.name in without or (only and entry.name not in only)
             if entry.about.help and entry.about.traced and not left_out:
                 found.setdefault(entry.name, {})[cls] = entry
-    options = [
-        (
-            name,
-            _annotation(of, shared if len(of) > 1 else panels[next(iter(of))]),
-            field(default=None),
-        )
-        for name, of in found.items()
-    ]
+    options = []
+    for name, of in found.items():
+        panel = shared if len(of) > 1 else panels[next(iter(of))]
+        options.append((name, _annotation(of, panel), field(default=None)))
 
     def decorate(cls: type[T]) -> type[T]:
         made = make_dataclass(cls.__name__, options, bases=(cls,), frozen=True, kw_only=True)
@@ -160,15 +156,8 @@ def _annotation(found: Mapping[type, Entry], panel: str) -> Any:
     names = [entry.option, *([f"-{entry.about.letter}"] if entry.about.letter else [])]
     kind = _kind(entry.type)
     text, default = _help(found)
-    panel = DAILY if entry.about.daily else panel
-    parameter = option(
-        text,
-        *names,
-        panel=panel,
-        default=default,
-        no=kind is bool,
-        show=not entry.about.rare,
-    )
+    panel, show = DAILY if entry.about.daily else panel, not entry.about.rare
+    parameter = option(text, *names, panel=panel, default=default, no=kind is bool, show=show)
     return Annotated[kind | None, parameter]
 
 
@@ -216,14 +205,13 @@ class EnvironmentVariables(Env):
 
     @override
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        for flag in (name for each in arguments for name in each.negatives):
+        gone = REMOVED.keys() - {name for each in arguments for name in each.names}
+        for flag in (*gone, *(name for each in arguments for name in each.negatives)):
             variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
-            if variable in os.environ:  # the library would read its value as the flag's
+            if variable in os.environ:  # the library would read a negative's value as the flag's
                 right = variable.replace("_NO_", "_", 1)
-                raise SettingsError(f"{variable} is no setting: write {right}=false")
-        for flag in REMOVED.keys() - {name for each in arguments for name in each.names}:
-            if PREFIX + flag.removeprefix("--").replace("-", "_").upper() in os.environ:
-                raise SettingsError(removed(flag))
+                wrong = f"{variable} is no setting: write {right}=false"
+                raise SettingsError(removed(flag) if flag in gone else wrong)
         super().__call__(app, commands, arguments)
 
 

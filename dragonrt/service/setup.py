@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Self
 
 from dragonrt.errors import DragonError
 from dragonrt.modes import MODES, composed
@@ -37,13 +37,7 @@ class DeviceSetup:
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls,
-        mode: str,
-        own: Values,
-        answers: Values,
-        workers: Sequence[str] = (),
-    ) -> "DeviceSetup":
+    def of(cls, mode: str, own: Values, answers: Values, workers: Sequence[str] = ()) -> Self:
         """Return the setup of these values by the names of fields.
 
         `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
@@ -70,7 +64,7 @@ class CloudSetup:
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(cls, own: Values) -> "CloudSetup":
+    def of(cls, own: Values) -> Self:
         """Return the setup of values of SideSettings, NetworkSettings and LinkSettings by name."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
