@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.dragon.settings import DragonSettings
@@ -198,7 +199,7 @@ def test_what_left_the_device_and_the_costs_are_summed() -> None:
                     (begun_s, Disclosed("draft", tokens=1, distributions=1, step=0, token=2)),
                     (begun_s, Disclosed("draft", tokens=1, distributions=1, step=1, token=1)),
                     (decided_s, evidence),
-                    (decided_s + 0.5, replace(evidence, step=1)),
+                    (decided_s + 0.5, structs.replace(evidence, step=1)),
                     (decided_s + 0.5, AnswerClosed("stop", 100, 20)),
                 )
             ],

@@ -42,7 +42,11 @@ def record(t: float, event: Event) -> Record:
 def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Answer:
     moved = Moved()
     moved.decide(0, (6.2,))
-    decided = (HALF, replace(HALF, cloud=False, share=1.0, document=0), replace(HALF, cloud=None))
+    decided = (
+        HALF,
+        structs.replace(HALF, cloud=False, share=1.0, document=0),
+        structs.replace(HALF, cloud=None),
+    )
     answer = client_session.Answer(
         question=Question(seed=7, sampler=Sampler(temperature)),
         settings=DragonSettings(),
@@ -132,7 +136,7 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
 
 
 def test_what_left_is_one_line_with_the_main_files() -> None:
-    told = replace(HALF, evidence=6.2, files=(5.9,))
+    told = structs.replace(HALF, evidence=6.2, files=(5.9,))
     left = Disclosed("open", question=31, history=9), Disclosed("draft", tokens=1, distributions=1)
     records = [record(1.0 + 0.1 * i, each) for i, each in enumerate(left)]
     answered = reply().decoded

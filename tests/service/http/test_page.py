@@ -101,6 +101,9 @@ class Indexed:
         samples = [path.name for path in bundled.documents("device").iterdir()]
         return dict.fromkeys(["notes.txt", *samples], "content")
 
+    def unread(self, name: str) -> str:
+        return ""
+
     def chunks_of(self, name: str) -> list[Chunk]:
         spans = zip(self.TEXTS, (0, 50), strict=True)
         return [Chunk("", text, "Notes", name, start, start + len(text)) for text, start in spans]
