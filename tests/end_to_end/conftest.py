@@ -189,11 +189,12 @@ def cloud(cloud_index: Path) -> Iterator[CloudProcess]:
 async def connected_device(
     model: LanguageModel,
     library: Library | None,
-    address: Address,
+    at: int | Address,
     how: Settings,
     trace: Path | None = None,
 ) -> AsyncIterator[Device]:
-    """A device of that model, connected to one cloud."""
+    """A device of that model, connected to one cloud: at a port of this machine, or an address."""
+    address = at if isinstance(at, Address) else Address("127.0.0.1", at)
     loaded = Loaded(SideSettings("device", on="cpu", trace=trace), model, library)
     async with programs.device(loaded, [Member("cloud", address)], how) as device:
         yield Device(device)

@@ -12,7 +12,6 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process.library import Library
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.cloud_process import CloudProcess
@@ -32,9 +31,9 @@ async def test_the_ledger_has_only_what_the_level_sends(
     cloud: CloudProcess, model: LanguageModel, library: Library, tmp_path: Path, level: Disclosure
 ) -> None:
     how, trace = replace(REDACTED, disclose=level), tmp_path / "trace"
-    address = Address("127.0.0.1", cloud.wait_ready())
+    port = cloud.wait_ready()
     asked = f"{OWN.text.rstrip('?')}, and who said so?"  # in two parts
-    async with connected_device(model, library, address, how, trace) as device:
+    async with connected_device(model, library, port, how, trace) as device:
         conversation = device.conversation(SHORT)
         reply = await conversation.ask(asked)
     told = [each.event for each in reply.decoded.records if isinstance(each.event, Disclosed)]
@@ -62,8 +61,7 @@ async def test_the_ledger_says_what_passed_a_proxy_on_the_way(
 ) -> None:
     (how, code), trace = CASES[name], tmp_path / "trace"
     async with recording_proxy(cloud.wait_ready()) as proxy:
-        address = Address("127.0.0.1", proxy.port)
-        async with connected_device(model, library, address, how, trace) as device:
+        async with connected_device(model, library, proxy.port, how, trace) as device:
             talk = device.conversation(SHORT)
             before = device.connector.traffic().sent
             replies = [await talk.ask(asked) for asked in (OWN.text, "And then?")]

@@ -16,7 +16,6 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.addresses import Address
 from dragonrt.node.connections.peer import Peer
 from dragonrt.node.process import composition as process
 from dragonrt.node.process.local_side import LocalSide
@@ -142,8 +141,7 @@ async def test_a_suspended_cloud_is_found_and_used_again(
     monkeypatch.setattr(process, "LocalSide", partial(LocalSide, timeouts=QUICK))
     with cloud_process(model="dragon-draft") as cloud:
         port = await asyncio.to_thread(cloud.wait_ready)
-        address = Address("127.0.0.1", port)
-        async with connected_device(draft_model, None, address, WAITING) as device:
+        async with connected_device(draft_model, None, port, WAITING) as device:
             whole = (await device.ask(QUESTION, WANDERING)).decoded.tokens
             async with asyncio.timeout(TIME_LIMIT_S):
                 stop = killing(cloud, 5, number=signal.SIGSTOP)

@@ -11,7 +11,6 @@ from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
-from dragonrt.node.connections.addresses import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer
@@ -93,8 +92,7 @@ async def test_a_directory_and_a_file_answer_together(tmp_path: Path) -> None:
     written_file(directory, file)
     model = LanguageModel.load(directory, "cpu", "float32")
     with cloud_process(model=str(file)) as cloud:
-        address = Address("127.0.0.1", cloud.wait_ready())
-        async with connected_device(model, None, address, BOTH) as device:
+        async with connected_device(model, None, cloud.wait_ready(), BOTH) as device:
             reply = await device.ask("When?", Question(max_tokens=12, stop_tokens=()))
     assert len(reply.decoded.tokens) == 12
     assert counts(reply).divergences == 0

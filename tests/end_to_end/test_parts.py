@@ -11,7 +11,6 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.sprinter import SprinterSettings
-from dragonrt.node.connections.addresses import Address
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer
@@ -54,8 +53,7 @@ async def test_no_link_aggregator_or_level_changes_a_token_of_a_part(
 async def test_other_modes_answer_in_parts_too(
     cloud: CloudProcess, model: LanguageModel, draft_model: LanguageModel, how: Settings
 ) -> None:
-    address = Address("127.0.0.1", cloud.wait_ready())
-    async with connected_device(draft_model, None, address, how) as device:
+    async with connected_device(draft_model, None, cloud.wait_ready(), how) as device:
         reply = await device.ask(ASKED, replace(GREEDY, max_tokens=64))
     asked = [part.decoded.question for part in reply.parts]
     assert [each.prompt for each in asked] == PARTS[: len(asked)]

@@ -103,8 +103,8 @@ def real_library(settings: SideSettings, real_model: LanguageModel) -> Library:
 async def test_each_side_knows_what_the_other_one_asks(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
-    address = Address("127.0.0.1", real_cloud.wait_ready())
-    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+    port = real_cloud.wait_ready()
+    async with connected_device(real_model, real_library, port, DragonSettings()) as device:
         for asked in ASKED:
             reply = await device.ask(asked.text, Question(max_tokens=40))
             assert asked.answered_by(reply.text), reply.text
@@ -113,9 +113,9 @@ async def test_each_side_knows_what_the_other_one_asks(
 async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
-    address, question = Address("127.0.0.1", real_cloud.wait_ready()), Question(max_tokens=40)
+    port, question = real_cloud.wait_ready(), Question(max_tokens=40)
     synchronous = DragonSettings(aggregator=Aggregator.SYNC)
-    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+    async with connected_device(real_model, real_library, port, DragonSettings()) as device:
         for asked in IN_PARTS:
             reply = await device.ask(asked.text, question)
             assert asked.answered_by(reply.text), reply.text
@@ -128,8 +128,8 @@ async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
 async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
-    address = Address("127.0.0.1", real_cloud.wait_ready())
-    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+    port = real_cloud.wait_ready()
+    async with connected_device(real_model, real_library, port, DragonSettings()) as device:
         talk = device.conversation(Question(max_tokens=40))
         assert "Amber Press" in (await talk.ask("Who do I work for?")).text
         assert "Irene Meyer" in (await talk.ask("And who founded it?")).text

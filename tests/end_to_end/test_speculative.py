@@ -133,9 +133,8 @@ async def test_c_sqs_goes_on_with_its_threshold_in_the_next_answer(
 async def test_the_threshold_leads_from_the_drafts_text_to_the_targets(
     cloud: CloudProcess, model: LanguageModel, draft_model: LanguageModel
 ) -> None:
-    address = Address("127.0.0.1", cloud.wait_ready())
-    sprinting = SprinterSettings(on_loss="wait")
-    async with connected_device(draft_model, None, address, sprinting) as device:
+    port, sprinting = cloud.wait_ready(), SprinterSettings(on_loss="wait")
+    async with connected_device(draft_model, None, port, sprinting) as device:
         never, always = [
             await device.ask(TEXTS[0], GREEDY, replace(sprinting, threshold=threshold))
             for threshold in (0.0, 1.0)

@@ -17,7 +17,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter import SprinterSettings
-from dragonrt.node.connections.addresses import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.chat import News
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
@@ -58,9 +57,8 @@ async def test_a_chat_is_the_same_at_every_number_of_threads(
     for threads, cloud in clouds.items():
         model = LanguageModel.load(name, "cpu", threads=threads)
         assert len(model.backend.tokenizer.encode(SAID)) > 300
-        address = Address("127.0.0.1", cloud.wait_ready())
         for how in ways:
-            async with connected_device(model, None, address, how) as device:
+            async with connected_device(model, None, cloud.wait_ready(), how) as device:
                 talk = device.conversation(ASKED)
                 replies = [await talk.ask(text) for text in TALK]
             assert all(counts(reply).alone_from is None for reply in replies)
@@ -94,7 +92,7 @@ async def test_a_cloud_of_other_threads_resumes_the_text(
         running.wait_ready()
         texts = []
         for at, on_news in ((clouds[1].wait_ready(), lambda news: None), (port, replaced)):
-            async with connected_device(model, None, Address("127.0.0.1", at), how) as device:
+            async with connected_device(model, None, at, how) as device:
                 talk = device.conversation(WANDERING)
                 await talk.ask(SAID)
                 reply = await talk.ask(TALK[1], on_news=on_news)
