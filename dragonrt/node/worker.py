@@ -173,7 +173,6 @@ class Worker(JobThread):
             done(error.with_traceback(None))
 
     def run(self, batch: Batch) -> Sequence[Sequence[RowLogits] | None]:
-        """Return the logits of one forward."""
         self.on_forward(len(batch.requests))
         return self._backend.forward(batch.feeds)
 

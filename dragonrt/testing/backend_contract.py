@@ -58,7 +58,6 @@ class Subject:
         return [chance.randrange(2, self.info.vocabulary) for _ in range(length)]
 
     def opened(self, lengths: Tokens[int] = LENGTHS, capacity: int = 64) -> RowSet:
-        """Return rows behind documents of these lengths."""
         return RowSet(self.backend, [self.document(length) for length in lengths], capacity)
 
     def same(

@@ -83,7 +83,6 @@ class SimulatedSide(ScriptedParts):
 
     @property
     def recorder(self) -> Recorder:
-        """Return a new recorder on the running loop's clock."""
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
@@ -121,11 +120,9 @@ class SimulatedCloud:
 
     @property
     def sessions(self) -> int:
-        """Sessions that are open on living connections."""
         return sum(len(peer.connection.sessions) for peer in self._connections.values())
 
     def accept(self, stream: Stream) -> None:
-        """Serve one connection in a task of its own."""
         recorder = self.side.recorder.of(stream.peer_name)
         serves, timeouts = self.admission.answering, self.side.timeouts
         peer = Peer(stream, self.side.connection(), recorder, serves, timeouts)
@@ -148,7 +145,6 @@ class SimulatedCloud:
             await asyncio.wait(self._connections)
 
     async def kill(self) -> None:
-        """End all connections as the end of the process does."""
         tasks = list(self._connections)
         for task in tasks:
             task.cancel()
@@ -173,7 +169,6 @@ class SimulatedDevice:
         resources: Resources | None = None,
         on_record: OnRecord = lambda record: None,
     ) -> ClientSession:
-        """An answer that can be asked for."""
         if resources is None:
             others = dict.fromkeys(self.connectors, COUNTERPART)
             resources = entry_of(settings).prepare(self.side, others, settings)

@@ -93,7 +93,6 @@ class SimulatedSaid:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Return 1 for the only row."""
         return np.ones(1)
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -150,11 +149,9 @@ class ScriptedParts:
     marker = (3, 4)
 
     def controller(self, name: str) -> Controller:
-        """Return the controller of a specification, for no model. Raises ControlError."""
         return controller(name)
 
     def verifier(self, file: str | None, target: str) -> PrefixVerifier:
-        """Return a verifier that fits any model."""
         return PrefixVerifier()
 
 

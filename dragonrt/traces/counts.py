@@ -50,7 +50,6 @@ class DroppedMass:
 
     @classmethod
     def of(cls, opened: events.AnswerOpened, moved: events.ThresholdMoved) -> "DroppedMass":
-        """Return the dropped mass of an answer before its first token."""
         learning_rate, target, horizon = map(
             opened.settings.get, ("learning_rate", "target", "horizon")
         )
@@ -82,7 +81,6 @@ class DroppedMass:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return averages over the tokens."""
         bound = self.allowed / self.tokens
         return {
             "tokens": self.tokens,

@@ -88,7 +88,6 @@ def summary(records: Iterable[Record]) -> dict[str, Any]:
 
 
 def _report(records: Sequence[Record], counts: AnswerCounts) -> dict[str, Any]:
-    """Return the numbers of one answer; only the device has a ledger."""
     first = records[0]
     return {
         "session": first.session,

@@ -303,7 +303,6 @@ def _marked(
     moved: Moved,
     sources: Sequence[tuple[Side, Source]],
 ) -> Mark | None:
-    """Return the mark of a word, if any source moved it."""
     files = [_named(file) for file in dict.fromkeys(passage.file for passage in passages)]
     evidence = [moved.at(event.step) for event in tokens]
     weighed: list[tuple[float, bool, float]] = []

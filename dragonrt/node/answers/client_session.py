@@ -109,7 +109,6 @@ class ClientSession:
         self._several = len(connectors) > 1  # the events then belong to no session
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
-        """End the answer with the tokens decided so far."""
         self._driver.stop(reason)
 
     async def ask(self) -> Answer:

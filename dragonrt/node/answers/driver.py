@@ -122,7 +122,6 @@ class AnswerSession(Session):
 
     @property
     def congested(self) -> bool:
-        """Whether too many sent bytes are not received yet."""
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
@@ -191,7 +190,6 @@ class AnswerSession(Session):
             raise DragonError("the other side did not close the complete answer") from None
 
     async def settle(self) -> None:
-        """Cancel and await the session's tasks."""
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.gather(self._draining, return_exceptions=True)
@@ -408,7 +406,6 @@ class Driver:
             raise self._error
 
     async def settle(self) -> None:
-        """Cancel and await all that belongs to the answer."""
         self._end()
         self._set_timer()
         if self._context is not None:

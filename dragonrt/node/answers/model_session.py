@@ -196,7 +196,6 @@ class ModelSession(BackendSession):
         return tuple(found)
 
     async def _after(self, span: Span) -> NDArray[np.float32]:
-        """Return what the documents say after a prefix."""
         done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
         self.start(Work(lambda predictions: predictions[0].p, span), done.set_result)
         result = await done

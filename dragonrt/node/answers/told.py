@@ -44,7 +44,6 @@ class ToldAnswers:
         return None if line is None else str(json.loads(line)[1])
 
     def remember(self, turn: Turn, told: str) -> None:
-        """Keep what other sides were told of an answer."""
         line = self._keep(_key(turn), told)
         if self._path is not None and self._lock is not None:
             with suppress(OSError), self._lock:

@@ -239,7 +239,6 @@ def _no_url(text: str) -> None:
 
 
 def _worker(address: Address, text: str) -> Member:
-    """Parse HOST:PORT or HOST:PORT=WEIGHT."""
     _no_url(text)
     place, equals, share = text.partition("=")
     found = host_and_port(place)

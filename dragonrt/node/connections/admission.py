@@ -109,16 +109,13 @@ class CloudAdmission:
 
     @property
     def devices(self) -> int:
-        """Return how many devices are connected."""
         return len(self._devices)
 
     @property
     def sessions(self) -> int:
-        """Return how many sessions the devices have open."""
         return sum(len(peer.connection.sessions) for peer in tuple(self._devices))
 
     def check_room(self) -> None:
-        """Raise BusyError unless another device may connect."""
         self._check_open()
         if self.devices >= self._limits.most_devices:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)

@@ -57,17 +57,14 @@ class Connector:
 
     @property
     def peer(self) -> Peer | None:
-        """The live connection, if there is one."""
         return None if self._peer is None or self._peer.ended else self._peer
 
     @property
     def connected(self) -> bool:
-        """Whether there is a live connection."""
         return self.peer is not None
 
     @property
     def reconnections(self) -> int:
-        """How often a lost connection was restored."""
         return max(0, self.connections - 1)
 
     def traffic(self) -> Traffic:

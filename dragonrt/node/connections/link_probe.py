@@ -40,7 +40,6 @@ class ProbedLink:
 
     @property
     def median_s(self) -> float:
-        """The median round trip."""
         return median(self.trips_s)
 
     @property

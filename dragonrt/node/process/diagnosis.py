@@ -148,7 +148,6 @@ def _index(side: SideSettings) -> Iterator[Finding]:
 
 
 async def _link(address: Address, model: LanguageModel) -> list[Finding]:
-    """Return what probing the cloud finds. Raises DragonError if that fails."""
     link = await probe(address, model)
     peer = link.peer
     ways = {"encrypted with the shared key": address.key, "TLS": address.tls}

@@ -90,12 +90,10 @@ class Library:
         return self.store_kv(chunk, self.model.document_kv(self.tokens(chunk)))
 
     def stored_kv(self, chunk: Chunk) -> Document | None:
-        """Return the KV of a chunk, if it is stored."""
         arrays = self.kv.read(chunk.digest)
         return None if arrays is None else self.model.backend.load(arrays)
 
     def store_kv(self, chunk: Chunk, made: Document) -> Document:
-        """Store the KV of a chunk if possible; return it."""
         self.write(chunk, made.dump())
         return made
 
@@ -137,7 +135,6 @@ class _MissingKv:
         return len(self._numbers)
 
     def next(self) -> Chunk | None:
-        """Return the next chunk that lacks its KV."""
         if self._numbers and self._room <= self._last:
             self._library.notice(
                 NoticeKind.STORE,
@@ -151,7 +148,6 @@ class _MissingKv:
         return None
 
     def store(self, chunk: Chunk, made: Document) -> None:
-        """Store the KV that was computed of a chunk."""
         self._last = self._library.write(chunk, made.dump())
         self._room -= self._last
         if not self._last:

@@ -68,7 +68,6 @@ class LocalSide:
 
     @property
     def vocabulary(self) -> int:
-        """Return the number of entries of a distribution of the model."""
         return self.model.vocabulary
 
     @property
@@ -77,11 +76,9 @@ class LocalSide:
         return tuple(self.model.encode(MARKER))
 
     def controller(self, name: str) -> Controller:
-        """Return the controller of a specification, for this model. Raises ControlError."""
         return controller(name, self.model.name)
 
     def verifier(self, file: str | None, target: str) -> Verifier:
-        """Return a verifier for this model as the draft. Raises ControlError if none fits."""
         return fitting_verifier(file, self.model.fingerprint, target)
 
     @property
@@ -100,7 +97,6 @@ class LocalSide:
         late: bool = False,
         client: Client = (),
     ) -> PrefillResult:
-        """Search, load the documents' KV and prefill the question; see `Prefiller.prepare`."""
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
         with self.worker.wanted(client):
@@ -171,7 +167,6 @@ class LocalSide:
             raise DragonError(str(error)) from error
 
     async def _documents(self, hits: Sequence[Hit], client: Client) -> Sequence[Document]:
-        """Return the KV of the chunks; compute those not stored."""
         library, model = self.library, self.model
         if library is None or not hits:
             return [model.document_kv(())]

@@ -94,7 +94,6 @@ class Cloud:
 
     @property
     def port(self) -> int:
-        """Return where devices reach it."""
         return self.server.port
 
     async def drain(self) -> None:

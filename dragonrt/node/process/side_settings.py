@@ -113,5 +113,4 @@ class SideSettings:
 
     @property
     def has_documents(self) -> bool:
-        """Whether it has documents to answer from."""
         return bool(self.documents or self.index or self.store)
