@@ -46,7 +46,9 @@ async def diagnose(
     side: SideSettings, network: NetworkSettings, today: date, *, dials: bool
 ) -> AsyncIterator[Finding]:
     """Yield all findings about this side and, if it `dials`, about the cloud and the link to it."""
-    yield _programs()
+    here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    seen = f"dragonrt {__version__}, numpy {version('numpy')}, {here}"
+    yield Finding("ok", "versions", seen)
     for finding in _keys(network, today):
         yield finding
     try:
@@ -65,11 +67,6 @@ async def diagnose(
         found = [Finding("fail", "link", str(error), MEND)]
     for finding in found:
         yield finding
-
-
-def _programs() -> Finding:
-    here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Finding("ok", "versions", f"dragonrt {__version__}, numpy {version('numpy')}, {here}")
 
 
 def _keys(network: NetworkSettings, today: date) -> Iterator[Finding]:
