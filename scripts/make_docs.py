@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that say what the code says: `python scripts/make_docs.py`.
+"""Writes the pages of docs/ that say what the code says: `python -m scripts.make_docs`.
 
 A test makes them again and compares.
 """

@@ -1,6 +1,6 @@
 """The prompts that pairs of models are trained and measured on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,11 +33,6 @@ def answer_prompt(model: LanguageModel, text: str) -> Prompt:
     return Prompt("answers", tuple(model.encode(text)), model.answer_stops)
 
 
-def prose_prompt(model: LanguageModel, text: str) -> Prompt:
-    """Return the prompt of prose."""
-    return Prompt("prose", tuple(model.encode(text)))
-
-
 PROMPT_TOKENS = 64
 """How much of a text is given to be continued."""
 
@@ -55,12 +50,12 @@ def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
         for side, name in question.evidence
     ]
     begun = [
-        prose_prompt(model, _document(model, path))
+        Prompt("prose", tuple(model.encode(_document(model, path))[:PROMPT_TOKENS]))
         for side in ("device", "cloud")
         for path in sorted(bundled.documents(side).iterdir())
     ]
     answers = [answer_prompt(model, text) for text in asked * max(1, len(begun) // len(asked))]
-    return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in begun))
+    return (*answers, *begun)
 
 
 def _document(model: LanguageModel, path: Path) -> str:

@@ -63,33 +63,25 @@ class SentPosition:
         return expected_acceptance_algorithm1(self.p[side], self.p[other], self.weights[own], gamma)
 
 
-@dataclass(frozen=True, slots=True)
-class BothSides:
-    """Both sides of one model with the sample documents."""
+def positions(model: str, questions: int, tokens: int, seed: int) -> Iterator[AnswerPosition]:
+    """Yield every position of the first sample questions' answers, `tokens` each at most.
 
-    device: LoadedSide
-    cloud: LoadedSide
-
-    @classmethod
-    def load(cls, model: str) -> "BothSides":
-        """Load the model and complete the index of the sample documents of both sides."""
-        return cls(*LoadedSide.both(model))
-
-    def positions(self, questions: int, tokens: int, seed: int) -> Iterator[AnswerPosition]:
-        """Yield every position of the first sample questions' answers, `tokens` each at most."""
-        random = np.random.Generator(np.random.Philox(seed))
-        stops = self.device.model.stop_tokens
-        for number, question in enumerate(bundled.questions()[:questions]):
-            readers = [
-                document_reader(side, Question(prompt=question.text, max_tokens=tokens))
-                for side in (self.device, self.cloud)
-            ]
-            line = TokenPrefix(start_hash(0))
-            while len(line) < tokens and set(stops).isdisjoint(line.tokens):
-                device, cloud = (
-                    reader.read(line.tokens, line.hashes, len(line))[0] for reader in readers
-                )
-                weights = side_weights(device.relevance, cloud.relevance)
-                yield AnswerPosition(number, len(line), device.p, cloud.p, weights)
-                target = weights[0] * device.p.astype(np.float64) + weights[1] * cloud.p
-                line.append(int(random.choice(target.size, p=target / target.sum())))
+    Both sides have that model, and their sample documents.
+    """
+    sides = LoadedSide.both(model)
+    random = np.random.Generator(np.random.Philox(seed))
+    stops = sides[0].model.stop_tokens
+    for number, question in enumerate(bundled.questions()[:questions]):
+        readers = [
+            document_reader(side, Question(prompt=question.text, max_tokens=tokens))
+            for side in sides
+        ]
+        line = TokenPrefix(start_hash(0))
+        while len(line) < tokens and set(stops).isdisjoint(line.tokens):
+            device, cloud = (
+                reader.read(line.tokens, line.hashes, len(line))[0] for reader in readers
+            )
+            weights = side_weights(device.relevance, cloud.relevance)
+            yield AnswerPosition(number, len(line), device.p, cloud.p, weights)
+            target = weights[0] * device.p.astype(np.float64) + weights[1] * cloud.p
+            line.append(int(random.choice(target.size, p=target / target.sum())))

@@ -18,7 +18,7 @@ from dragonrt.backends.prompt import PromptTemplate, prompt_format
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
-from scripts.lab.prompt import Prompt, TextKind, answer_prompt, prose_prompt
+from scripts.lab.prompt import Prompt, TextKind, answer_prompt
 
 T = TypeVar("T")
 
@@ -119,7 +119,7 @@ def _chat(model: LanguageModel, turn: str) -> Prompt:
 
 
 def _prose(model: LanguageModel, words: Sequence[str]) -> Prompt:
-    return prose_prompt(model, " ".join(words[:PROSE_WORDS]))
+    return Prompt("prose", tuple(model.encode(" ".join(words[:PROSE_WORDS]))))
 
 
 def _articles() -> list[str]:

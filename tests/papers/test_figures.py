@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from scripts.papers import charts, figures, framework
+from scripts.papers import charts, figures, framework, teacher_forced
 from scripts.papers.dragon import attacks, disclosure
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
-from scripts.papers.teacher_forced import BothSides
 
 SMALL: dict[str, dict[str, Any]] = {
     "latency": {"TOKENS": 2, "ROUND_TRIPS_MS": (0, 300), "TEMPERATURES": (0.0,)},
@@ -65,8 +64,8 @@ def test_a_figure_measures_sums_up_and_draws(
     experiment: Any = figures.experiment(name)
     for constant, value in SMALL.get(name, {}).items():
         monkeypatch.setattr(experiment, constant, value)
-    positions = BothSides.positions
-    monkeypatch.setattr(BothSides, "positions", lambda self, *_: positions(self, 2, 3, 0))
+    positions = teacher_forced.positions
+    monkeypatch.setattr(teacher_forced, "positions", lambda model, *_: positions(model, 2, 3, 0))
     monkeypatch.setattr(charts, "DOTS_PER_INCH", 50)
     monkeypatch.setattr(framework, "FEW", 10**6)  # no processes: they would not be as small
     where = files(experiment, tmp_path)

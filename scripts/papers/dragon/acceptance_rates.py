@@ -19,9 +19,9 @@ from dragonrt.sampling.rules import rule
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES
 from scripts.lab.intervals import Row, averages, grouped, having, mean, table
-from scripts.papers import charts
+from scripts.papers import charts, teacher_forced
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.teacher_forced import AnswerPosition, BothSides
+from scripts.papers.teacher_forced import AnswerPosition
 from scripts.papers.theory import expected_acceptance_coupled
 
 NAME = "acceptance"
@@ -38,7 +38,7 @@ POSITIONS_QUICK = 60
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per rule, temperature, position and side."""
-    positions = list(BothSides.load(settings.model).positions(16, 32, settings.seed))
+    positions = list(teacher_forced.positions(settings.model, 16, 32, settings.seed))
     if settings.quick:
         positions = positions[:: max(len(positions) // POSITIONS_QUICK, 1)]
     draws = settings.repeats * settings.size(DRAWS, DRAWS_QUICK)

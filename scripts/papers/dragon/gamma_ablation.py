@@ -21,9 +21,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import SIDES, Side
 from scripts.lab.arena import Acceptances, Pace, replayed_ms
 from scripts.lab.intervals import Row, averages, having, mean, table
-from scripts.papers import charts
+from scripts.papers import charts, teacher_forced
 from scripts.papers.framework import Clock, Progress, Settings, measure_all
-from scripts.papers.teacher_forced import AnswerPosition, BothSides, SentPosition
+from scripts.papers.teacher_forced import AnswerPosition, SentPosition
 
 NAME = "gamma"
 SUMMARY = "Acceptance and ms per token by whose draft is taken (DRAGON Theorem 4.2; 5 minutes)"
@@ -43,7 +43,7 @@ AGGREGATORS = (*FIXED, Aggregator.GREEDY)
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per γ, draw of all positions and aggregator."""
     questions = settings.size(QUESTIONS, QUESTIONS_QUICK)
-    found = BothSides.load(settings.model).positions(questions, TOKENS, settings.seed)
+    found = teacher_forced.positions(settings.model, questions, TOKENS, settings.seed)
     positions = list(map(received, found))
     seeds = range(settings.seed, settings.seed + SEQUENCES * settings.repeats)
     cases = [

@@ -16,9 +16,8 @@ from dragonrt.distributions import Distribution, codec, entropy
 from dragonrt.modes.dragon.drafts import Draft
 from dragonrt.wire.encoding import encode
 from scripts.lab.intervals import Row, averages, distinct, having, table
-from scripts.papers import charts
+from scripts.papers import charts, teacher_forced
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.teacher_forced import BothSides
 
 NAME = "wire"
 SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"
@@ -54,7 +53,7 @@ def _samples(
     random = np.random.Generator(np.random.Philox(settings.seed))
     entropies: list[float] = []
     for model in settings.models:
-        positions = list(BothSides.load(model).positions(16, 32, settings.seed))
+        positions = list(teacher_forced.positions(model, 16, 32, settings.seed))
         real = [p for position in positions for p in (position.device, position.cloud)]
         chosen = random.choice(len(real), min(per_source, len(real)), replace=False)
         for number, index in enumerate(chosen):
