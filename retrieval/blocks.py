@@ -63,7 +63,7 @@ class Document:
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return the text of blocks, and the first characters of its tables' rows and of its pages."""
+    """Return the text of blocks, and where rows, what follows tables, and pages begin."""
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:
         is_item = isinstance(block, Paragraph) and block.item
@@ -77,6 +77,8 @@ def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
                 gap = "\n"
             text += line
             before = is_item
+        if isinstance(block, Table):
+            rows.append(len(text) + 2)
     return text, rows, pages
 
 

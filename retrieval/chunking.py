@@ -57,9 +57,10 @@ def _sections(blocks: Sequence[Block]) -> Iterator[tuple[list[str], list[Block]]
 def chunk(text: str, words: int = 64, rows: Container[int] = ()) -> list[tuple[int, int]]:
     """Return spans of at most `words` words, as characters `start:end`, that cover all words.
 
-    A chunk ends before one of `rows`, or at the end of a paragraph or sentence, if there is one in
-    its second half. A chunk of several words has at most 3 `words` tokens (`tokens_of`). White
-    space, except single blanks, counts a token per byte.
+    A chunk ends before the first of `rows` behind its first quarter: the fewer rows, the more cells
+    the bundled reader finds. Else it ends with a paragraph or sentence, if there is one in its
+    second half. A chunk of several words has at most 3 `words` tokens (`tokens_of`). White space,
+    except single blanks, counts a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -100,12 +101,14 @@ def _end_of_chunk(
     text: str, found: list[re.Match[str]], first: int, limit: int, rows: Container[int]
 ) -> int:
     """Return the end of a chunk from word `first` that is full at `limit`."""
+    for end in range(first + (limit - first) // 4 + 1, min(limit + 1, len(found))):
+        if found[end].start() in rows:
+            return end
     if limit >= len(found):
         return limit
     sentence = None
     for end in range(limit, first + (limit - first + 1) // 2 - 1, -1):
-        begin = found[end].start()
-        if begin in rows or _PARAGRAPH.search(text, found[end - 1].end(), begin):
+        if _PARAGRAPH.search(text, found[end - 1].end(), found[end].start()):
             return end
         if sentence is None and _SENTENCE_END.search(found[end - 1][0]):
             sentence = end

@@ -49,18 +49,10 @@ def parse(data: bytes, suffix: str) -> Document:
     if not text:
         scanned = " (scanned pages need OCR first)" if suffix.lower() == ".pdf" else ""
         raise DocumentError(f"holds no text{scanned}")
-    named = [block.text for block in blocks if isinstance(block, Heading)]
-    first = next(
-        filter(
-            None,
-            (
-                *map(one_line, (title, *named[:1])),
-                one_line(text[: text.find("\n")] if "\n" in text else text),
-            ),
-        )
-    )
+    headings = (block.text for block in blocks if isinstance(block, Heading))
+    names = map(one_line, (title, *headings, text.partition("\n")[0]))
     counted = (f"{number} {what}{'s' * (number > 1)}" for what, number in unread.items() if number)
-    return Document(blocks, first, ", ".join(counted))
+    return Document(blocks, next(filter(None, names), ""), ", ".join(counted))
 
 
 def _read(data: bytes, suffix: str, unread: Counter[str]) -> Read:
@@ -126,7 +118,12 @@ def read_mbox(data: bytes, unread: Counter[str]) -> Read:
     for part in _ENVELOPE.split(data)[1:]:
         message = email.message_from_bytes(_QUOTED.sub(b"", part), policy=email.policy.default)
         blocks.append(Heading(_header(message, "Subject") or "(no subject)"))
-        blocks += _message(message, unread)
+        try:
+            blocks += [*_message(message, unread)]
+        except MemoryError:
+            raise
+        except Exception:  # of any type, and of this message alone
+            unread["message"] += 1
     return blocks, ""
 
 
@@ -149,46 +146,43 @@ def _message(message: Message, unread: Counter[str]) -> Iterator[Block]:
 def _body(part: Any, unread: Counter[str]) -> Iterator[Block]:
     """Yield the text of a part of a message, and of what is attached to it."""
     kind, name = part.get_content_type(), part.get_filename() or ""
-    if kind == "message/rfc822":
-        for inner in part.get_payload():
-            yield Heading(_header(inner, "Subject") or "Forwarded message", 2)
-            yield from _message(inner, unread)
+    if kind == "message/rfc822" and part.is_multipart():
+        (inner,) = part.get_payload()
+        yield Heading(_header(inner, "Subject") or "Forwarded message", 2)
+        yield from _message(inner, unread)
     elif part.is_multipart():
-        parts = part.get_payload()
+        parts = [*part.get_payload()]
         if kind == "multipart/alternative":
-            parts = sorted(parts, key=lambda each: each.get_content_type() != "text/plain")[:1]
-        for each in parts[:1] if kind == "multipart/related" else parts:
-            yield from _body(each, unread)
-    else:
-        data = part.get_payload(decode=True) or b""
-        suffix = PurePath(name).suffix.lower()
-        if (not name and kind in ("text/plain", "text/html")) or kind.startswith("multipart/"):
-            yield from _text(data, part, unread)
-        elif suffix in _LOADERS and suffix:
-            try:
-                blocks, _ = _read(data, suffix, unread)
-            except DocumentError:
-                unread["attachment"] += 1
-                blocks = []
-            yield Heading(name, 2)
-            yield from blocks
+            parts.sort(key=lambda each: each.get_content_type() != "text/plain")
+        found = ([*_body(each, unread)] for each in parts)
+        if kind in ("multipart/alternative", "multipart/related"):
+            yield from next(filter(None, found), [])
         else:
-            unread["attachment"] += 1
-            yield Paragraph(f"Attachment: {name or kind}")
-
-
-def _text(data: bytes, part: Any, unread: Counter[str]) -> Iterator[Block]:
-    charset = part.get_content_charset()
-    if part.get_content_type() == "text/html":
-        yield from (
-            plain.read_page(decoded(data, charset), unread)[0]
-            if charset
-            else plain.read_html(data, unread)[0]
-        )
+            yield from (block for blocks in found for block in blocks)
     else:
-        text = decoded(data, charset)
-        unread["attachment"] += len(_BASE64.findall(text))
-        yield Paragraph(_BASE64.sub("", text))
+        yield from _leaf(part.get_payload(decode=True) or b"", kind, name, part, unread)
+
+
+def _leaf(
+    data: bytes, kind: str, name: str, part: Message, unread: Counter[str]
+) -> Iterator[Block]:
+    """Yield the text of a part without parts, or its name if it is not read."""
+    suffix, charset = PurePath(name).suffix.lower(), part.get_content_charset()
+    try:
+        if suffix and suffix in _LOADERS:
+            yield from [Heading(name, 2), *_read(data, suffix, unread)[0]]
+        elif not name and kind == "text/html":
+            yield from plain.read_html(data, unread, charset)[0]
+        elif (not name and kind == "text/plain") or kind.startswith("multipart/"):
+            text = decoded(data, charset)
+            unread["attachment"] += len(_BASE64.findall(text))
+            if text := _BASE64.sub("", text).strip():
+                yield Paragraph(text)
+        else:
+            raise DocumentError("is of no known kind")
+    except DocumentError:
+        unread["attachment"] += 1
+        yield Paragraph(f"Attachment: {name or kind}")
 
 
 Loader = Callable[[bytes, Counter[str]], Read]

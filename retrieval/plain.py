@@ -116,10 +116,10 @@ _ORG: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def read_html(data: bytes, unread: Counter[str]) -> Read:
-    """Read a page in the encoding that it declares."""
+def read_html(data: bytes, unread: Counter[str], charset: str | None = None) -> Read:
+    """Read a page in the encoding that is given or that it declares."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[: 2**16], re.IGNORECASE)
-    return read_page(decoded(data, declared[1].decode("ascii") if declared else None), unread)
+    return read_page(decoded(data, charset or (declared and declared[1].decode("ascii"))), unread)
 
 
 def read_csv(data: bytes, unread: Counter[str]) -> Read:
@@ -127,11 +127,12 @@ def read_csv(data: bytes, unread: Counter[str]) -> Read:
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 
-    def alike(separator: str) -> tuple[float, int]:
-        rows = csv.reader(StringIO(text[: 2**16]), delimiter=separator)
-        widths = Counter(len(row) for row in rows if row)
-        several = ((n / widths.total(), width) for width, n in widths.items() if width > 1)
-        return max(several, default=(0.0, 0))
+    def alike(separator: str) -> tuple[float, int, int]:
+        rows = [row for row in csv.reader(StringIO(text[: 2**16]), delimiter=separator) if row]
+        widths = Counter(map(len, rows))
+        several = ((number / len(rows), width) for width, number in widths.items() if width > 1)
+        share, width = max(several, default=(0.0, 0))
+        return share, -sum(cell.count('"') for row in rows for cell in row), width
 
     separator = named[1] if named else max(",;\t|", key=alike)
     lines = StringIO(text[named.end() if named else 0 :])

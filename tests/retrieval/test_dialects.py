@@ -5,7 +5,7 @@ from collections import Counter
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval import DocumentError
@@ -17,6 +17,7 @@ ROWS = st.lists(st.lists(CELL, min_size=3, max_size=3), min_size=2, max_size=6)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@settings(deadline=None)
 @given(rows=ROWS)
 def test_a_named_separator_gives_every_cell(separator: str, rows: list[list[str]]) -> None:
     out = StringIO()
@@ -26,6 +27,7 @@ def test_a_named_separator_gives_every_cell(separator: str, rows: list[list[str]
     assert table.rows == tuple(map(tuple, rows))
 
 
+@settings(deadline=None)
 @given(rows=ROWS, separator=st.sampled_from(",;\t|"))
 def test_quoted_cells_need_no_named_separator(rows: list[list[str]], separator: str) -> None:
     out = StringIO()
@@ -35,6 +37,7 @@ def test_quoted_cells_need_no_named_separator(rows: list[list[str]], separator: 
     assert table.rows == tuple(map(tuple, rows))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_table_or_have_a_reason(data: bytes) -> None:
     for read in (read_csv, read_json):
