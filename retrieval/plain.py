@@ -10,7 +10,7 @@ import posixpath
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO, StringIO
 from typing import Any
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from .blocks import Block, Heading, Paragraph, Table, clean, one_line
 Read = tuple[list[Block], str]
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
+_FRONT_TITLE = re.compile(r"(?m)^title:\s*(.+?)\s*$")
 _COMMENT = re.compile(r"^%%$.*?^%%$|%%[^%\n]+%%", re.MULTILINE | re.DOTALL)  # Obsidian's
 _CODE_PAGES = [
     *("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "gb18030"),
@@ -56,11 +56,11 @@ _MOST_SPAN = 100
 
 def decoded(data: bytes, declared: str | None = None) -> str:
     """Decode UTF-8, UTF-16, `declared` or a code page that fits; else raise DocumentError."""
-    zeros = data.count(0)
+    zeros, even = data.count(0), data[::2].count(0)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]
-    elif 4 * zeros > len(data):
-        encodings = ["utf-16-be" if data[::2].count(0) > zeros / 2 else "utf-16-le"]
+    elif 4 * zeros > len(data) and 10 * min(even, zeros - even) < zeros:
+        encodings = ["utf-16-be" if even > zeros / 2 else "utf-16-le"]
     elif 100 * zeros > len(data):
         raise DocumentError("is not text")
     else:
@@ -70,7 +70,7 @@ def decoded(data: bytes, declared: str | None = None) -> str:
     for encoding in encodings:
         try:
             return data.decode(encoding or _code_page(data))
-        except (UnicodeDecodeError, LookupError):
+        except (ValueError, LookupError):
             continue
     raise DocumentError("is not text in a known encoding")
 
@@ -103,17 +103,11 @@ def read_markdown_file(data: bytes, unread: Counter[str]) -> Read:
 def read_org(data: bytes, unread: Counter[str]) -> Read:
     """Read an org file as the Markdown that its headings and tables are."""
     source = clean(decoded(data))
-    title = re.search(r"^#\+title:[^\S\n]*(.+)$", source, re.MULTILINE | re.IGNORECASE)
-    for was, becomes in _ORG:
-        source = was.sub(becomes, source)
+    title = re.search(r"(?im)^#\+title:[^\S\n]*(.+)$", source)
+    source = re.sub(r"(?m)^\*{1,6}(?= )", lambda stars: "#" * len(stars[0]), source)
+    source = re.sub(r"(?m)^\s*#\+.*$", "\n", source)
+    source = re.sub(r"(?m)^\s*\|-[-+|]*$", lambda rule: rule[0].replace("+", "|"), source)
     return read_markdown(source, unread), title[1] if title else ""
-
-
-_ORG: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"^\*{1,6}(?= )", re.MULTILINE), lambda found: "#" * len(found[0])),
-    (re.compile(r"^\s*#\+.*\n?", re.MULTILINE), lambda found: "\n"),
-    (re.compile(r"^\s*\|-[-+|]*$", re.MULTILINE), lambda found: found[0].replace("+", "|")),
-)
 
 
 def read_html(data: bytes, unread: Counter[str], charset: str | None = None) -> Read:

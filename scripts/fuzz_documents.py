@@ -20,18 +20,12 @@ from retrieval.documents import SUFFIXES, parse
 from retrieval.files import shown
 from retrieval.ingestion import excluded
 
-PACKED: Final[dict[str, tuple[str, dict[str, str]]]] = {
-    ".epub": (
-        "a.html",
-        {
-            "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="a.opf"/></c>',
-            "a.opf": '<p xmlns="p"><item id="a" href="a.html"/><itemref idref="a"/></p>',
-        },
-    ),
-    ".docx": ("word/document.xml", {}),
-    ".odt": ("content.xml", {}),
+PACKED: Final = {".epub": "a.html", ".docx": "word/document.xml", ".odt": "content.xml"}
+"""What is drawn of an archive; other bytes of it would end at a wrong checksum."""
+BOOK: Final = {
+    "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="a.opf"/></c>',
+    "a.opf": '<p xmlns="p"><item id="a" href="a.html"/><itemref idref="a"/></p>',
 }
-"""What is drawn of an archive, and the rest of it; other bytes would end at a wrong checksum."""
 WORDS: Final = (1, 16, 64)
 DIMENSION: Final = 16
 
@@ -43,12 +37,10 @@ def documents(data: bytes) -> None:
     suffix, words = SUFFIXES[data[0] % len(SUFFIXES)], WORDS[data[1] % len(WORDS)]
     content = data[2:]
     if data[1] >= 128 and suffix in PACKED:
-        name, rest = PACKED[suffix]
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            archive.writestr(name, content)
-            for other, text in rest.items():
-                archive.writestr(other, text)
+        with zipfile.ZipFile(out := io.BytesIO(), "w") as archive:
+            archive.writestr(PACKED[suffix], content)
+            for name, text in BOOK.items():
+                archive.writestr(name, text)
         content = out.getvalue()
     try:
         document = parse(content, suffix)

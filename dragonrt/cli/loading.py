@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retrieval import Progress as IndexProgress
     from retrieval import Report
 
-LINE_EVERY_S, SHOWN = 10.0, 8
+LINE_EVERY_S = 10.0
 
 
 @contextmanager
@@ -176,8 +176,7 @@ def say_report(report: "Report | DragonError") -> None:
         say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")
         return
     say(line)
-    if report.unread:
-        shown = ", ".join(f"{name} ({what})" for name, what in report.unread[:SHOWN])
-        say(f"{len(report.unread)} files have parts that are not read: {shown}", "yellow")
+    if parts := ", ".join(f"{what} of {name}" for name, what in report.unread):
+        say(f"not read: {parts}", "yellow")
     for name, reason in report.skipped:
         say(f"skipped {name}: {reason}", "yellow")

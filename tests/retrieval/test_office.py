@@ -1,8 +1,6 @@
 """Office documents, books and mail: written by libraries, read as documents."""
 
-import mailbox
 import zipfile
-from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -53,32 +51,6 @@ def test_a_book_is_read_along_its_spine_with_headings_of_pages(tmp_path: Path) -
     document = load(epub(tmp_path / "a.epub", opf))
     assert document.text == "One\n\nFirst.\n\nTwo\n\nSecond.\n\nThird."
     assert [title for _, title, *_ in pieces(document)][-1] == "The Glass Orchard › Two"
-
-
-def message(subject: str, text: str, html: str = "") -> EmailMessage:
-    mail = EmailMessage()
-    mail["Subject"], mail["From"], mail["To"] = subject, "Tom <tom@example.org>", "me@example.org"
-    mail["Date"] = "Sat, 21 Nov 2026 20:00:00 +0000"
-    mail.set_content(html or text, subtype="html" if html else "plain")
-    if not html:
-        mail.add_attachment(b"\x00\x01", maintype="application", subtype="octet-stream")
-    return mail
-
-
-HEADERS = "From: Tom <tom@example.org>\nTo: me@example.org\nDate: Sat, 21 Nov 2026 20:00:00 +0000"
-
-
-def test_a_mailbox_has_a_section_for_each_message(tmp_path: Path) -> None:
-    box = mailbox.mbox(tmp_path / "a.mbox")
-    box.add(message("Cheese", "First."))
-    box.add(message("Wine", "", "<p>Second <b>one</b>.</p>"))
-    box.close()
-    document = load(tmp_path / "a.mbox")
-    assert document.text == (
-        f"Cheese\n\n{HEADERS}\n\nFirst.\n\nAttachment: application/octet-stream\n\n"
-        f"Wine\n\n{HEADERS}\n\nSecond one."
-    )
-    assert [title for _, title, *_ in pieces(document)] == ["Cheese", "Cheese › Wine"]
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.odt", "a.pptx", "a.xlsx", "a.epub"])

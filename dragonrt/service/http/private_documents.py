@@ -101,7 +101,7 @@ class PrivateDocuments:
         here = max(sum(chunk.start <= start for chunk in chunks) - 1, 0)
         shown = chunks[max(0, here - AROUND) : here + AROUND + 1]
         pieces = [{"start": each.start, "page": each.page, "text": each.text} for each in shown]
-        unread = await _of_index(side, lambda index: index.store.unread(name)) or ""
+        unread = await _of_index(side, lambda index: index.store.unread(name))
         more = len(chunks) - len(shown)
         return {"name": name, "chunks": pieces, "more": more, "unread": unread}
 
