@@ -2,7 +2,8 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import accumulate, pairwise
 from operator import add
 
@@ -20,6 +21,7 @@ _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _LETTERS = re.compile(r"[a-z]+")
 _LONGEST = 15  # letters of most words
+_MANY = 500  # rows, of which each chunk has more, or the index would be large
 _TOKENS = 3
 """Tokens of a chunk for each of its words; English prose has 1.3."""
 
@@ -33,7 +35,7 @@ def pieces(document: Document, words: int = 64) -> Iterator[Piece]:
     for path, blocks in _sections(document.blocks):
         text, rows, pages = laid_out(blocks)
         title = " › ".join([document.title, *path[path[:1] == [document.title] :]])
-        for start, end in chunk(text, words, rows):
+        for start, end in chunk(text, words, frozenset(rows)):
             page = before + bisect_right(pages, start)
             yield text[start:end], title, begin + start, begin + end, page
         begin, before = begin + len(text) + 2 * bool(text), before + len(pages)
@@ -54,13 +56,15 @@ def _sections(blocks: Sequence[Block]) -> Iterator[tuple[list[str], list[Block]]
     yield [*path.values()], section
 
 
-def chunk(text: str, words: int = 64, rows: Container[int] = ()) -> list[tuple[int, int]]:
+def chunk(
+    text: str, words: int = 64, rows: AbstractSet[int] = frozenset()
+) -> list[tuple[int, int]]:
     """Return spans of at most `words` words, as characters `start:end`, that cover all words.
 
-    A chunk ends before the first of `rows` behind its first quarter: the fewer rows, the more cells
-    the bundled reader finds. Else it ends with a paragraph or sentence, if there is one in its
-    second half. A chunk of several words has at most 3 `words` tokens (`tokens_of`). White space,
-    except single blanks, counts a token per byte.
+    A chunk ends before the first of `rows` behind its first quarter, or its half if they are many:
+    the fewer rows, the more cells the bundled reader finds. Else it ends with a paragraph or
+    sentence, if there is one in its second half. A chunk of several words has at most 3 `words`
+    tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -98,10 +102,11 @@ def spaced(text: str) -> str:
 
 
 def _end_of_chunk(
-    text: str, found: list[re.Match[str]], first: int, limit: int, rows: Container[int]
+    text: str, found: list[re.Match[str]], first: int, limit: int, rows: AbstractSet[int]
 ) -> int:
     """Return the end of a chunk from word `first` that is full at `limit`."""
-    for end in range(first + (limit - first) // 4 + 1, min(limit + 1, len(found))):
+    least = (limit - first) // (4 if len(rows) < _MANY else 2)
+    for end in range(first + least + 1, min(limit + 1, len(found))):
         if found[end].start() in rows:
             return end
     if limit >= len(found):

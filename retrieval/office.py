@@ -249,6 +249,8 @@ def read_odt(data: bytes, unread: Counter[str]) -> Read:
                 node.set("as", raising[:3])
         elif name in ("s", "tab"):
             node.text = " "
+        elif name == "image" and not any(node.getparent().iterchildren("{*}title", "{*}desc")):
+            node.set("as", "img")
         elif name == "table-cell":
             node.set("colspan", _get(node, "number-columns-spanned", "1"))
             node.set("rowspan", _get(node, "number-rows-spanned", "1"))
