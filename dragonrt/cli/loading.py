@@ -176,7 +176,7 @@ def say_report(report: "Report | DragonError") -> None:
         say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")
         return
     say(line)
-    if parts := ", ".join(f"{what} of {name}" for name, what in report.unread):
+    if parts := ", ".join(f"{name} ({what})" for name, what in report.unread):
         say(f"not read: {parts}", "yellow")
     for name, reason in report.skipped:
         say(f"skipped {name}: {reason}", "yellow")
