@@ -123,7 +123,7 @@ class Context:
             if used.isdisjoint(found := range(first, first + rows)):
                 used.update(found)
                 for each in found:
-                    self.cut(each, 0)
+                    self._empty(each)
                 return found
         return None
 
@@ -256,8 +256,19 @@ class Context:
         size = self._library.state_seq_get_data(self._context, data, state.size, sequence)
         return state[:size]
 
-    def _set_state(self, sequence: int, state: State) -> None:
+    def _empty(self, sequence: int) -> None:
+        """Remove all tokens of a sequence, and have the next one put into the first cell.
+
+        A stopped forward leaves the place where llama.cpp looks for cells at another sequence's
+        (`llama_kv_cache::prepare`). To shift no token at all sets it to the first one; llama.cpp
+        aborts if positions have planes.
+        """
         self.cut(sequence, 0)
+        if not self._model.has_planes:
+            self._library.memory_seq_add(self._memory, sequence, 0, -1, 1)
+
+    def _set_state(self, sequence: int, state: State) -> None:
+        self._empty(sequence)
         data = state.ctypes.data
         if not self._library.state_seq_set_data(self._context, data, state.size, sequence):
             raise ModelError("the stored KV of a document is another model's: delete it")

@@ -70,6 +70,7 @@ class Batch(ctypes.Structure):
 
 
 _FLOATS = POINTER(c_float)
+_MROPE = 8  # LLAMA_ROPE_TYPE_MROPE, and a bit of those like it
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_log_set": (None, (c_void_p, c_void_p)),
     "llama_backend_init": (None, ()),
@@ -82,6 +83,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_n_embd": (c_int32, (c_void_p,)),
     "llama_model_n_ctx_train": (c_int32, (c_void_p,)),
+    "llama_model_rope_type": (c_int32, (c_void_p,)),
     "llama_model_n_params": (c_uint64, (c_void_p,)),
     "llama_model_desc": (c_int32, (c_void_p, c_char_p, c_size_t)),
     "llama_model_meta_val_str": (c_int32, (c_void_p, c_char_p, c_char_p, c_size_t)),
@@ -113,6 +115,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_get_memory": (c_void_p, (c_void_p,)),
     "llama_memory_clear": (None, (c_void_p, c_bool)),
     "llama_memory_seq_rm": (c_bool, (c_void_p, c_int32, c_int32, c_int32)),
+    "llama_memory_seq_add": (None, (c_void_p, c_int32, c_int32, c_int32, c_int32)),
     "llama_state_seq_get_size": (c_size_t, (c_void_p, c_int32)),
     "llama_state_seq_get_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
     "llama_state_seq_set_data": (c_size_t, (c_void_p, c_void_p, c_size_t, c_int32)),
@@ -174,6 +177,7 @@ class LlamaModel:
     Attributes:
         pointer: of llama.cpp.
         vocab: llama.cpp's pointer to its vocabulary.
+        has_planes: whether positions have several numbers (M-RoPE, of models that see pictures).
     """
 
     def __init__(self, library: Library, path: Path) -> None:
@@ -198,6 +202,8 @@ class LlamaModel:
         longest: int = library.model_n_ctx_train(self.pointer)
         self.context_length = min(longest, int(window)) if self.has_windows else longest
         self.parameters: int = library.model_n_params(self.pointer)
+        rope: int = library.model_rope_type(self.pointer)
+        self.has_planes = rope > 0 and rope & _MROPE != 0
 
     def check_decoder(self) -> None:
         """Raise ModelError unless it is a decoder whose sequences can be cut."""

@@ -60,6 +60,22 @@ def test_a_forward_has_more_rows_than_a_piece_has_tokens(on: LlamaBackend) -> No
         on.open([on.empty()] * 300, 20)
 
 
+@pytest.mark.parametrize("block", [3, 4, 5])
+def test_a_stopped_forward_leaves_no_gap_in_an_empty_row(on: LlamaBackend, block: int) -> None:
+    last, _, _, first = rows = [on.open([on.empty()], 20) for _ in range(4)]
+    assert [each.sequences[0] for each in rows] == [3, 2, 1, 0]
+    stop = Preemption()
+    stop.request()
+    on.forward([Feed(row, TOKENS, 0, True, stop, False) for row in (first, last)])
+    blocks = [TOKENS[:block], *([token] for token in TOKENS[block:])]
+    found, length = list[NDArray[np.float32]](), 0
+    for tokens in blocks:
+        (logits,) = on.forward([Feed(last, tokens, length, True, Preemption(), False)])
+        found += [each.at(np.arange(200)) for each in logits or ()]
+        length += len(tokens)
+    np.testing.assert_array_equal(np.stack(found), read(on, on.open([on.empty()], 20)))
+
+
 def test_the_pool_counts_what_is_allocated(on: LlamaBackend) -> None:
     first, used = on.open([on.empty()], 20), on.pool.used
     second = on.open([on.empty()] * 2, 20)
