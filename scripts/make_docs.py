@@ -76,7 +76,10 @@ def wire_page() -> str:
         "### The question",
         _text(Question),
         _settings(Question),
-        *(f"### Settings of mode `{name}`\n\n{_mode(name)}" for name in MODES),
+        *(
+            f"### Settings of mode `{name}`\n\n{_text(mode.settings)}\n\n{_settings(mode.settings)}"
+            for name, mode in MODES.items()
+        ),
         "## Parts of messages",
         *(_part(kind) for kind in (Attribution, Source)),
         "## Reasons",
@@ -175,23 +178,12 @@ def _fields(kind: Any) -> str:
         rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in own)
         return _table(("field", "type", "default"), rows)
     within = encoding.types(kind)
-    return _table(
-        ("field", "type", "must be", "default"),
-        (
-            (
-                f"`{e.name}`",
-                _type(hints[e.name]),
-                _readable(must(within[e.name])),
-                _default(e.default),
-            )
-            for e in own
-        ),
-    )
+    bounded = (_row(e.name, hints[e.name], within[e.name], e.default) for e in own)
+    return _table(("field", "type", "must be", "default"), bounded)
 
 
-def _mode(name: str) -> str:
-    kind = MODES[name].settings
-    return f"{_text(kind)}\n\n{_settings(kind)}"
+def _row(name: str, hint: Any, within: Any, default: Any) -> tuple[str, ...]:
+    return f"`{name}`", _type(hint), _readable(must(within)), _default(default)
 
 
 def _settings(kind: type) -> str:
@@ -199,13 +191,7 @@ def _settings(kind: type) -> str:
     return _table(
         ("field", "type", "must be", "default", "what it is"),
         (
-            (
-                f"`{e.name}`",
-                _type(e.type),
-                _readable(must(e.within)),
-                _default(e.default),
-                e.about.help,
-            )
+            (*_row(e.name, e.type, e.within, e.default), e.about.help)
             for e in entries(kind)
             if e.about.travels
         ),

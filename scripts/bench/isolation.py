@@ -28,7 +28,7 @@ from dragonrt.service.cloud_process import cloud_process
 from dragonrt.service.prompts import parts_of
 from dragonrt.service.text import JoinedText
 from dragonrt.side import Side
-from retrieval import Hit, Index, Retriever
+from retrieval import Index, Retriever
 from scripts.bench.isolated_answers import (
     PARTED,
     WAYS,
@@ -82,11 +82,6 @@ class FoundQuestion:
     known: KnownQuestion
     found: Found
     find: Callable[[Question], Found]
-
-    def hits(self, name: str) -> list[Hit]:
-        """Return the chunks that are read this way, for the question as a whole."""
-        sides = WAYS[name.removesuffix(IN_PARTS)].sides
-        return [hit for side in sides for hit in self.found[side]]
 
 
 @benchmark(
@@ -216,7 +211,8 @@ def _search(retrievers: Mapping[Side, Retriever], refusal: str, asked: Question)
 
 
 def _row(asked: FoundQuestion, way: str, text: str, refusal: str) -> Row:
-    known, hits = asked.known, asked.hits(way)
+    known, sides = asked.known, WAYS[way.removesuffix(IN_PARTS)].sides
+    hits = [hit for side in sides for hit in asked.found[side]]
     return {
         "id": known.id,
         "question": known.question,

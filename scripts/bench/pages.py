@@ -183,7 +183,9 @@ def kept(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 def kept_tables(name: str, folder: Path = RESULTS) -> list[Table]:
     """Return the tables of a run; none if none are kept."""
     count = kept(folder).get(name, {}).get("tables", 0)
-    return [_read((folder / _file(name, number)).read_text("utf-8")) for number in range(count)]
+    files = (folder / _file(name, number) for number in range(count))
+    tables = (csv.reader(StringIO(file.read_text("utf-8"))) for file in files)
+    return [(headings, rows) for headings, *rows in tables]
 
 
 def keep(records: Sequence[Mapping[str, Any]], folder: Path = RESULTS) -> None:
@@ -374,8 +376,3 @@ def _written(table: Table) -> str:
     writer.writerow(table[0])
     writer.writerows(table[1])
     return text.getvalue()
-
-
-def _read(text: str) -> Table:
-    headings, *rows = csv.reader(StringIO(text))
-    return headings, rows
