@@ -15,18 +15,14 @@ def written(tmp_path: Path, name: str, data: str | bytes) -> Path:
     return path
 
 
-def test_plain_text_is_titled_by_its_first_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.txt", "\ufeff\r\nGate codes\r\n\r\nNorth: 4182\r\n")
-    document = load(path)
-    assert (document.text, document.title) == ("Gate codes\n\nNorth: 4182", "Gate codes")
-
-
 @pytest.mark.parametrize(
     ("name", "data"),
     [
         ("a.txt", b"\x00\x01\x02"),
         ("a.txt", bytes(range(8)) * 4 + bytes(40)),
         ("a.txt", b" \n "),
+        ("a.eml", b""),
+        ("a.mbox", b"\x00\xff"),
         ("a.pdf", pdf_with("", "Scan")),
         ("a.png", b"\x89PNG"),
         ("gone.txt", None),
