@@ -354,6 +354,7 @@ def read_xlsx(data: bytes, unread: Counter[str]) -> Read:
         if sheet.sheet_state != "visible":
             unread["hidden sheet"] += 1
             continue
+        sheet.reset_dimensions()  # many programs write wrong ones
         rows = (
             tuple(shown(cell.value, cell.number_format or "") for cell in row) for row in sheet.rows
         )

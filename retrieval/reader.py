@@ -187,6 +187,7 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would contain private text
+    sys.modules["numpy"] = None  # type: ignore[assignment] # openpyxl would load it, with threads
     with suppress(OSError):  # first to go if memory is short
         Path("/proc/self/oom_score_adj").write_text("1000")
     answer = "{}"
