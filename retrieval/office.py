@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
 from typing import Any
@@ -72,7 +73,7 @@ class _Parts:
 
 
 def _local(node: Any) -> str:
-    return str(node.tag.rpartition("}")[2])
+    return str(node.tag).rpartition("}")[2]
 
 
 def _get(node: Any, name: str, default: str = "") -> str:
@@ -307,18 +308,15 @@ def _shapes(shapes: Iterable[Any], unread: Counter[str]) -> Iterator[Block]:
             rows = ([_text(cell.text_frame) for cell in row.cells] for row in shape.table.rows)
             yield Table(tuple(map(tuple, rows)))
         elif shape.has_chart:
-            plot, title = shape.chart.plots[0], shape.chart.has_title
-            yield Paragraph(shape.chart.chart_title.text_frame.text if title else "")
-            values = [
-                [f"{value:.15g}" if value is not None else "" for value in each.values]
-                for each in plot.series
-            ]
-            yield Table(
-                (
-                    ("", *(each.name for each in plot.series)),
-                    *zip(map(str, plot.categories), *values, strict=False),
-                )
-            )
+            has_title, plots = shape.chart.has_title, list[Any]()
+            with suppress(ValueError):  # of a kind that the library does not know
+                plots = [*shape.chart.plots]
+            yield Paragraph(shape.chart.chart_title.text_frame.text if has_title else "")
+            for plot in plots:
+                values = [["" if v is None else f"{v:.15g}" for v in s.values] for s in plot.series]
+                points = zip(map(str, plot.categories), *values, strict=False)
+                yield Table((("", *(series.name for series in plot.series)), *points))
+            unread["chart"] += not any(len(plot.categories) for plot in plots)
         elif text := next((e.get("descr") for e in shape.element.iter("{*}cNvPr")), None):
             yield Paragraph(text)
         else:
