@@ -38,10 +38,10 @@ _OPEN = dict(
         r"(\S+)=(\S*)",
         "p=p line-break=br list-item=li table=table table-row=tr table-cell=td text-box=div "
         "list=div note-body=div annotation=div list-header=div tracked-changes= creator= date= "
-        "covered-table-cell= date-string= note-citation= sequence-decls= forms=",
+        "covered-table-cell= date-string= note-citation= sequence-decls= forms= scripts= "
+        "automatic-styles= font-face-decls=",
     )
 )
-_PLACES_OF_NUMBERS = 13, 16  # of a slide and its date
 _BARE_FORMULA = re.compile(rb"<f(?: [^>]*)?(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v></v>)?\s*</c>")
 _DATES = {"yyyy": "%Y", "yy": "%y", "mmmm": "%B", "mmm": "%b", "dddd": "%A", "ddd": "%a"} | {
     **dict.fromkeys(("d", "dd"), "%d"),
@@ -224,8 +224,6 @@ def read_odt(data: bytes, unread: Counter[str]) -> Read:
     styles = {
         _get(e, "name"): e for top in (around, root) for e in top.iter("{*}style", "{*}list-style")
     }
-    for style in [*root.iter("{*}automatic-styles", "{*}font-face-decls", "{*}scripts")]:
-        root.remove(style)
     for kind, place in (("header", 0), ("footer", 1)):
         for each in [*around.iterfind(f".//{{*}}master-page/{{*}}{kind}")]:
             root.insert(place * len(root), each)
@@ -298,7 +296,7 @@ def read_pptx(data: bytes, unread: Counter[str]) -> Read:
 
 def _shapes(shapes: Iterable[Any], unread: Counter[str]) -> Iterator[Block]:
     for shape in sorted(shapes, key=lambda shape: (shape.top or 0, shape.left or 0)):
-        if shape.is_placeholder and shape.placeholder_format.type in _PLACES_OF_NUMBERS:
+        if shape.is_placeholder and shape.placeholder_format.type in (13, 16):  # number and date
             continue
         if hasattr(shape, "shapes"):
             yield from _shapes(shape.shapes, unread)
