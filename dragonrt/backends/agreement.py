@@ -117,7 +117,6 @@ class Agreement:
         self._kinds: dict[int, Kind] = {}
 
     def kind(self, token: int) -> Kind:
-        """Return the kind of a token."""
         if token not in self._kinds:
             self._kinds[token] = kind_of(self._decode([token]))
         return self._kinds[token]
@@ -145,11 +144,9 @@ class Agreement:
         return Standing(phase, before.lost | lost, given)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of a value."""
         return self._decode(tokens).strip()
 
     def phase(self, tokens: Sequence[int], before: int = NONE) -> int:
-        """Return the phase after these tokens."""
         return reduce(phase_after, map(self.kind, tokens), before)
 
     def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:

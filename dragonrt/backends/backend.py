@@ -33,7 +33,6 @@ class Preemption:
         return self._requested
 
     def request(self) -> None:
-        """Stop the forward with this flag."""
         if not self._requested:
             self._requested = True
             if (watcher := self._watcher) is not None:

@@ -133,16 +133,13 @@ class LanguageModel:
         return self.with_stops(self.prompt.template.stops)
 
     def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
-        """Return the stop tokens, and each of the strings that is a single token."""
         single = [self.encode(string) for string in strings]
         return (*self.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without added ones."""
         return self.backend.tokenizer.encode(text)
 
     def decode(self, tokens: Tokens[int]) -> str:
-        """Return the text of tokens, without special ones."""
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:

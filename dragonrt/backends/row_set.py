@@ -34,7 +34,6 @@ class RowSet:
         return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
 
     def extend_all(self, tokens: Sequence[int], *, hidden: bool = True) -> list[RowLogits]:
-        """Append tokens; return the logits after each of them."""
         return self._extend(tokens, every=True, hidden=hidden)
 
     def truncate(self, length: int) -> None:

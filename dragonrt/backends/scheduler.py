@@ -80,7 +80,6 @@ class Portions:
         return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
     def take(self, client: Client, size: int) -> None:
-        """Count a request of that client."""
         for level in levels(client):
             if level in self._left:
                 self._left[level] = min(self._left[level], self._size) - size

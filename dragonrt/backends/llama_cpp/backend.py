@@ -46,7 +46,6 @@ class LlamaDocument:
     state: State
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that `LlamaBackend.load` reads."""
         return {"length": np.array([_FORMAT, self.length]), "state": self.state}
 
 

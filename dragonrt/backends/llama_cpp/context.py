@@ -49,7 +49,6 @@ class Outputs(NamedTuple):
     hidden: Floats | None
 
     def of(self, places: slice | int) -> tuple[Floats, Floats | None]:
-        """Return those of some tokens."""
         return self.logits[places], None if self.hidden is None else self.hidden[places]
 
 
@@ -111,7 +110,6 @@ class Context:
             self._library.set_adapters_lora(self._context, adapters, 1, scales)
 
     def used(self) -> set[int]:
-        """Return the sequences in use."""
         while self._free:
             self._used.difference_update(self._free.pop())
         return self._used

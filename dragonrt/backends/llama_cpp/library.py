@@ -70,7 +70,6 @@ class Batch(ctypes.Structure):
 
 
 _FLOATS = POINTER(c_float)
-_MROPE = 8  # LLAMA_ROPE_TYPE_MROPE, and a bit of those like it
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_log_set": (None, (c_void_p, c_void_p)),
     "llama_backend_init": (None, ()),
@@ -203,7 +202,7 @@ class LlamaModel:
         self.context_length = min(longest, int(window)) if self.has_windows else longest
         self.parameters: int = library.model_n_params(self.pointer)
         rope: int = library.model_rope_type(self.pointer)
-        self.has_planes = rope > 0 and rope & _MROPE != 0
+        self.has_planes = rope > 0 and rope & 8 != 0  # LLAMA_ROPE_TYPE_MROPE, and those like it
 
     def check_decoder(self) -> None:
         """Raise ModelError unless it is a decoder whose sequences can be cut."""

@@ -103,7 +103,6 @@ class SelfTest:
         self._alone: dict[int, Floats] = {}
 
     def run(self) -> Exactness:
-        """Measure."""
         context = self._context
         for before, start in pairwise((0, *self._starts, len(self._line))):
             if start > before:

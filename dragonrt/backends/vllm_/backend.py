@@ -37,7 +37,6 @@ class TokenDocument:
         return len(self.tokens)
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return the tokens as the array that `VllmBackend.load` reads."""
         return {TOKENS: np.array(self.tokens, np.int32)}
 
 

@@ -43,12 +43,10 @@ class Engine:
         self.most_open = llm.vllm_config.scheduler_config.max_num_seqs // 2, most
 
     def blocks(self, tokens: int) -> int:
-        """Return the blocks of a text and the token after it."""
         return tokens // self.block_size + 1
 
     @property
     def busy(self) -> bool:
-        """Return whether predictions are awaited."""
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool) -> None:
@@ -70,7 +68,6 @@ class Engine:
         self._awaited.add(str(key))
 
     def step(self) -> None:
-        """Run one forward of as many requests as it holds."""
         self._awaited -= {each.request_id for each in self._core.get_output().outputs}
 
     def abort(self, keys: Sequence[int]) -> None:
