@@ -217,7 +217,7 @@ def test_an_index_inside_its_documents_does_not_index_itself(shelf: Shelf) -> No
 
 def test_documents_that_are_gone_are_refused_not_deleted(shelf: Shelf) -> None:
     shelf.update()
-    for gone in (shelf.documents / "unmounted", []):
+    for gone in ([shelf.documents / "unmounted"], []):
         with pytest.raises(RetrievalError):
             shelf.update(gone)
     assert len(shelf.open()) == 4
