@@ -73,9 +73,10 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait until a constant rate has used up its budget."""
+        """Wait until a constant rate has used up its budget, at most for `idle_s`."""
         if self._peer is not None:
-            await self._peer.pacing.wait_over()
+            with suppress(TimeoutError):  # a session stays open
+                await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)
 
     async def connect(self) -> None:
         """Dial once, now. Raises the error that prevents the connection."""

@@ -132,7 +132,6 @@ class Peer:
             await self._stream.drain()
 
     def next_number(self) -> int:
-        """Return the number of the next session that this side opens."""
         self._next_session += 1
         return self._next_session - 1
 
