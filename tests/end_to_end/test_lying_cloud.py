@@ -230,5 +230,5 @@ async def test_no_canary_is_told(
                 )
     found = told(model, cloud)
     assert (len(found) >= 7) if level is Disclosure.DRAFTS else found == []
-    assert sum(said) >= 6, "else nothing was to be had"
+    assert sum(said) >= 7, "else nothing was to be had"
     assert {talk[0][0] for talk in talks} <= {*cloud.heard.texts}
