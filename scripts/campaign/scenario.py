@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dragonrt.modes import MODES
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -16,7 +18,7 @@ from dragonrt.testing.scripted import Script, ScriptedModel, scripted_resources
 from dragonrt.timeouts import USUAL, Timeouts
 from scripts.campaign.drawn_settings import drawn_settings
 from tests.oracles.asked import Models
-from tests.oracles.brute_force import mixed, raced, sampled
+from tests.oracles.brute_force import raced, sampled
 
 STOP = 0
 """The token that ends an answer: a Script's own."""
@@ -162,7 +164,7 @@ class Scenario:
         text = TokenPrefix(start_hash(question.seed))
         while len(text) < question.max_tokens:
             said = [model.said(len(text), text.hash).p for model in models]
-            law = sampled(question.sampler, mixed(said, (0.5, 0.5)))
+            law = sampled(question.sampler, np.mean(said, 0))
             text.append(raced(question.seed, len(text), law))
 
         def read(token: int) -> int:

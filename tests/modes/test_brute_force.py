@@ -103,7 +103,7 @@ def test_targets_of_both_rules(name: str) -> None:
         drawn = [code.quantize(each).distribution for each in (device, cloud)]
         right = [coded(name, each) for each in (device, cloud)]
         candidates = [Candidate(one.draft("device", 5, each), each) for each in drawn]
-        law = sampled(sampler, mixed([each.p for each in right], weights))
+        law = sampled(sampler, mixed(right, weights))
         assert one.target(5, candidates[0], candidates[1], weights) == raced(seed, 5, law)
         if sampler.temperature == 0:
             continue
@@ -141,7 +141,7 @@ def test_a_whole_mixture_is_raced_over_tokens_that_nobody_lists() -> None:
         p = [coded("topk:4:residual", dense(seed + n, 40)) for n in (0, 1000)]
         code = codec("topk:4:residual", 40)
         both = [code.quantize(dense(seed + n, 40)).distribution for n in (0, 1000)]
-        right = raced(seed, 0, mixed([each.p for each in p], (0.5, 0.5)))
+        right = raced(seed, 0, mixed(p, (0.5, 0.5)))
         candidates = [Candidate(0, each) for each in both]
         by = Coupled(Noise(seed), Sampler())
         assert by.target(0, candidates[0], candidates[1], (0.5, 0.5)) == right

@@ -219,11 +219,13 @@ def softmax(h: Sequence[float]) -> list[float]:
     return [each / fsum(weights) for each in weights]
 
 
-def mixed(each: Sequence[Probabilities], weights: Sequence[float]) -> NDArray[np.float64]:
-    """Return Σ w p."""
-    mixture = np.zeros(each[0].size)
-    for p, weight in zip(each, weights, strict=True):
-        mixture += weight * p
+def mixed(codes: Sequence[Coded], weights: Sequence[float]) -> NDArray[np.float64]:
+    """Return Σ w p. The tokens that no code lists share one mass, which is rounded as a whole."""
+    mixture = np.zeros(codes[0].p.size)
+    for each, weight in zip(codes, weights, strict=True):
+        mixture += weight * each.p
+    others = sorted(set(range(mixture.size)).difference(*(each.listed for each in codes)))
+    mixture[others] = mixture[others] * len(others) / max(1, len(others))
     return mixture
 
 

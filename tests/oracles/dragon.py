@@ -172,7 +172,7 @@ def _taken(
         return _Taken(own, 1.0, own, device)
     cloud, h_cloud = said("cloud", read)
     weights = softmax([h_device, h_cloud])
-    mixture = mixed((device.p, cloud.p), weights)
+    mixture = mixed((device, cloud), weights)
     if by_drafts:
         drafts = [own, draft("cloud", cloud)]
         token = aggregated(seed, step, device, cloud, weights, drafts)

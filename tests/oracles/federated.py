@@ -8,13 +8,7 @@ from numpy.typing import NDArray
 from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.prefix import TokenPrefix
 from tests.oracles.asked import Asked, Decide
-from tests.oracles.brute_force import (
-    Coded,
-    coded,
-    mixed,
-    sampled,
-    verified,
-)
+from tests.oracles.brute_force import Coded, coded, mixed, sampled, verified
 
 
 def oracle(asked: Asked, settings: FederatedSettings) -> Decide:
@@ -23,7 +17,7 @@ def oracle(asked: Asked, settings: FederatedSettings) -> Decide:
 
     def target(line: TokenPrefix, step: int, weights: Mapping[str, float]) -> NDArray[np.float64]:
         names = [name for name in asked.models if name in weights]
-        uploads = [coded(settings.codec, asked.p(name, line, step)).p for name in names]
+        uploads = [coded(settings.codec, asked.p(name, line, step)) for name in names]
         return sampled(question.sampler, mixed(uploads, [weights[name] for name in names]))
 
     def decide(text: TokenPrefix) -> Sequence[int]:
