@@ -4,8 +4,6 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from dragonrt.modes import MODES
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -164,7 +162,7 @@ class Scenario:
         text = TokenPrefix(start_hash(question.seed))
         while len(text) < question.max_tokens:
             said = [model.said(len(text), text.hash).p for model in models]
-            law = sampled(question.sampler, np.mean(said, 0))
+            law = sampled(question.sampler, (said[0] + said[1]) / 2)
             text.append(raced(question.seed, len(text), law))
 
         def read(token: int) -> int:
