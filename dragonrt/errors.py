@@ -6,7 +6,7 @@
     │   └── CodecError         a codec name, a vector or a payload that the codec refuses
     ├── LinkError              a link that cannot be made or is gone, or a wrong description of one
     ├── ModelError             a model that cannot be loaded, or input that does not fit it
-    ├── SamplingError          a seed, a sampling parameter, a rule's name or a relevance
+    ├── SamplingError          a seed, a rule's name or a relevance
     ├── TrainingError          something that cannot be trained, or learned from
     └── WireError              between bytes and messages: `dragonrt.wire.reasons`
 
@@ -47,7 +47,7 @@ class ModelError(DragonError):
 
 
 class SamplingError(DragonError):
-    """A seed, a sampling parameter, a rule's name or a relevance that cannot be used."""
+    """A seed, a rule's name or a relevance that cannot be used."""
 
 
 class TrainingError(DragonError):

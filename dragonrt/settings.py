@@ -1,23 +1,47 @@
-"""Fields of frozen dataclasses that are written once: options, wire, files and traces derive them.
+"""Typed fields that are written once: messages, options, files, traces and bodies derive them.
 
-A field made by `setting` knows what it is for and what it may be. `check` holds an instance to it,
-`flat` lists the values by name, nested dataclasses included, `assemble` makes an instance of them.
+A field is an annotation with its bounds, a `Meta`, whose `description` replaces the words that
+follow from the type. A bool is not a number, NaN and the infinities are not in any range.
+
+In a frozen dataclass, a field made by `setting` knows what it is for, too. `check` holds an
+instance to its fields, `flat` lists the values by name, nested dataclasses included, `assemble`
+makes an instance of them.
 """
 
 import functools
+import sys
+import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
 
-from dragonrt import schema
+from msgspec import Meta, ValidationError, convert
+
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")
 
 KEY = "setting"
+LARGEST: Final = 2**64 - 1
+"""The largest integer, as in msgpack; msgspec's bounds end at 63 bits."""
+FINITE: Final = sys.float_info.max
+ENCODABLE: Final = r"\A[^\ud800-\udfff]*\Z"
+"""The pattern of texts that UTF-8 can encode."""
+BUILTIN: Final = (bytes,)
+"""For msgspec: bytes are never a text in base64."""
+
+U64: TypeAlias = Annotated[int, Meta(ge=0, description=f"an integer from 0 to {LARGEST}")]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Port: TypeAlias = Annotated[int, Meta(ge=0, le=65535)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+Text: TypeAlias = Annotated[str, Meta(max_length=128, pattern=ENCODABLE)]
+PathText: TypeAlias = Annotated[str, Meta(max_length=4096, pattern=ENCODABLE)]
+"""A text that may name a file."""
+LongText: TypeAlias = Annotated[str, Meta(max_length=64 * 1024, pattern=ENCODABLE)]
 
 
 class SettingError(DragonError):
@@ -30,12 +54,10 @@ class SettingError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The description of one field.
+    """The description of one field, beside its type.
 
     Attributes:
         help: one sentence for people.
-        low: with `high` the range of numbers.
-        limit: the most characters of a text, or entries of a tuple.
         travels: it is sent to the other side.
         traced: it stands in traces and `--json`, which a question's own words do not.
         option: its name on a command line, if not the field's; `letter` is its short form.
@@ -44,9 +66,6 @@ class Setting:
     """
 
     help: str = ""
-    low: float | None = None
-    high: float | None = None
-    limit: int = 128
     travels: bool = True
     traced: bool = True
     option: str = ""
@@ -81,11 +100,7 @@ class Entry:
 
     def read(self, value: Any) -> Any:
         """Return the value as the field holds it. Raises SettingError."""
-        try:
-            made = schema.read(self.within, value)
-        except schema.MismatchError as error:
-            raise SettingError(str(error), self.about.option or self.name) from None
-        return value if type(value) is int else made
+        return read(self.within, value, self.about.option or self.name)
 
 
 def flag(name: str) -> str:
@@ -141,10 +156,11 @@ def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _made(cls: Any, values: Mapping[str, Any]) -> Any:
+    kinds = {each.name: hints(cls)[each.name] for each in fields(cls)}
     return cls(
         **{
             name: _made(kind, values) if is_dataclass(kind) else values[name]
-            for name, kind in _kinds(cls).items()
+            for name, kind in kinds.items()
         }
     )
 
@@ -158,12 +174,12 @@ def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
 def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
     """Return every field with the dotted attribute names that lead to it."""
     found: list[tuple[Entry, str]] = []
+    plain = typing.get_type_hints(cls)
     for each in fields(cls):
-        kind = _kinds(cls)[each.name]
+        kind, about = plain[each.name], each.metadata.get(KEY, Setting())
         if not is_dataclass(kind):
-            about = each.metadata.get(KEY, Setting())
-            within = schema.bounded(kind, about.low, about.high, about.limit)
-            found.append((Entry(each.name, kind, within, each.default, about), each.name))
+            entry = Entry(each.name, kind, hints(cls)[each.name], each.default, about)
+            found.append((entry, each.name))
             continue
         for entry, path in _leaves(typing.cast(type, kind)):
             if each.default is not MISSING:
@@ -173,7 +189,58 @@ def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
 
 
 @functools.cache
-def _kinds(cls: type) -> Mapping[str, Any]:
-    """Kept for each class: annotations are evaluated, which takes longer than all the rest."""
-    hints = typing.get_type_hints(cls)
-    return {each.name: hints[each.name] for each in fields(cls)}
+def hints(cls: type) -> Mapping[str, Any]:
+    """Return the types of a class's fields with their bounds, evaluated once."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def read(kind: Any, value: Any, name: str = "") -> Any:
+    """Return the value of that field as its type. Raises SettingError."""
+    try:
+        made = convert(value, kind, builtin_types=BUILTIN)
+    except ValidationError:
+        pass
+    else:
+        if type(value) is not int:
+            return made
+        if value <= LARGEST:
+            return value
+    shown = repr(value)
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    raise SettingError(f"must be {must(kind)}, not {shown}", name)
+
+
+def must(kind: Any) -> str:
+    """Return what a value of that type must be, in words."""
+    bounds = Meta()
+    if get_origin(kind) is Annotated:
+        kind, bounds, *_ = get_args(kind)
+    if bounds.description is not None:
+        return bounds.description
+    origin, inner = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        origin, inner = Literal, tuple(each.value for each in kind)
+    if origin in (typing.Union, types.UnionType):
+        return must(next(each for each in inner if each is not types.NoneType))
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, inner))
+    if origin is tuple and inner[-1] is ...:
+        return f"a tuple of at most {bounds.max_length} entries, each {must(inner[0])}"
+    if origin is tuple:
+        return f"a tuple of {len(inner)} entries: {', '.join(map(must, inner))}"
+    if kind in (int, float):
+        return ("an integer" if kind is int else "a number") + _range(bounds)
+    if kind is bytes:
+        low, high = bounds.min_length or 0, bounds.max_length
+        return f"{high} bytes" if low == high else f"{low} to {high} bytes"
+    text = f"text of at most {bounds.max_length} characters"
+    return {bool: "true or false", Path: "a path", str: text}.get(kind, f"a {kind.__name__}")
+
+
+def _range(bounds: Meta) -> str:
+    low, high = (n if n is None or isinstance(n, int) else f"{n:g}" for n in (bounds.ge, bounds.le))
+    if bounds.gt is not None:
+        return f" above {bounds.gt:g} and at most {high}"
+    if high in (None, f"{FINITE:g}"):
+        return "" if low in (None, f"{-FINITE:g}") else f" of at least {low}"
+    return f" from {low} to {high}"

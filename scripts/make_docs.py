@@ -16,8 +16,7 @@ from msgspec import NODEFAULT, structs
 
 from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
-from dragonrt.schema import must
-from dragonrt.settings import Entry, entries
+from dragonrt.settings import Entry, entries, hints, must
 from dragonrt.traces import events, file
 from dragonrt.wire import connection, encoding, sessions
 from dragonrt.wire.fields import MAX_LINE, Fields
@@ -173,12 +172,11 @@ def _states(states: type[Enum]) -> str:
 
 def _fields(kind: Any) -> str:
     """The fields of a class, of a message's with their bounds."""
-    hints, own = get_type_hints(kind), structs.fields(kind)
+    plain, own = get_type_hints(kind), structs.fields(kind)
     if not issubclass(kind, Fields):
-        rows = ((f"`{e.name}`", _type(hints[e.name]), _default(e.default)) for e in own)
+        rows = ((f"`{e.name}`", _type(plain[e.name]), _default(e.default)) for e in own)
         return _table(("field", "type", "default"), rows)
-    within = encoding.types(kind)
-    bounded = (_row(e.name, hints[e.name], within[e.name], e.default) for e in own)
+    bounded = (_row(e.name, plain[e.name], hints(kind)[e.name], e.default) for e in own)
     return _table(("field", "type", "must be", "default"), bounded)
 
 
@@ -208,6 +206,7 @@ def _type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(f"`{value!r}`" for value in get_args(hint))
     shown = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
+    shown = re.sub(r"^Optional\[(.*)\]$", r"\1 | None", shown)
     return f"`{shown}`"
 
 

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from dragonrt.distributions.codec import Ids
 from dragonrt.privacy.disclosure import RULES, Crossing, Discloses
+from dragonrt.settings import U64
 from dragonrt.wire import connection, encoding, sessions
 from dragonrt.wire.fields import (
     MAX_BLOCK,
@@ -15,7 +16,6 @@ from dragonrt.wire.fields import (
     MAX_UPLOAD,
     U32,
     Finite,
-    Hash,
     Payload,
     Role,
     Step,
@@ -57,7 +57,7 @@ class Target(SessionMessage, frozen=True):
     """
 
     step: Step
-    prefix_hash: Hash
+    prefix_hash: U64
     token: Token
     aggregator: Role
     time_us: Time = 0

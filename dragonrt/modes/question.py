@@ -2,28 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from dragonrt.errors import DragonError
 from dragonrt.privacy.disclosure import longest_redacted
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.settings import check, setting
+from dragonrt.settings import U64, LongText, check, own, setting
 from dragonrt.wire.fields import (
-    MAX_64,
     MAX_CONVERSATION,
     MAX_DOCUMENTS,
-    MAX_PROMPT,
     MAX_STOP_TOKENS,
-    MAX_TOKEN,
     MAX_TOKENS,
     MAX_TURNS,
+    Token,
 )
 
-Turn = tuple[str, str]
+Turn = tuple[LongText, LongText]
 """An earlier question and its answer."""
 
-MAX_RANKED = 20
-"""Likeliest tokens that a question may ask for with each of its answer's."""
+Ranked = Annotated[int, Meta(ge=0, le=20)]
+"""How many of the likeliest tokens a question may ask for with each of its answer's."""
 
 GREEDY = Sampler(temperature=0.0)
 
@@ -38,68 +38,49 @@ class Question:
     probability and so many of the likeliest. Raises SettingError for values out of range.
     """
 
-    prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
-    instructions: str = setting("", "What holds for all.", limit=MAX_PROMPT, traced=False)
-    history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
-    seed: int = setting(
-        0, "Random seed. Default: a new one per answer.", low=0, high=MAX_64, daily=True
+    prompt: LongText = setting("", "The question.", traced=False)
+    instructions: LongText = setting("", "What holds for all.", traced=False)
+    history: Annotated[tuple[Turn, ...], Meta(max_length=MAX_TURNS)] = setting(
+        (), "Earlier turns.", traced=False
     )
+    seed: U64 = setting(0, "Random seed. Default: a new one per answer.", daily=True)
     sampler: Sampler = GREEDY
-    max_tokens: int = setting(
-        64, "Most tokens of an answer.", low=1, high=MAX_TOKENS, letter="n", daily=True
+    max_tokens: Annotated[int, Meta(ge=1, le=MAX_TOKENS)] = setting(
+        64, "Most tokens of an answer.", letter="n", daily=True
     )
-    stop_tokens: tuple[int, ...] = setting(
-        (),
-        "Tokens that end the answer.",
-        low=0,
-        high=MAX_TOKEN,
-        limit=MAX_STOP_TOKENS,
-        traced=False,
+    stop_tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_STOP_TOKENS)] = setting(
+        (), "Tokens that end the answer.", traced=False
     )
-    documents: int = setting(
-        2, "Chunks that each side reads.", low=0, high=MAX_DOCUMENTS, option="documents_per_side"
+    documents: Annotated[int, Meta(ge=0, le=MAX_DOCUMENTS)] = setting(
+        2, "Chunks that each side reads.", option="documents_per_side"
     )
-    relevance_temperature: float = setting(
-        0.2,
-        "Divides the relevances; low: only the best document counts.",
-        low=1e-9,
-        high=1e9,
-        rare=True,
+    relevance_temperature: Annotated[float, Meta(ge=1e-9, le=1e9)] = setting(
+        0.2, "Divides the relevances; low: only the best document counts.", rare=True
     )
-    relevance_floor: float | None = setting(
+    relevance_floor: Annotated[float, Meta(ge=-1, le=1)] | None = own(
         None,
         "Skip documents below this cosine. Default: 0.25 at --disclose answer and redacted.",
-        low=-1,
-        high=1,
-        travels=False,
         rare=True,
     )
-    reweight_every: int = setting(
-        0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
+    reweight_every: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] = setting(
+        0, "Rank the documents again every N tokens; 0: never."
     )
-    doubt: float = setting(
-        1.0,
-        'How much "I don\'t know." after a document counts against it; 0: nothing.',
-        low=0,
-        high=100,
-        rare=True,
+    doubt: Annotated[float, Meta(ge=0, le=100)] = setting(
+        1.0, 'How much "I don\'t know." after a document counts against it; 0: nothing.', rare=True
     )
-    accepted: tuple[int, ...] = setting(
-        (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False
+    accepted: Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS)] = setting(
+        (), "Tokens decided already.", traced=False
     )
 
-    document: str = setting(
-        "",
-        "Answer from this one of your documents, by its name in the index.",
-        limit=MAX_PROMPT,
-        travels=False,
+    document: LongText = own(
+        "", "Answer from this one of your documents, by its name in the index."
     )
-    chunk: int | None = setting(None, low=0, travels=False, traced=False)
-    parts: Literal["on", "off"] = setting(
-        "on", "Answer the parts of a question one after another: on or off.", travels=False
+    chunk: Annotated[int, Meta(ge=0)] | None = own(None, traced=False)
+    parts: Literal["on", "off"] = own(
+        "on", "Answer the parts of a question one after another: on or off."
     )
-    shown: tuple[str, ...] = setting((), limit=MAX_TURNS, travels=False, traced=False)
-    top_logprobs: int | None = setting(None, low=0, high=MAX_RANKED, travels=False, traced=False)
+    shown: Annotated[tuple[LongText, ...], Meta(max_length=MAX_TURNS)] = own((), traced=False)
+    top_logprobs: Ranked | None = own(None, traced=False)
 
     def __post_init__(self) -> None:
         check(self)

@@ -11,8 +11,9 @@ they know nothing: a device that has no document for a question may never ask th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from msgspec import Meta
 from typing_extensions import override
 
 from dragonrt.control.trained import TokenVerifier, Verifier
@@ -45,7 +46,7 @@ from dragonrt.modes.settings import (
 from dragonrt.modes.verifier import BlockVerifier, Judging
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Rejection, VerifyResult, corrected
-from dragonrt.settings import check, own, setting
+from dragonrt.settings import PathText, Share, Text, check, own, setting
 from dragonrt.traces.counts import AnswerCounts
 
 
@@ -61,18 +62,14 @@ class SprinterSettings(Settings):
     mode: ClassVar[str] = "sprinter"
     verifies: ClassVar[bool] = True
 
-    rule: str = setting(Rejection.name, "Rule: rejection.")
-    codec: str = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
-    verifier: str | None = own(None, VERIFIER_HELP, limit=4096)
-    threshold: float | None = own(
-        None,
-        "The cloud decides tokens below this score. Default: the verifier's own.",
-        low=0,
-        high=1,
-        rare=True,
+    rule: Text = setting(Rejection.name, "Rule: rejection.")
+    codec: Text = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
+    verifier: PathText | None = own(None, VERIFIER_HELP)
+    threshold: Share | None = own(
+        None, "The cloud decides tokens below this score. Default: the verifier's own.", rare=True
     )
-    run_length: int = own(
-        32, "The cloud decides at least every Nth token.", low=1, high=256, rare=True
+    run_length: Annotated[int, Meta(ge=1, le=256)] = own(
+        32, "The cloud decides at least every Nth token.", rare=True
     )
     on_loss: OnLoss = own("alone", LOSS_HELP)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import top_k, top_p
-from dragonrt.errors import SamplingError
-from dragonrt.settings import setting
+from dragonrt.settings import Share, check, setting
+
+Temperature = Annotated[float, Meta(ge=0, le=100)]
+TopK = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+TopP = Annotated[float, Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,29 +24,18 @@ class Sampler:
 
     `temperature` 0 selects the most likely token; `top_k` 0, `top_p` 1 and `min_p` 0 keep
     everything. `top_p` keeps the token that crosses it. Ties go to the lower id. Raises
-    SamplingError for parameters out of range.
+    SettingError for parameters out of range.
     """
 
-    temperature: float = setting(
-        1.0, "0: always the most likely token.", low=0, high=100, letter="t", daily=True
+    temperature: Temperature = setting(
+        1.0, "0: always the most likely token.", letter="t", daily=True
     )
-    top_k: int = setting(0, "Keep the K most likely tokens; 0: all.", low=0, high=2**31 - 1)
-    top_p: float = setting(
-        1.0, "Keep the most likely tokens with this total probability; 1: all.", low=0, high=1
-    )
-    min_p: float = setting(
-        0.0, "Keep tokens with this fraction of the top probability; 0: all.", low=0, high=1
-    )
+    top_k: TopK = setting(0, "Keep the K most likely tokens; 0: all.")
+    top_p: TopP = setting(1.0, "Keep the most likely tokens with this total probability; 1: all.")
+    min_p: Share = setting(0.0, "Keep tokens with this fraction of the top probability; 0: all.")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise SamplingError(f"temperature {self.temperature} must be finite and at least 0")
-        if self.top_k < 0:
-            raise SamplingError(f"top_k {self.top_k} must be at least 1, or 0 to keep all tokens")
-        if not 0 < self.top_p <= 1:
-            raise SamplingError(f"top_p {self.top_p} must be above 0 and at most 1")
-        if not 0 <= self.min_p <= 1:
-            raise SamplingError(f"min_p {self.min_p} must be between 0 and 1")
+        check(self)
 
     @property
     def _truncates(self) -> bool:

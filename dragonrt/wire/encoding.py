@@ -13,9 +13,7 @@ only one of SIZES, and nothing at a constant rate. The body of a padded frame is
 length of its content, a piece of the stream of other frames, then zeros.
 """
 
-import functools
-import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 import lz4.block
@@ -23,7 +21,7 @@ import msgpack
 from msgspec import ValidationError, convert
 from msgspec.structs import astuple
 
-from dragonrt import schema
+from dragonrt.settings import BUILTIN, SettingError, hints, read
 from dragonrt.wire.fields import MAX_32
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
@@ -208,7 +206,7 @@ def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Me
         )
     try:
         if len(values) == 1 + len(kind.__struct_fields__):
-            return convert(values[1:], kind, builtin_types=schema.BUILTIN)
+            return convert(values[1:], kind, builtin_types=BUILTIN)
         text = f"{len(values) - 1} fields instead of {len(kind.__struct_fields__)}"
     except MessageError as error:
         text = error.text
@@ -218,19 +216,13 @@ def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Me
     raise MessageError(Reason.MALFORMED, text, _session(kind, values))
 
 
-@functools.cache
-def types(kind: type) -> Mapping[str, Any]:
-    """Return the types of a message's fields, with their bounds."""
-    return typing.get_type_hints(kind, include_extras=True)
-
-
 def _fault(kind: type[Message], values: tuple[Any, ...]) -> str | None:
     """Return what is wrong with the first field that is, in our words."""
     for name, value in zip(kind.__struct_fields__, values, strict=True):
         try:
-            schema.read(types(kind)[name], value)
-        except schema.MismatchError as error:
-            return f"{name} {error}"
+            read(hints(kind)[name], value, name)
+        except SettingError as error:
+            return str(error)
     return None
 
 

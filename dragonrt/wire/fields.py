@@ -1,4 +1,4 @@
-"""The types of messages' fields, each with its bounds: `schema` checks them where bytes come in.
+"""The types of messages' fields, each with its bounds: they are checked where bytes come in.
 
 Settings travel as names with values, so that a field is declared once (see `setting`).
 """
@@ -10,8 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from dragonrt.errors import DragonError
-from dragonrt.schema import FINITE, natural
-from dragonrt.settings import assemble, entries, flat
+from dragonrt.settings import FINITE, assemble, entries, flat
 from dragonrt.side import Side
 from dragonrt.wire.reasons import MessageError, Reason
 
@@ -19,7 +18,6 @@ NONCE_BYTES = 16
 PROOF_BYTES = 32
 MAX_NAME = 128
 MAX_MODEL_NAME = 512
-MAX_PROMPT = 64 * 1024
 MAX_CONVERSATION = 1024 * 1024
 MAX_TURNS = 64
 MAX_TOKENS = 65536
@@ -36,7 +34,6 @@ MAX_RESOLUTION = 2**20
 MAX_UPLOAD = 3 * 1024 * 1024
 MAX_PADDING = 1024 * 1024
 MAX_32 = 2**32 - 1
-MAX_64 = 2**64 - 1
 MAX_TIME_US = 2**63 - 1
 MAX_LINE = 1024
 MOST_VALUES = 64
@@ -76,7 +73,6 @@ def printable(limit: int) -> Meta:
 
 
 U32: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_32)]
-Hash: TypeAlias = Annotated[int, natural()]
 Time: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TIME_US)]
 Step: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_STEP)]
 Token: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TOKEN)]

@@ -15,7 +15,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import assemble, entries, flat, traced
-from dragonrt.wire.fields import MAX_PROMPT, MAX_TOKENS, Values, pack, unpack
+from dragonrt.wire.fields import MAX_TOKENS, Values, pack, unpack
 from dragonrt.wire.reasons import MessageError
 
 TOKEN = st.integers(0, 2**31 - 1)
@@ -77,10 +77,10 @@ def test_long_accepted_tokens_are_exact() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("prompt", "x" * (MAX_PROMPT + 1)),
+        ("prompt", "x" * (2**16 + 1)),
         ("prompt", "\ud800"),
         ("history", (("a", "b"),) * 65),
-        ("history", (("x" * MAX_PROMPT, ""),) * 17),
+        ("history", (("x" * 2**16, ""),) * 17),
         ("seed", -1),
         ("temperature", -0.1),
         ("temperature", float("nan")),

@@ -15,8 +15,9 @@ from dragonrt.modes.messages import Target, message
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.privacy.disclosure import NOTHING
 from dragonrt.privacy.evidence import SideDraft
+from dragonrt.settings import U64
 from dragonrt.side import Side
-from dragonrt.wire.fields import U32, Finite, Hash, Payload, Step, Time, Token
+from dragonrt.wire.fields import U32, Finite, Payload, Step, Time, Token
 from dragonrt.wire.messages import Opened, SessionMessage, Working
 from dragonrt.wire.reasons import MessageError, Reason
 
@@ -48,7 +49,7 @@ class Draft(SessionMessage, frozen=True):
     """
 
     step: Step
-    prefix_hash: Hash
+    prefix_hash: U64
     token: Token
     relevance: Finite
     decode_us: Time

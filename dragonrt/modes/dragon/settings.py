@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from msgspec import Meta
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator, DecodeProfile
@@ -20,7 +21,7 @@ from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Algorithm1, Coupled, Rule, rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.settings import check, own, setting
+from dragonrt.settings import Text, check, own, setting
 from dragonrt.side import Side
 from dragonrt.wire.fields import MAX_RUN_AHEAD
 
@@ -45,16 +46,16 @@ class DragonSettings(Settings):
 
     mode: ClassVar[str] = "dragon"
 
-    rule: str = setting(
+    rule: Text = setting(
         "coupled",
         "Rule: coupled, or algorithm1 (with --aggregator greedy and so on).",
     )
     aggregator: Aggregator = setting(
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
     )
-    codec: str = setting("topp:0.8", "Codec: topp:P, topk:K:residual, dense:fp16 …")
-    run_ahead: int = setting(
-        32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD, rare=True
+    codec: Text = setting("topp:0.8", "Codec: topp:P, topk:K:residual, dense:fp16 …")
+    run_ahead: Annotated[int, Meta(ge=1, le=MAX_RUN_AHEAD)] = setting(
+        32, "Undecided tokens to draft ahead.", rare=True
     )
     follow: bool = setting(
         True, "Adopt the other side's drafts, and look up drafts in the documents."
@@ -64,18 +65,16 @@ class DragonSettings(Settings):
         "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
         "those redacted: no token that only your documents make likely.",
     )
-    withhold: float = own(
+    withhold: Annotated[float, Meta(ge=1, le=1e6)] = own(
         8.0,
         "redacted: withhold tokens that your documents make more than X times likelier than the "
         "cloud alone.",
-        low=1,
-        high=1e6,
         rare=True,
     )
-    reveal: float = own(
-        8.0, "redacted: bits that an answer may reveal to the cloud.", high=1e6, low=0, rare=True
+    reveal: Annotated[float, Meta(ge=0, le=1e6)] = own(
+        8.0, "redacted: bits that an answer may reveal to the cloud.", rare=True
     )
-    traffic: str | None = setting(
+    traffic: Text | None = setting(
         None,
         "Frames: plain; padded to one of four sizes; or constant:TICK[:TICKS], one frame of one "
         "size every TICK, such as 20ms, for 500 or TICKS ticks, or a multiple. Default: padded at "

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from msgspec import Meta
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
@@ -11,7 +12,7 @@ from dragonrt.modes.settings import Resources, Settings, check_codec
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import SampleQuantize, speculative_rule
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.settings import check, own, setting
+from dragonrt.settings import Text, check, own, setting
 from dragonrt.wire.fields import MAX_BLOCK
 
 Weighing = Literal["fixed", "relevance"]
@@ -29,17 +30,15 @@ class FederatedSettings(Settings):
     mode: ClassVar[str] = "federated"
     verifies: ClassVar[bool] = True
 
-    rule: str = setting("coupled", "Rule: coupled or rejection.")
-    codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
-    block_tokens: int = own(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1)
+    rule: Text = setting("coupled", "Rule: coupled or rejection.")
+    codec: Text = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
+    block_tokens: Annotated[int, Meta(ge=0, le=MAX_BLOCK - 1)] = own(8, "Tokens of a block.")
     weights: Weighing = own(
         "fixed", "Weights of workers: fixed, or relevance (of their documents).", rare=True
     )
-    quorum_deadline: float | None = own(
+    quorum_deadline: Annotated[float, Meta(ge=0.001, le=1e6)] | None = own(
         None,
         "Seconds to wait for late workers. Default: four times the slowest one's median.",
-        low=0.001,
-        high=1e6,
         rare=True,
     )
     require_all: bool = own(False, "Decide no token without all workers.", rare=True)

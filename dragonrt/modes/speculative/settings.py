@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from msgspec import Meta
 from typing_extensions import override
 
 from dragonrt.control.trained import Controller
@@ -11,7 +12,7 @@ from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import LOSS_HELP, Resources, Settings, check_verifies
-from dragonrt.settings import check, own, setting
+from dragonrt.settings import PathText, Positive, Share, Text, check, own, setting
 
 DraftSource = Literal["model", "lookup"]
 """The source of blocks."""
@@ -31,47 +32,41 @@ class SpeculativeSettings(Settings):
     mode: ClassVar[str] = "speculative"
     verifies: ClassVar[bool] = True
 
-    rule: str = setting(
+    rule: Text = setting(
         "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
-    codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    codec: Text = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
     draft: DraftSource = setting(
         "model",
         "Drafts come from: model, or lookup (what documents, question and answer so far say next; "
         "no model computes, and the cloud looks up, too, while it decodes by itself).",
     )
-    block_tokens: int | None = own(
+    block_tokens: Annotated[int, Meta(ge=0, le=256)] | None = own(
         None,
         "Tokens of a block. Default: 4 if pipelined, 8 if not; 0: the cloud decodes alone.",
-        low=0,
-        high=256,
     )
-    budget: int | None = own(None, "Bit budget of a block.", low=1)
-    controller: str | None = own(
+    budget: Positive | None = own(None, "Bit budget of a block.")
+    controller: PathText | None = own(
         None,
         "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
         "or a FILE.",
-        limit=4096,
     )
     pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
     cloud_decodes: bool = setting(
         True, "The cloud decodes by itself while no block waits (coupled, ids).", rare=True
     )
-    learning_rate: float = own(
-        0.001, "η of C-SQS's threshold.", low=0, high=1, option="csqs_learning_rate", rare=True
+    learning_rate: Share = own(
+        0.001, "η of C-SQS's threshold.", option="csqs_learning_rate", rare=True
     )
-    target: float = own(
+    target: Share = own(
         0.0005,
         "α of C-SQS: the mass it aims to drop.",
-        low=0,
-        high=1,
         option="csqs_target",
         rare=True,
     )
-    horizon: int | None = own(
+    horizon: Positive | None = own(
         None,
         "Tokens of all answers together: η and α are divided by their root.",
-        low=1,
         option="csqs_horizon",
         rare=True,
     )

@@ -20,7 +20,7 @@ from dragonrt.link.stream import Stream, TcpStream, TlsError, connect, is_loopba
 from dragonrt.link.tls import client_context, last_day, server_context
 from dragonrt.modes import entry_of
 from dragonrt.modes.settings import Settings
-from dragonrt.settings import setting
+from dragonrt.settings import PathText, Port, Text, setting
 from dragonrt.side import Side
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.fields import NONCE_BYTES
@@ -117,10 +117,9 @@ class Address:
 class LinkSettings:
     """An emulated link, slower than the real one, in both directions, as this side sees it."""
 
-    link: str | None = setting(
+    link: PathText | None = setting(
         None,
         "Emulated link: a one-way delay in each direction, such as 150ms; a name; or a TOML file.",
-        limit=4096,
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
@@ -138,8 +137,8 @@ class LinkSettings:
 class NetworkSettings:
     """The address of the cloud, and the protection of the connection."""
 
-    host: str = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
-    port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
+    host: Text = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
+    port: Port = setting(7070, "Its port.", letter="p", daily=True)
     key_file: Path | None = setting(
         None, "File with the shared key. Encrypts the connection.", daily=True
     )

@@ -11,14 +11,16 @@ import ipaddress
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import Server, TcpStream, TlsError, listen
 from dragonrt.link.tls import TlsStream
 from dragonrt.node.connections.addresses import Address, Identity
 from dragonrt.node.connections.peer import ConnectionLostError, Peer, Session, log
-from dragonrt.settings import setting
+from dragonrt.settings import FINITE, Positive, setting
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
@@ -46,11 +48,11 @@ REMEMBERED_HOSTS = 256
 class CloudLimits:
     """The limits of a cloud."""
 
-    most_devices: int = setting(256, "Devices that may be connected.", low=1)
-    most_answers: int = setting(128, "Answers under way, of all devices.", low=1)
-    device_answers: int = setting(32, "Answers under way of one device.", low=1)
-    device_rate: float = setting(
-        20.0, "Answers per second that one device may begin; three times as many at once.", low=0.01
+    most_devices: Positive = setting(256, "Devices that may be connected.")
+    most_answers: Positive = setting(128, "Answers under way, of all devices.")
+    device_answers: Positive = setting(32, "Answers under way of one device.")
+    device_rate: Annotated[float, Meta(ge=0.01, le=FINITE)] = setting(
+        20.0, "Answers per second that one device may begin; three times as many at once."
     )
 
 

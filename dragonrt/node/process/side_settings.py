@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from dragonrt.backends.resources import usual_threads
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback
-from dragonrt.settings import setting
+from dragonrt.settings import LongText, PathText, Positive, Text, setting
 from dragonrt.side import Precision, Side, TorchDevice
 
 Search = Literal["hybrid", "dense", "words"]
@@ -24,68 +26,64 @@ class SideSettings:
     """
 
     side: Side
-    model: str = setting(
+    model: PathText = setting(
         DEFAULT_MODEL,
         "Language model: name, GGUF file, directory, hub id, hf.co/OWNER/NAME:QUANT.",
-        limit=4096,
         letter="m",
         daily=True,
     )
     on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
-    engine: str = setting(
+    engine: Text = setting(
         "auto",
         "What runs the model: auto (llama.cpp for a file, transformers for a directory or hub id), "
         "llama.cpp, transformers, or vllm.",
     )
-    engine_option: tuple[str, ...] = setting(
+    engine_option: Annotated[tuple[LongText, ...], Meta(max_length=256)] = setting(
         (),
         "An argument of the engine as NAME=VALUE, such as tensor_parallel_size=2; may be repeated.",
-        limit=256,
     )
     dtype: Precision = setting(
         "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
     )
-    adapter: str | None = setting(
+    adapter: PathText | None = setting(
         None,
         "LoRA adapter: a directory, or a GGUF file; none: without the bundled one.",
-        limit=4096,
     )
-    threads: int | None = setting(
+    threads: Positive | None = setting(
         None,
         "CPU threads of the model. Default: the cores, at most 8; half of them if the cloud and "
         "its device run on this machine.",
-        low=1,
     )
     llama_library: Path | None = setting(
         None, "llama.cpp's library (libllama), in place of an installed package's.", rare=True
     )
     prompt: Path | None = setting(None, "Prompt template: a TOML file (docs/pairs.md).")
-    documents: tuple[Path, ...] = setting(
+    documents: Annotated[tuple[Path, ...], Meta(max_length=128)] = setting(
         (), "Documents. Changes are indexed at each start.", letter="d", daily=True
     )
-    exclude: tuple[str, ...] = setting(
+    exclude: Annotated[tuple[LongText, ...], Meta(max_length=128)] = setting(
         (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
-    largest_file: str = setting("5MB", "Skip larger files, and files with more text.", rare=True)
+    largest_file: Text = setting("5MB", "Skip larger files, and files with more text.", rare=True)
     index: Path | None = setting(
         None, "Path of the index. Default: one per directory of documents."
     )
-    store: str | None = setting(
-        None, "PostgreSQL URL: keep the index there, for many machines.", limit=4096
+    store: PathText | None = setting(
+        None, "PostgreSQL URL: keep the index there, for many machines."
     )
-    embedder: str = setting(
-        "default", "Embedding model: default, GGUF file, directory, hub id.", limit=4096
+    embedder: PathText = setting(
+        "default", "Embedding model: default, GGUF file, directory, hub id."
     )
-    chunk_words: int = setting(128, "Words per chunk.", low=1, rare=True)
+    chunk_words: Positive = setting(128, "Words per chunk.", rare=True)
     search: Search = setting(
         "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )
-    kv_cache: str | None = setting(
+    kv_cache: Text | None = setting(
         None,
         "Disk space for stored KV, such as 20GB. Beyond it, KV is computed per question. "
         "Default: 2GB, at most a tenth of the free disk.",
     )
-    kv_memory: str | None = setting(
+    kv_memory: Text | None = setting(
         None,
         "Memory for the KV of all running answers, such as 4GB. Beyond it, clients wait. "
         "Default: a quarter of the machine's.",

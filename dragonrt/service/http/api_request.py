@@ -9,19 +9,18 @@ from msgspec import Meta, Struct
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.question import MAX_RANKED, Question, Turn
+from dragonrt.modes.question import Question, Ranked, Turn
+from dragonrt.sampling.samplers import Temperature, TopK, TopP
 from dragonrt.service.chat import HISTORY
 from dragonrt.service.http.request_body import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
-from dragonrt.settings import SettingError
-from dragonrt.wire.fields import MAX_64
+from dragonrt.settings import LARGEST, U64, SettingError, Share
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 MAX_WARNED = 16
 """Ignored fields that a response names."""
 
 Stop = Annotated[str, Meta(min_length=1, max_length=256)]
-Share = Annotated[float, Meta(ge=0, le=1)] | None
 Length = Annotated[int, Meta(ge=-1)] | None
 """The most tokens of an answer; -1: all for which there is room."""
 
@@ -56,18 +55,18 @@ class StreamOptions(Struct, kw_only=True):
 class Asked(Struct, kw_only=True):
     """The fields of a question in every API."""
 
-    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
-    top_p: Share = None
-    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    min_p: Share = None
-    seed: Annotated[int, Meta(ge=0)] | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    top_k: TopK | None = None
+    min_p: Share | None = None
+    seed: U64 | None = None
     stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
     sources_in_text: bool | None = None
     document: str | None = None
     disclose: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_RANKED)] | None = None
+    top_logprobs: Ranked | None = None
 
 
 NOTHING = Asked()
@@ -129,8 +128,8 @@ class ApiRequest:
         length = next((each for each in numbers if each.number is not None), None)
         if length is not None and not length.number:
             raise invalid(length.field, "at least 1, or -1 for all for which there is room")
-        if body.seed is not None and body.seed > MAX_64:
-            raise invalid("seed", f"at most {MAX_64}")
+        if body.seed is not None and body.seed > LARGEST:
+            raise invalid("seed", f"at most {LARGEST}")
         if ranked is not None and self.unranked is not None:
             raise unsupported(ranked.field, self.unranked)
         most = self.question.max_tokens

@@ -4,11 +4,14 @@ import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback
 from dragonrt.link.tls import server_context
-from dragonrt.settings import check, setting
+from dragonrt.settings import Port, Text, check, setting
 
 LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 
@@ -20,18 +23,16 @@ class HttpSettings:
     Raises DragonError if others could use or intercept it.
     """
 
-    http_host: str = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)
-    http_port: int = setting(8080, "Port; 0: a free one.", low=0, high=65535, daily=True)
+    http_host: Text = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)
+    http_port: Port = setting(8080, "Port; 0: a free one.", daily=True)
     api_keys: Path | None = setting(
-        None, "File with one API key per line; clients must send one.", limit=4096, daily=True
+        None, "File with one API key per line; clients must send one.", daily=True
     )
-    http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
-    http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
-    uploads: Path | None = setting(
-        None, "Store and index files uploaded on the page.", limit=4096, daily=True
-    )
-    answers_at_once: int = setting(
-        16, "Answers at a time; four times as many may wait.", low=1, high=48
+    http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.")
+    http_tls_key: Path | None = setting(None, "Its private key.")
+    uploads: Path | None = setting(None, "Store and index files uploaded on the page.", daily=True)
+    answers_at_once: Annotated[int, Meta(ge=1, le=48)] = setting(
+        16, "Answers at a time; four times as many may wait."
     )
     sources_in_text: bool = setting(
         True, "Name the sources at the end of each text, for clients that drop annotations."
@@ -60,11 +61,11 @@ class HttpSettings:
 class StatusSettings:
     """The address of a cloud's health and metrics."""
 
-    http_host: str = setting(
+    http_host: Text = setting(
         "127.0.0.1", "Serve health and metrics on this address, without a key."
     )
-    http_port: int | None = setting(
-        None, "Port of health and metrics; 0: a free one. Default: off.", low=0, high=65535
+    http_port: Port | None = setting(
+        None, "Port of health and metrics; 0: a free one. Default: off."
     )
 
 

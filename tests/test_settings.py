@@ -1,13 +1,42 @@
-"""Fields of settings: what they take, how they are listed, put together, and named as options."""
+"""Typed fields: what they take, how they are listed, put together, and named as options."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from msgspec import Meta
 
-from dragonrt.settings import SettingError, assemble, check, entries, flat, setting, traced
+from dragonrt.modes import MODES
+from dragonrt.modes.question import Question
+from dragonrt.node.connections.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.connections.admission import CloudLimits
+from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.settings import (
+    ENCODABLE,
+    FINITE,
+    U64,
+    LongText,
+    Positive,
+    SettingError,
+    Text,
+    assemble,
+    check,
+    entries,
+    flat,
+    hints,
+    must,
+    read,
+    setting,
+    traced,
+)
+from dragonrt.wire.messages import CONNECTION_MESSAGES, SESSION_MESSAGES
+
+WHOLE = Annotated[int, Meta(ge=1, le=5)]
+NUMBER = Annotated[float, Meta(ge=-FINITE, le=FINITE)]
+TEXTS = Annotated[tuple[LongText, ...], Meta(max_length=2)] | None
 
 
 class Colour(StrEnum):
@@ -21,21 +50,25 @@ class Colour(StrEnum):
 class Inner:
     """Settings inside others."""
 
-    heat: float = setting(1.0, "How hot.", low=0, high=2)
-    size: int = setting(3, "How large.", low=1)
+    heat: Annotated[float, Meta(ge=0, le=2)] = setting(1.0, "How hot.")
+    size: Positive = setting(3, "How large.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outer:
     """One field of every kind."""
 
-    name: str = setting("x", "What it is called.", limit=4, traced=False)
+    name: Annotated[str, Meta(max_length=4, pattern=ENCODABLE)] = setting(
+        "x", "What it is called.", traced=False
+    )
     inner: Inner = Inner(heat=0.5)
     colour: Colour = setting(Colour.RED, "Which.")
     way: Literal["up", "down"] = setting("up", "Where to.")
     place: Path | None = setting(None, "Where it is.")
-    places: tuple[Path, ...] = setting((), "Where they are.", limit=2, option="all_places")
-    pairs: tuple[tuple[str, int], ...] = setting((), "Which belong together.")
+    places: Annotated[tuple[Path, ...], Meta(max_length=2)] = setting(
+        (), "Where they are.", option="all_places"
+    )
+    pairs: tuple[tuple[Text, int], ...] = setting((), "Which belong together.")
     on: bool = setting(True, "Whether.")
     plain: int = 7
 
@@ -117,3 +150,48 @@ def test_a_field_without_a_default_must_be_given() -> None:
     with pytest.raises(SettingError):
         assemble(Needy, {})
     assert assemble(Needy, {"wanted": 2}) == Needy(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((WHOLE, 5), (NUMBER, -1e300), (TEXTS, ("é", "")), (TEXTS, None)),
+        *((bytes, b"AAAA"), (Path, Path("a")), (Literal["a", "b"], "b")),
+        (U64, 2**64 - 1),
+    ],
+)
+def test_what_fits_is_returned(kind: Any, value: Any) -> None:
+    assert read(kind, value) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((WHOLE, 0), (WHOLE, 6), (WHOLE, True), (WHOLE, 1.0), (WHOLE, "1"), (WHOLE, None)),
+        *((NUMBER, float("nan")), (NUMBER, float("inf")), (NUMBER, False)),
+        *((TEXTS, "ab"), (TEXTS, ("a", 1)), (TEXTS, ("",) * 3), (TEXTS, ("\ud800",))),
+        *((bytes, "AAAA"), (Path, "a"), (Literal["a", "b"], "c")),
+        (Annotated[bytes, Meta(max_length=1)], b"ab"),
+        (U64, 2**64),
+        (U64, -1),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(kind: Any, value: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        read(kind, value)
+    assert "\n" not in str(caught.value)
+    assert repr(value)[:37] in str(caught.value)
+
+
+def test_every_field_says_its_bounds() -> None:
+    kinds = [
+        hints(message)[name]
+        for message in (*CONNECTION_MESSAGES, *SESSION_MESSAGES)
+        for name in message.__struct_fields__
+    ]
+    classes = (Question, SideSettings, NetworkSettings, LinkSettings, CloudLimits, HttpSettings)
+    classes += tuple(mode.settings for mode in MODES.values())
+    kinds += [entry.within for each in classes for entry in entries(each)]
+    words = [must(kind) for kind in kinds]
+    assert all(words)
+    assert not [each for each in words if "None" in each], "a length without a limit"
