@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
@@ -22,8 +21,6 @@ from scripts.bench.retrieval import retrieval
 from scripts.bench.serving import serving, waits
 from scripts.lab.harness import benchmark, measured, series
 from tests.retrieval.conftest import WordHashes
-
-from .under_load import texts_under_load
 
 
 @benchmark(
@@ -202,14 +199,6 @@ def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
-
-
-@pytest.mark.slow
-async def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
-    model: LanguageModel, draft_model: LanguageModel
-) -> None:
-    equal = await texts_under_load([draft_model, model], 2, 16, 4, 1, 5)
-    assert equal == [True] * 16
 
 
 @pytest.mark.slow
