@@ -2,17 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.control.trained import TokenVerifier
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -22,7 +18,7 @@ from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
-from dragonrt.modes.sprinter import SprinterResources, SprinterSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
@@ -35,18 +31,6 @@ from dragonrt.traces.file import TraceFile, read_trace, start
 from dragonrt.traces.statistics import split, statistics, summary
 
 SCRIPT = Script(seed=3, disagreement=0.7, stop=0.01)
-
-
-class Doubtful(TokenVerifier):
-    """A verifier that lets three of four tokens pass."""
-
-    threshold = 0.5
-
-    @override
-    def probability(
-        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
-    ) -> float:
-        return float(token % 4 != 0)
 
 
 @dataclass(frozen=True)
@@ -81,8 +65,6 @@ def asked(settings: Settings, path: Path, seed: int = 1) -> Traced:
             prompt="?", seed=seed, sampler=Sampler(0.7), max_tokens=24, stop_tokens=(0,)
         )
         resources = scripted_resources(settings, SCRIPT.vocabulary)
-        if isinstance(resources, SprinterResources):
-            resources = replace(resources, verifier=Doubtful())
         async with linked_device(server, device, emulate) as connected:
             answer = await connected.asking(question, settings, resources).ask()
             await asyncio.sleep(1)
