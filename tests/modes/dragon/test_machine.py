@@ -1,7 +1,5 @@
 """Two sides that draft and decide alike: turn about by hand, and one side against a script."""
 
-import itertools
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +18,6 @@ from dragonrt.modes.mode import (
     Computed,
     Effects,
     Joined,
-    Leave,
     Left,
     Measured,
     ModeError,
@@ -36,11 +33,13 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, said_of
 from dragonrt.traces import events
-from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
+from scripts.campaign.interleaving import Interleaving
+from scripts.campaign.scenario import Request
+from tests.contract.scenes import STEADY, scene
 from tests.modes.machines import of, wanted
 from tests.oracles import oracle
-from tests.oracles.dragon import read_by_cloud, redacted_oracle
+from tests.oracles.dragon import redacted_oracle
 
 V = 32
 SCRIPT = Script(5, vocabulary=V, loses=True)
@@ -114,55 +113,13 @@ def mixed(mode: Dragon) -> Work:
 # Both sides.
 
 
-def in_any_order(settings: DragonSettings, question: Question, seed: int) -> list[list[int]]:
-    """Both texts, where messages and forwards come in an order that `seed` draws."""
-    chance = random.Random(seed)
-    asked = question.redacted("", (), MARKER) if settings.redacts else question
-    sides: dict[Side, Dragon] = {
-        "device": machine("device", question, settings),
-        "cloud": machine("cloud", asked, settings),
-    }
-    flying: dict[Side, list[wire.SessionMessage]] = {"device": [], "cloud": []}  # to that side
-    works: dict[Side, list[Work]] = {"device": [], "cloud": []}
-    over: set[Side] = set()
-
-    def carry_out(side: Side, effects: Effects) -> None:
-        for leave in effects.leave:  # the device keeps what a script leads it to: the cloud is out
-            assert settings.keeps_drafts
-            assert leave == Leave("cloud", End(Reason.FINISHED, ""))
-            over.add("cloud")
-            flying["device"].clear()
-        assert of(effects, events.TextsDiverged) == []
-        flying[other(side)] += [message for _, message in effects.send]
-        if effects.finished is not None:
-            over.add(side)
-        while side not in over and (work := sides[side].wanted()) is not None:
-            works[side].append(work)
-
-    for side, mode in sides.items():
-        mode.handle(Joined(other(side), 1), 0.0)
-        carry_out(side, mode.handle(Prepared(texts=((3, 4, 5, 6, 7, 8) * 3,)), 0.0))
-    for now in itertools.count():
-        ready = [(side, True) for side in sides if side not in over and flying[side]]
-        ready += [(side, False) for side in sides if side not in over and works[side]]
-        if not ready:
-            return [list(mode.decided) for mode in sides.values()]
-        side, arrives = chance.choice(ready)
-        if arrives:
-            carry_out(side, sides[side].handle(Received(other(side), flying[side].pop(0)), now))
-        else:
-            work = works[side].pop(chance.randrange(len(works[side])))
-            carry_out(side, do(sides[side], work, now))
-    raise AssertionError
-
-
 @pytest.mark.parametrize(
-    ("rule", "aggregator", "disclose"),
+    ("rule", "aggregator", "level"),
     [
         *(("coupled", each, Disclosure.DRAFTS) for each in Aggregator),
         *(("algorithm1", each, Disclosure.DRAFTS) for each in Aggregator if each.value != "both"),
-        ("coupled", Aggregator.BOTH, Disclosure.ANSWER),
-        ("coupled", Aggregator.SYNC, Disclosure.ANSWER),
+        *(("coupled", each, Disclosure.ANSWER) for each in (Aggregator.BOTH, Aggregator.SYNC)),
+        *(("coupled", each, Disclosure.REDACTED) for each in (Aggregator.BOTH, Aggregator.SYNC)),
         ("algorithm1", Aggregator.DEVICE, Disclosure.ANSWER),
     ],
 )
@@ -172,30 +129,22 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
     rule: str,
     aggregator: Aggregator,
     limit: str,
-    disclose: Disclosure,
+    level: Disclosure,
 ) -> None:
-    """Whether postprocessing mixes nothing, everything, or what more than one input may lead to.
-
-    What the device keeps to itself changes no token, until a guard ends the session.
-    """
+    """Whether postprocessing mixes nothing, everything, or what more than one input may lead to."""
     if limit:
         monkeypatch.setattr(decision, limit, -1)
+    settings = REDACTED if level is Disclosure.REDACTED else SETTINGS
+    settings = replace(settings, rule=rule, aggregator=aggregator, disclose=level)
     for seed in range(6):
-        settings = replace(
-            SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed, disclose=disclose
-        )
-        question = replace(QUESTION, seed=seed)
-        found = in_any_order(settings, question, seed)
-        expected = told = oracle(question, settings, MODELS)
-        if settings.keeps_drafts:
-            decisions = redacted_oracle(question, settings, MODELS, ())
-            told = read_by_cloud(decisions, ())
-            assert told == expected[: len(told)]
-            expected = [token for token, _ in decisions]
-            assert found == [expected, told[: len(found[1])]]
-        assert max(found, key=len) == expected
-        for text in found:
-            assert text == expected[: len(text)]
+        asked = Request(replace(QUESTION, seed=seed), replace(settings, run_ahead=1 + seed), SCRIPT)
+        Interleaving(scene(asked, replace(STEADY, seed=seed), documents=True), asked).run()
+
+
+def test_some_tokens_of_a_redacted_answer_are_withheld() -> None:
+    asked = [replace(QUESTION, seed=seed) for seed in range(6)]
+    texts = [redacted_oracle(question, REDACTED, MODELS, MARKER) for question in asked]
+    assert 20 < sum(withheld for text in texts for _, withheld in text) < 100
 
 
 def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
@@ -437,26 +386,6 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
 
 
 # What a device keeps to itself.
-
-
-@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES"])
-@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
-def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
-    monkeypatch: pytest.MonkeyPatch, aggregator: Aggregator, limit: str
-) -> None:
-    if limit:
-        monkeypatch.setattr(decision, limit, -1)
-    runs = 0
-    for seed in range(6):
-        settings = replace(REDACTED, aggregator=aggregator, run_ahead=1 + seed)
-        question = replace(QUESTION, seed=seed)
-        device, cloud = in_any_order(settings, question, seed)
-        expected = redacted_oracle(question, settings, MODELS, MARKER)
-        assert device == [token for token, _ in expected]
-        read = read_by_cloud(expected, MARKER)
-        assert cloud == read[: len(cloud)]
-        runs += sum(withheld for _, withheld in expected)
-    assert 20 < runs < 100, "some of the tokens"
 
 
 def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
