@@ -30,27 +30,15 @@ from dragonrt.distributions.lattice import (
 )
 from dragonrt.distributions.protocol import BitReader, BitWriter
 from tests.distributions.test_codec import same
-
-
-def algorithm_2(q: list[float], resolution: int) -> list[int]:
-    """SQS Alg. 2 line by line."""
-    counts = [int(np.floor(resolution * x + 0.5)) for x in q]
-    errors = [b - resolution * x for b, x in zip(counts, q, strict=True)]
-    excess = sum(counts) - resolution
-    by_error = sorted(range(len(q)), key=lambda i: (errors[i], i))
-    if excess > 0:
-        for i in by_error[-excess:]:
-            counts[i] -= 1
-    for i in by_error[: max(0, -excess)]:
-        counts[i] += 1
-    return counts
+from tests.oracles.brute_force import coded
 
 
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 1000), st.floats(0.01, 3))
 def test_rounding(seed: int, size: int, resolution: int, concentration: float) -> None:
     q = np.random.default_rng(seed).dirichlet(np.full(size, concentration))
     counts = round_to_lattice(q, resolution)
-    assert counts.tolist() == algorithm_2(q.tolist(), resolution)
+    right = coded(f"qs:{resolution}", q).p
+    assert counts.tolist() == (resolution * right).round().astype(int).tolist()
     assert counts.sum() == resolution
     assert counts.min() >= 0
     assert np.abs(counts / resolution - q).max() <= 1 / resolution + 1e-12

@@ -73,6 +73,7 @@ def sampled(sampler: Sampler, p: Probabilities) -> NDArray[np.float64]:
     heated = (p.astype(np.float64) / float(p.max())) ** (1 / sampler.temperature)
     if sampler.top_k:
         kept = kept[: sampler.top_k]
+    kept.sort(key=lambda x: (-heated[x], x))  # what differed in its last bits may be equal now
     if sampler.top_p < 1:
         kept = _head(heated, kept, sampler.top_p * fsum(heated[kept]))
     kept = [x for x in kept if heated[x] >= sampler.min_p]

@@ -98,12 +98,6 @@ def test_what_a_caller_does_to_its_exponentials_is_its_own_affair() -> None:
     assert noise.exponentials(0, 10)[0] == Noise(1).exponentials(0, 10)[0] != 1.0
 
 
-def test_exponentials_of_some_tokens_are_those_of_the_whole_vocabulary() -> None:
-    ids = np.array([0, 3, 4, 99, 511])
-    some = Noise(2).exponentials(7, 512, ids)
-    assert np.allclose(some, Noise(2).exponentials(7, 512)[ids], rtol=1e-15, atol=0)
-
-
 @given(
     seed=st.integers(0, 2**64 - 1),
     step=st.integers(0, 2**63 - 1),
@@ -120,9 +114,9 @@ def test_single_words_are_those_of_the_stream(
     assert np.array_equal(philox_words(key, step, first + ids), stream[ids])
 
 
-@pytest.mark.parametrize("vocabulary", [50_257, 151_936])
-def test_few_tokens_of_a_large_vocabulary_have_the_same_numbers(vocabulary: int) -> None:
-    ids = np.array([0, 1, 2, 3, 4, 7, 50_000, vocabulary - 1])
+@pytest.mark.parametrize("vocabulary", [512, 50_257, 151_936])
+def test_few_tokens_have_the_numbers_of_the_whole_vocabulary(vocabulary: int) -> None:
+    ids = np.array([0, 1, 2, 3, 4, 7, vocabulary // 2, vocabulary - 1])
     noise = Noise(vocabulary)  # of which nothing is kept yet
     few = noise.exponentials(3, vocabulary, ids)
     whole = noise.exponentials(3, vocabulary)

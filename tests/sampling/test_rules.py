@@ -1,7 +1,6 @@
 """The rules: their statistics, their acceptance, and what they do at the edges."""
 
 import math
-import random
 from collections.abc import Callable
 
 import numpy as np
@@ -75,36 +74,6 @@ def test_coupled_races_what_the_sampler_leaves_of_the_mixture(sampler: Sampler) 
         law = sampler.dense(p)
         races = [(law / Noise(2024).exponentials(step, law.size)).argmax() for step in range(300)]
         assert tokens.tolist() == races
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
-def test_the_keyed_noise_serves_both_rules(name: str) -> None:
-    x_device, x_cloud, x = run(rule(name, Noise(77), Sampler()), 5_000)
-    assert fits(x_device, DEVICE)
-    assert fits(x_cloud, CLOUD)
-    assert fits(x, WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD)
-    # Consecutive targets are independent of each other.
-    pairs = np.histogram2d(x[:-1], x[1:], bins=np.arange(7) - 0.5)[0]
-    assert stats.chi2_contingency(pairs).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
-@pytest.mark.parametrize("sampler", [*SAMPLERS, Sampler(temperature=0)], ids=str)
-def test_the_order_of_steps_does_not_matter(name: str, sampler: Sampler) -> None:
-    def tokens(order: list[int]) -> dict[int, tuple[int, int, int]]:
-        each = rule(name, Noise(5), sampler)
-        device, cloud = (Distribution.from_dense(each.shape(p)) for p in (DEVICE, CLOUD))
-        result = {}
-        for step in order:
-            b = Candidate(each.draft("cloud", step, cloud), cloud)
-            a = Candidate(each.draft("device", step, device), device)
-            result[step] = a.token, b.token, each.target(step, a, b, WEIGHTS)
-        return result
-
-    steps = list(range(100)) * 2
-    shuffled = random.Random(1).sample(steps, len(steps))
-    assert tokens(steps) == tokens(shuffled)
 
 
 class TestTemperatureZero:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.noise import race
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.settings import SettingError
+from tests.oracles.brute_force import sampled
 
 VOCABULARY = 10
 
@@ -36,32 +36,6 @@ samplers = st.builds(
 )
 
 
-def reference(sampler: Sampler, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The definition, token by token.
-
-    A temperature keeps the order, so top-k counts by `p`. Probabilities of different last bits may
-    be equal after it: top-p then takes the lower id first.
-    """
-    order = sorted(range(p.size), key=lambda x: (-p[x], x))
-    if sampler.temperature == 0:
-        certain: NDArray[np.float64] = np.eye(p.size)[order[0]]
-        return certain
-    heated = np.power(p / p.max(), 1 / sampler.temperature)
-    if sampler.top_k:
-        order = order[: sampler.top_k]
-    order.sort(key=lambda x: (-heated[x], x))
-    mass, nucleus = 0.0, []
-    for x in order:
-        if mass >= sampler.top_p * heated[order].sum() and sampler.top_p < 1:
-            break
-        mass += heated[x]
-        nucleus.append(x)
-    kept = [x for x in nucleus if heated[x] >= sampler.min_p * heated[nucleus[0]]]
-    result = np.zeros(p.size)
-    result[kept] = heated[kept] / heated[kept].sum()
-    return result
-
-
 NEARLY_EQUAL = Distribution(  # token 8 is one last bit above 0, 2, 4, 6 and 9, until it is heated
     np.array([1, 3, 5, 7, 8]), np.array([5.0, 8.0, 2.0, 8.0, 7.0]) / 65, 35 / 65, VOCABULARY
 )
@@ -71,7 +45,7 @@ NEARLY_EQUAL = Distribution(  # token 8 is one last bit above 0, 2, 4, 6 and 9, 
 @example(NEARLY_EQUAL, Sampler(0.5, 0, 0.3711, 0.0))
 @given(distributions(), samplers)
 def test_sampler_against_the_definition(p: Distribution, sampler: Sampler) -> None:
-    expected = reference(sampler, p.to_dense())
+    expected = sampled(sampler, p.to_dense())
     assert np.allclose(sampler.dense(p.to_dense()), expected, rtol=0, atol=1e-12)
     shaped = sampler(p)
     assert np.allclose(shaped.to_dense(), expected, rtol=0, atol=1e-12)
