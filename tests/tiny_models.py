@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dragonrt.backends.llama_cpp.gguf_file import quantised
@@ -115,3 +115,39 @@ def written_file(directory: Path, out: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+CONV1D = ("c_attn", "mlp.c_proj")
+
+
+def written_adapter(model: Any, directory: Path, **options: Any) -> dict[str, torch.Tensor]:
+    """Write a random adapter; returns W's change by layer, computed here."""
+    settings: dict[str, Any] = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "bias": "none",
+        "target_modules": list(TARGETS),
+    } | options
+    generator = torch.Generator().manual_seed(1)
+    tensors, changes = {}, {}
+    for name, module in model.named_modules():
+        if not name.endswith((*TARGETS, *CONV1D)):
+            continue
+        rank, alpha = settings["r"], settings["lora_alpha"]
+        for key, number in settings.get("rank_pattern", {}).items():
+            rank = number if name.endswith(key) else rank
+        for key, number in settings.get("alpha_pattern", {}).items():
+            alpha = number if name.endswith(key) else alpha
+        outputs, inputs = module.weight.shape[:: -1 if name.endswith(CONV1D) else 1]
+        down = torch.randn(rank, inputs, generator=generator) / inputs**0.5
+        up = 0.2 * torch.randn(outputs, rank, generator=generator)
+        tensors[f"base_model.model.{name}.lora_A.weight"] = down
+        tensors[f"base_model.model.{name}.lora_B.weight"] = up
+        scale = alpha / (rank**0.5 if settings.get("use_rslora") else rank)
+        changes[name] = scale * up @ down
+    directory.mkdir(exist_ok=True)
+    save_file(tensors, directory / "adapter_model.safetensors")
+    (directory / "adapter_config.json").write_text(json.dumps(settings))
+    return changes

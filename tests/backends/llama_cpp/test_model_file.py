@@ -1,7 +1,6 @@
 """The files that are made here: what they hold, the same bytes whoever makes them, and mistakes."""
 
 import copy
-import json
 import shutil
 import stat
 import subprocess
@@ -15,7 +14,6 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
-from safetensors.torch import save_file
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Feed, Preemption
@@ -33,7 +31,6 @@ from scripts.train.models.files import adapter_file
 from tests import tiny_models
 
 TOKENS = [5, 80, 33, 104, 9, 80, 33, 200]
-RANK = 4
 SIZES = {"hidden_size": 64, "head_dim": 16, "vocab_size": 258, "num_hidden_layers": 2}
 
 
@@ -57,30 +54,13 @@ def source(directory: Path) -> Path:
 @pytest.fixture(scope="module")
 def changed(model: Any, directory: Path) -> tuple[Path, dict[str, Any]]:
     """An adapter's file, and the model's weights with it."""
-    generator = torch.Generator().manual_seed(1)
-    weights = model.state_dict()
-    factors: dict[str, Any] = {}
+    adapter, weights = directory.with_name("adapter"), model.state_dict()
     means: dict[str, Any] = {}
-    for name, module in model.named_modules():
-        if not name.endswith("_proj"):
-            continue
-        a, b = (
-            0.2 * torch.randn(shape, generator=generator)
-            for shape in ((RANK, module.in_features), (module.out_features, RANK))
-        )
-        factors |= {
-            f"base_model.model.{name}.lora_{part}.weight": factor
-            for part, factor in (("A", a), ("B", b))
-        }
-        weights[f"{name}.weight"] = module.weight.data + 2 * b @ a
+    for name, change in tiny_models.written_adapter(model, adapter).items():
+        weights[f"{name}.weight"] = weights[f"{name}.weight"] + change
     for number in range(model.config.num_hidden_layers):
         for part in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
             means[f"blk.{number}.{part}.weight"] = np.ones(96 if part == "ffn_down" else 64)
-    adapter = directory.with_name("adapter")
-    adapter.mkdir()
-    settings = {"peft_type": "LORA", "lora_alpha": 2 * RANK, "r": RANK}
-    (adapter / "adapter_config.json").write_text(json.dumps(settings))
-    save_file(factors, adapter / "adapter_model.safetensors")
     np.savez(adapter / "means.npz", **means)
     shutil.copy(directory / "config.json", adapter)
     adapter_file(adapter, adapter / "means.npz", adapter / "adapter.gguf")

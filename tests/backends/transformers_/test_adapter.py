@@ -8,51 +8,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from dragonrt.backends.transformers_.checkpoint import load_model, merge
 from dragonrt.errors import ModelError
-from tests.tiny_models import tiny
-
-TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-CONV1D = ("c_attn", "mlp.c_proj")
+from tests.tiny_models import CONV1D, tiny, written_adapter
 
 
 @pytest.fixture
 def model() -> Any:
     return tiny("llama")
-
-
-def written(model: Any, directory: Path, **options: Any) -> dict[str, Tensor]:
-    """Write a random adapter; returns W's change by layer, computed here."""
-    settings: dict[str, Any] = {
-        "peft_type": "LORA",
-        "r": 4,
-        "lora_alpha": 8,
-        "bias": "none",
-        "target_modules": list(TARGETS),
-    } | options
-    generator = torch.Generator().manual_seed(1)
-    tensors, changes = {}, {}
-    for name, module in model.named_modules():
-        if not name.endswith((*TARGETS, *CONV1D)):
-            continue
-        rank, alpha = settings["r"], settings["lora_alpha"]
-        for key, number in settings.get("rank_pattern", {}).items():
-            rank = number if name.endswith(key) else rank
-        for key, number in settings.get("alpha_pattern", {}).items():
-            alpha = number if name.endswith(key) else alpha
-        outputs, inputs = module.weight.shape[:: -1 if name.endswith(CONV1D) else 1]
-        down = torch.randn(rank, inputs, generator=generator) / inputs**0.5
-        up = 0.2 * torch.randn(outputs, rank, generator=generator)
-        tensors[f"base_model.model.{name}.lora_A.weight"] = down
-        tensors[f"base_model.model.{name}.lora_B.weight"] = up
-        scale = alpha / (rank**0.5 if settings.get("use_rslora") else rank)
-        changes[name] = scale * up @ down
-    directory.mkdir(exist_ok=True)
-    save_file(tensors, directory / "adapter_model.safetensors")
-    (directory / "adapter_config.json").write_text(json.dumps(settings))
-    return changes
 
 
 @pytest.mark.parametrize(
@@ -69,7 +33,7 @@ def test_a_merged_adapter_adds_its_product_to_each_layer(
     family: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     model, before = tiny(family), dict(tiny(family).named_parameters())
-    changes = written(model, tmp_path, **options)
+    changes = written_adapter(model, tmp_path, **options)
     merge(model, tmp_path)
     for name, weight in model.named_parameters():
         change = changes.get(name.removesuffix(".weight"), torch.zeros(()))
@@ -81,7 +45,7 @@ def test_it_is_part_of_the_fingerprint(
     model: Any, directory: Callable[[str], Path], tmp_path: Path
 ) -> None:
     for number, name in enumerate(("one", "two")):
-        written(model, tmp_path / name, lora_alpha=8 + number)
+        written_adapter(model, tmp_path / name, lora_alpha=8 + number)
     plain, one, two, again = (
         load_model(str(directory("llama")), "cpu", adapter=adapter).info
         for adapter in (None, tmp_path / "one", tmp_path / "two", tmp_path / "one")
@@ -99,7 +63,7 @@ def test_what_cannot_be_applied_is_refused_in_one_line(model: Any, tmp_path: Pat
 
     refused()
     config, file = tmp_path / "adapter_config.json", tmp_path / "adapter_model.safetensors"
-    written(model, tmp_path)
+    written_adapter(model, tmp_path)
     whole, tensors = json.loads(config.read_text()), load_file(file)
     for options in ({"peft_type": "IA3"}, {"bias": "all"}, {"use_dora": True}, {"r": 5}):
         config.write_text(json.dumps(whole | options))
