@@ -77,25 +77,6 @@ def _files(paths: tuple[Path, ...]) -> set[str]:
     return {file.name for path in paths for file in path.iterdir()}
 
 
-def test_paragraphs_stand_where_the_conditions_say(articles: Path, tmp_path: Path) -> None:
-    home, both, nowhere, halves = worlds(articles, tmp_path / "documents", seed=3)
-    device, cloud = _files(home.device), _files(home.cloud)
-    assert len(home.questions) == 12
-    assert not device & cloud
-    assert len({name.split("-")[0] for name in device}) == 2  # whole articles
-    for each in home.questions:
-        assert each.source in (device if each.place == "device" else cloud)
-    moved = {each.source for each in both.questions}
-    assert len(moved) == 2
-    assert moved == _files(both.device) & _files(both.cloud)
-    assert {each.place for each in both.questions} == {"both"}
-    removed = {each.source for each in nowhere.questions}
-    assert len(removed) == 4
-    assert not removed & moved
-    assert removed == (device | cloud) - _files(nowhere.device) - _files(nowhere.cloud)
-    assert not halves.questions  # every paragraph is one sentence
-
-
 def test_the_seed_draws_the_sides_and_the_questions(articles: Path, tmp_path: Path) -> None:
     sides = {
         frozenset(_files(worlds(articles, tmp_path / f"{run}", seed)[0].device))

@@ -46,6 +46,8 @@ def test_a_paragraph_of_squad_is_on_one_side_on_both_nowhere_or_cut_in_two() -> 
     assert tuple(worlds) == ("home", "both", "nowhere", "halves", "written", "forms")
     home, both, nowhere, halves = list(worlds.values())[:4]
     assert len(home["device"]) == len(home["cloud"]) == 3
+    held = [each for each in home["questions"] if each["place"] != "nowhere"]
+    assert all(each["source"] in home[each["place"]] for each in held)
     assert Counter(each["place"] for each in home["questions"])["nowhere"] == 6
     assert set(both["device"]) & set(both["cloud"]) == {
         each["source"] for each in both["questions"]
