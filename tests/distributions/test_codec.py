@@ -262,21 +262,6 @@ class TestWhatIsKept:
         each = codec("topk:16:residual", VOCABULARY)
         assert through(each, p).rest == 0
 
-    @pytest.mark.parametrize(
-        ("name", "precision"), [("dense:fp16", 2**-10), ("dense:fp32", 2**-22)]
-    )
-    def test_dense_precision(self, name: str, precision: float) -> None:
-        p = spread(1, concentration=5.0)
-        each = codec(name, VOCABULARY)
-        assert np.allclose(through(each, p).to_dense(), p, rtol=precision, atol=0)
-
-    def test_fp16_rounds_like_numpy(self) -> None:
-        p = np.r_[1.0, np.exp(-np.linspace(0, 20, 4999))]
-        with np.errstate(under="ignore"):
-            expected = p.astype(np.float16)
-        payload = encoded(codec("dense:fp16", 5000), p)
-        assert payload[1:] == expected.astype("<f2").tobytes()
-
     def test_entries_below_fp16_are_not_listed(self) -> None:
         p = np.full(VOCABULARY, 1e-9)
         p[7] = 1

@@ -87,6 +87,8 @@ def test_targets_of_both_rules(name: str) -> None:
         drawn = [code.quantize(each).distribution for each in (device, cloud)]
         right = [coded(name, each) for each in (device, cloud)]
         candidates = [Candidate(one.draft("device", 5, each), each) for each in drawn]
+        drafts = [raced(seed, 5, sampled(sampler, each.p)) for each in right]
+        assert [each.token for each in candidates] == drafts
         law = sampled(sampler, mixed(right, weights))
         assert one.target(5, candidates[0], candidates[1], weights) == raced(seed, 5, law)
         if sampler.temperature == 0:

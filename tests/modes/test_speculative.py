@@ -320,19 +320,6 @@ def test_codecs_without_a_lattice_send_no_resolution() -> None:
     assert draft(drafting(codec="ids", controller=Asked())).resolutions == ()
 
 
-@pytest.mark.parametrize("accepted", [0, 1, 2, 4])
-def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
-    """A block leaves the same to the next one as if it had ended with the refused token."""
-    one = drafting(
-        rule="rejection", codec="csqs:0.1:50", block_tokens=5, learning_rate=0.1, target=0.02
-    )
-    draft(one)
-    block = one.sent[0]
-    assert len(block.tokens) == 5
-    shorter = replace(block, tokens=block.tokens[: accepted + 1])
-    assert block.start.after(block, accepted, 7) == block.start.after(shorter, accepted, 7)
-
-
 def test_the_baseline_drafts_from_what_the_model_said() -> None:
     """Tokens may then be none that the lattice gives mass, so they travel by id."""
     one = drafting(rule="sample-quantize", codec="ksqs:1:1", block_tokens=8)

@@ -148,34 +148,6 @@ def test_algorithm1_is_exact(pair: str, eta: float, gamma: float) -> None:
     assert outcome.acceptance["cloud"] == pytest.approx(of_cloud, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        Sampler(temperature=0.6),
-        Sampler(top_k=2),
-        Sampler(top_p=0.7),
-        Sampler(min_p=0.3),
-        Sampler(temperature=1.4, top_k=4, top_p=0.9, min_p=0.05),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("name", ["topp:0.8", "topk:2:renorm", "topk:2:residual", "dense:fp16"])
-def test_algorithm1_is_exact_after_sampler_and_codec(sampler: Sampler, name: str) -> None:
-    """What is mixed is each side's shaped distribution as it was received."""
-    each = rule("algorithm1", Noise(0), sampler)
-    coder = codec(name, 6)
-    p_device, p_cloud = (
-        np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0]),
-        np.array([0, 0.3, 0.1, 0.3, 0.2, 0.1]),
-    )
-    device, cloud = (coder.quantize(each.shape(p)).distribution for p in (p_device, p_cloud))
-    law = Enumeration(device, cloud, 0.7).law
-    assert np.allclose(law, mix((device, cloud), (0.7, 0.3)).to_dense(), rtol=0, atol=1e-12)
-    if name == "dense:fp16":
-        shaped = 0.7 * sampler.dense(p_device) + 0.3 * sampler.dense(p_cloud)
-        assert np.allclose(law, shaped, rtol=0, atol=2e-3)
-
-
 def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
     noise = ScriptedNoise()
     noise.script = {(Purpose.CHOICE, 0): 0.0, (Purpose.ACCEPT, 0): 0.0}

@@ -16,7 +16,6 @@ from dragonrt.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose, race
 from dragonrt.sampling.rules import (
     Candidate,
-    Rule,
     VerifyResult,
     expected_acceptance_algorithm1,
     relevance_weights,
@@ -31,29 +30,8 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers.theory import acceptance_probability, expected_acceptance_coupled
 
-SAMPLERS = [
-    Sampler(),
-    Sampler(temperature=0.6),
-    Sampler(top_k=3),
-    Sampler(top_p=0.7),
-    Sampler(min_p=0.3),
-    Sampler(temperature=1.4, top_k=4, top_p=0.9, min_p=0.05),
-]
-WEIGHTS = (0.65, 0.35)
 DEVICE = np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])
 CLOUD = np.array([0.05, 0.3, 0.15, 0.3, 0.1, 0.1])
-
-
-def run(each: Rule, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Both drafts and the target of every step, distributions as they are received."""
-    coder = codec("dense:fp32", DEVICE.size)
-    device, cloud = (coder.quantize(each.shape(p)).distribution for p in (DEVICE, CLOUD))
-    tokens = np.empty((3, steps), dtype=np.int64)
-    for step in range(steps):
-        a = Candidate(each.draft("device", step, device), device)
-        b = Candidate(each.draft("cloud", step, cloud), cloud)
-        tokens[:, step] = a.token, b.token, each.target(step, a, b, WEIGHTS)
-    return tokens[0], tokens[1], tokens[2]
 
 
 def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
@@ -64,16 +42,6 @@ def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
     if possible.sum() == 1:
         return True
     return bool(stats.chisquare(counts[possible], p[possible] * len(tokens)).pvalue > 1e-3)
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_coupled_races_what_the_sampler_leaves_of_the_mixture(sampler: Sampler) -> None:
-    x_device, x_cloud, x = run(rule("coupled", Noise(2024), sampler), 300)
-    mixed = WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD
-    for tokens, p in ((x_device, DEVICE), (x_cloud, CLOUD), (x, mixed)):
-        law = sampler.dense(p)
-        races = [(law / Noise(2024).exponentials(step, law.size)).argmax() for step in range(300)]
-        assert tokens.tolist() == races
 
 
 class TestTemperatureZero:
