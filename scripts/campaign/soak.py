@@ -87,14 +87,10 @@ class Service:
 
 @asynccontextmanager
 async def serving(
-    folder: Path,
-    cloud: LyingCloud,
-    level: Disclosure,
-    *options: str,
-    program: str = "dragonrt",
+    folder: Path, cloud: LyingCloud, level: Disclosure, *options: str
 ) -> AsyncIterator[Service]:
-    """Run `program serve` over the folder's notes, with this cloud, until the context ends."""
-    command = [program, "--config", os.devnull, "serve", "--model", MODEL]
+    """Run `dragonrt serve` over the folder's notes, with this cloud, until the context ends."""
+    command = ["dragonrt", "--config", os.devnull, "serve", "--model", MODEL]
     command += ["--documents", str(folder / "notes"), "--index", str(folder / "index")]
     command += ["--http-port", "0", "--disclose", level, "--documents-per-side", "1"]
     command += ["--seed", "3", "--max-tokens", str(TOKENS), *options]

@@ -16,19 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragonrt.bundled import documents
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.ending import LONGEST_END_S, TERMINATED
-from dragonrt.service.cloud_process import CloudProcess, cloud_process
+from dragonrt.service.cloud_process import CloudProcess, cloud_process, listening_process
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Disclosed, MessageSent
 from dragonrt.traces.file import read_trace
 from dragonrt.wire.reasons import Reason
 
 from .conftest import BOTH, SHORT, DeviceAt, counts, plain_environment
-from .kills import kills_over_http
 
 QUESTION = "What do you need to make lemon cake?"
 TIME_LIMIT_S = 60.0
@@ -210,5 +210,39 @@ def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
 
 @pytest.mark.slow
 def test_text_over_http_outlives_its_cloud() -> None:
-    (kill,) = kills_over_http([7], "wait")
-    assert all(kill[name] for name in ("kept", "again", "whole"))
+    """Nothing shown is taken back, and the text is that of a cloud which lives."""
+    public = ("--documents", str(documents("cloud")))
+    own = ("--model", "dragon-small", "--documents", str(documents("device")), "--http-port", "0")
+    # A long answer, every token of which waits for the cloud.
+    how = ["--temperature", "5", "--seed", "4", "--max-tokens", "24", "--on-loss", "wait"]
+    how += ["--aggregator", "sync", "--codec", "dense:fp16"]
+    with ExitStack() as stack:
+        cloud = stack.enter_context(cloud_process(*public))
+        port = str(cloud.wait_ready())
+        program = ("dragonrt", "--config", os.devnull, "serve", *own, *how, "--port", port)
+        service = stack.enter_context(listening_process(*program))
+        url = f"http://127.0.0.1:{service.wait_ready()}/v1"
+        client = stack.enter_context(OpenAI(base_url=url, api_key="none", max_retries=0))
+
+        def text(killed_after: int = 0) -> str:
+            shown: list[str] = []
+            for event in client.responses.create(
+                model="dragon-small",
+                input=QUESTION,
+                stream=True,
+                timeout=2 * TIME_LIMIT_S,
+                extra_body={"sources_in_text": False},
+            ):
+                if event.type == "response.output_text.delta":
+                    shown.append(event.delta)
+                    if len(shown) == killed_after:
+                        os.kill(cloud.pid, signal.SIGKILL)
+                        stack.enter_context(cloud_process(*public, "--port", port)).wait_ready()
+                elif event.type in ("response.completed", "response.incomplete"):
+                    assert "".join(shown).strip() == event.response.output_text
+                    return event.response.output_text
+            raise AssertionError
+
+        whole = text()
+        assert text(killed_after=7) == whole
+        assert text() == whole

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +21,11 @@ from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.side_settings import SideSettings
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.cloud_process import CloudProcess, cloud_process
 from dragonrt.side import Side
+from dragonrt.traces.events import NoticeKind
 
 from .conftest import connected_device, counts, slow_link
 from .test_speculative import said_alone
@@ -51,6 +53,18 @@ ASKED = tuple(each for each in bundled.questions() if each.kind != "both")[:2]
 """One that the device's documents answer, one that the cloud's do."""
 IN_PARTS = tuple(each for each in bundled.questions() if each.kind == "both" and each.demo)
 """Each side knows one part; the second one needs the answer to the first."""
+VALUES = {
+    "How much did the wooden boat cost?": ("1,240", "9,990"),
+    "When was the bridge opened?": ("14 March 2021", "27 March 2019"),
+    "What is the serial number of the pump?": ("KX-7741-B", "KX-9032-D"),
+}
+"""Questions to which the documents of each side hold another value."""
+DISAGREEING = (
+    "The wooden boat was bought in spring. It cost {} pounds.",
+    "The bridge was opened on {} by the mayor.",
+    "The serial number of the pump is {}.",
+)
+VALUE = re.compile(r"\d[\d.,:/-]*|\b[A-Z][\w-]*")
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +79,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[Side, Path]:
         others = sorted(path.name for path in bundled.documents(side).iterdir())[:4]
         for name in needed.union(others):
             shutil.copy(bundled.documents(side) / name, folders[side])
+        for number, (text, values) in enumerate(zip(DISAGREEING, VALUES.values(), strict=True)):
+            (folders[side] / f"{number}.txt").write_text(text.format(values[side == "cloud"]))
     (folders["device"] / PLAN).write_text(STALLS)
     return folders
 
@@ -186,6 +202,55 @@ async def test_no_link_load_aggregator_or_rule_changes_a_token(
                 assert all(counts(reply).alone_from is None for reply in replies)
                 assert [reply.decoded.tokens for reply in replies] == expected
     assert len({tuple(tokens) for tokens in expected}) > 2
+
+
+def owner_of(text: str, values: Sequence[str]) -> str:
+    """Return whose value has every number and capitalised word of a text, or neither."""
+    named = [each.rstrip(".,:-/") for each in VALUE.findall(text)]
+    for side, value in zip(("device", "cloud"), values, strict=True):
+        if named and {"It", "The", *VALUE.findall(value)}.issuperset(named):
+            return side
+    return "neither"
+
+
+async def test_where_documents_disagree_one_value_is_named_and_the_other_told(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    near = Address("127.0.0.1", real_cloud.wait_ready())
+    far = replace(near, emulate=slow_link(0.02, 0.01))
+    asked = [
+        (prompt, Question(seed=seed, sampler=Sampler(temperature), max_tokens=24, documents=1))
+        for prompt in VALUES
+        for seed, temperature in enumerate((0.0, 0.8))
+    ]
+    ways = [
+        DragonSettings(),
+        DragonSettings(disclose=Disclosure.ANSWER),
+        DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY),
+    ]
+    whose = set()
+    for number, how in enumerate(ways):
+        # The default answers every prompt at both temperatures, the others at one of them.
+        some = asked if not number else asked[number % 2 :: 2]
+        plain = replace(how, aggregator=Aggregator.SYNC)
+        async with connected_device(real_model, real_library, near, plain) as device:
+            expected = [(await device.ask(*each)).decoded.tokens for each in some]
+        async with connected_device(real_model, real_library, far, how) as device:
+            for (prompt, question), tokens in zip(some, expected, strict=True):
+                reply = await device.ask(prompt, question)
+                assert reply.decoded.tokens == tokens, how
+                values = VALUES[prompt]
+                owner = owner_of(reply.text, values)
+                assert owner in ("device", "cloud")
+                said, other = values if owner == "device" else values[::-1]
+                held = "the cloud's" if owner == "device" else "your"
+                (notice,) = reply.decoded.notices
+                assert notice.kind is NoticeKind.DISAGREEMENT
+                assert said.startswith(notice.text.partition(":")[0])
+                assert held in notice.text
+                assert notice.text.endswith(other)
+                whose.add(held)
+    assert len(whose) == 2
 
 
 async def test_its_draft_changes_no_token(
