@@ -1,4 +1,4 @@
-"""Drafts: found by step and prefix hash only, bounded, and what two of a step come to."""
+"""Drafts: found by step and prefix hash only, bounded; the mixture of two, and who knows it."""
 
 import random
 from dataclasses import replace
@@ -9,14 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import CodecError, Step, codec
-from dragonrt.modes.dragon.decision import Decision
+from dragonrt.distributions import CodecError, Distribution, Step, codec
+from dragonrt.modes.dragon.decision import Decision, ranked
 from dragonrt.modes.dragon.drafts import BYTES_PER_STEP, PREFIXES_PER_STEP, DraftQueue, Redacted
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
+from dragonrt.modes.federated.settings import FederatedSettings
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.modes.speculative.settings import SpeculativeSettings
+from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.privacy.disclosure import redacted
 from dragonrt.privacy.evidence import SideDraft
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.settings import assemble
 from tests.oracles.dragon import read_by_cloud
 
 
@@ -141,3 +147,50 @@ def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
         decision.compared(True, None)
         decision.compared(None, 0.0, expected=True)
         assert decision.acceptance == pytest.approx(known)
+
+
+# The target's probabilities: who knows them, and what they are.
+
+
+GREEDY = Sampler(temperature=0.0)
+
+
+def known_draft(p: list[float], relevance: float) -> SideDraft:
+    dense = np.array(p)
+    token = int(dense.argmax())
+    return SideDraft(0, 0, token, b"", relevance, 0.0, Distribution.from_dense(dense))
+
+
+def test_they_are_those_of_the_mixture() -> None:
+    own, theirs = (
+        known_draft([0.7, 0.3, 0.0, 0.0], 0.0),
+        known_draft([0.0, 0.5, 0.4, 0.1], np.log(3)),
+    )
+    (found,) = ranked(3, 1, own, theirs)
+    assert (found.step, found.token) == (0, 1)
+    assert found.tokens == (1, 2, 0)
+    assert found.probabilities == pytest.approx([0.3 / 4 + 0.5 * 3 / 4, 0.3, 0.7 / 4])
+    assert found.probability == pytest.approx(found.probabilities[0])
+    (alone,) = ranked(0, 1, own, None)
+    assert (alone.probability, alone.tokens) == (0.3, ())
+    unread = SideDraft(0, 0, 1, b"x", 0.0, 0.0)
+    assert not ranked(3, 1, own, unread)
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        (DragonSettings(), True),
+        (assemble(DragonSettings, {"disclose": "answer"}), True),
+        (assemble(DragonSettings, {"disclose": "redacted"}), True),
+        (assemble(DragonSettings, {"aggregator": "sync"}), True),
+        (assemble(DragonSettings, {"aggregator": "greedy"}), False),
+        (assemble(DragonSettings, {"aggregator": "cloud"}), False),
+        (DragonSettings(codec="dense:fp16"), True),
+        (SpeculativeSettings(), False),
+        (FederatedSettings(), False),
+        (SprinterSettings(), False),
+    ],
+)
+def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
+    assert (settings.unranked is None) == known
