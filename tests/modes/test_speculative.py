@@ -219,14 +219,6 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     assert draft(one).step == known + 1
 
 
-def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
-    one = drafting(block_tokens=3)
-    one.postprocess(math.inf)  # a block is begun
-    assert target(one, 5).cut
-    assert one.prefix.tokens == [5]
-    assert draft(one).step == 1
-
-
 def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
     one, line = under_way(1)
     with pytest.raises(ModeError):

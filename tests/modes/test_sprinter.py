@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 from typing_extensions import override
 
 from dragonrt.control.trained import TokenVerifier
-from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks import ReadBlock
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
@@ -25,10 +23,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from scripts.papers.sprinter.theory import KnownRates, Lockstep
 from scripts.papers.theory import (
-    expected_acceptance_sprinter,
     expected_run_length,
-    mixture_tv,
-    output_distribution,
     stopping_time,
 )
 
@@ -64,29 +59,6 @@ def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[Sim
 
 def draft(one: SprinterDrafting) -> Any:
     return one.take_draft(one.postprocess(math.inf)(said(P, Q)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("eta_tp", "eta_fp"), [(0.8, 0.3), (0.3, 0.7), (1.0, 0.0), (0.9, 0.9)])
-def test_theorem_1_by_statistics(eta_tp: float, eta_fp: float) -> None:
-    """The mode's own drafting and judging draw from (1 - η_FP) p + η_FP q."""
-    count = 5000
-    question = replace(QUESTION, seed=5, max_tokens=count)
-    settings = replace(SETTINGS, run_length=256)
-    text = Lockstep(question, settings, V, KnownRates(eta_tp, eta_fp, seed=0))
-    tokens = [text.next(P, Q) for _ in range(count)]
-    counts = np.bincount([each.token for each in tokens], minlength=V)
-    p, q = (Distribution.from_dense(each / each.sum(dtype=np.float64)) for each in (P, Q))
-    law = output_distribution(p, q, eta_fp).to_dense()
-    assert stats.chisquare(counts, law * count).pvalue > 1e-3
-    other = output_distribution(p, q, 1 - eta_fp).to_dense()
-    assert stats.chisquare(counts, other * count).pvalue < 1e-6
-    tv = total_variation(p, q)
-    distance = 0.5 * float(np.abs(counts / count - p.to_dense()).sum())
-    assert distance == pytest.approx(mixture_tv(eta_fp, tv), abs=0.03)
-    acceptance = sum(each.stands for each in tokens) / count
-    expected = expected_acceptance_sprinter(eta_fp, tv)
-    assert abs(acceptance - expected) <= 4 * math.sqrt(expected * (1 - expected) / count) + 1e-4
 
 
 @pytest.mark.slow

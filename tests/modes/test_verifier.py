@@ -95,15 +95,6 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     assert mode.wanted() is None
 
 
-def test_blocks_wait_until_the_question_is_read() -> None:
-    mode = verifier(ready=False)
-    mode.handle(Received("device", block()), 0.0)
-    assert mode.wanted() is None
-    assert mode.deadline() is None
-    mode.handle(Prepared(), 3.0)
-    assert len(verdicts(work_off(mode, MODEL, 3.0))) == 1
-
-
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [

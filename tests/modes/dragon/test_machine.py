@@ -408,19 +408,3 @@ def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
     mode.handle(Joined("cloud", 9), 0.0)
     with pytest.raises(ModeError):
         mode.handle(Received("cloud", draft(step=99, ahead=99)), 0.0)
-
-
-@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
-def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregator) -> None:
-    settings = replace(SETTINGS, disclose=Disclosure.ANSWER, aggregator=aggregator)
-    mode, text = joined(settings=settings), TokenPrefix(start_hash(7))
-    for step in range(3):
-        effects = do(mode, wanted(mode))
-        assert effects.send == []
-        effects = mode.handle(Received("cloud", their_draft("device", text, step)), 0.0)
-        text.append(mode.decided[step])
-        target = Target(8, step, text.hashes[step], text.tokens[step], "device")
-        assert effects.send == [("cloud", target)]
-    assert of(do(mode, wanted(mode)), events.Drafted) == [events.Drafted(3)]
-    assert mode.handle(Left("cloud", GONE, True), 0.0).send == []
-    assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"
