@@ -68,20 +68,6 @@ async def test_every_way_over_every_link_gives_one_text(
     assert len(set(hot)) == len(hot)
 
 
-@pytest.mark.slow
-async def test_a_question_for_both_is_answered_from_both(
-    cloud: CloudProcess, device_at: DeviceAt
-) -> None:
-    question = next(each for each in questions() if each.kind == "both" and not each.demo)
-    async with device_at(cloud.wait_ready()) as device:
-        reply = await device.ask(question.text, replace(SHORT, max_tokens=48))
-    assert question.answered_by(reply.text)
-    named = {(each.side, each.file) for each in reply.sources}
-    assert named & set(question.evidence), "what moved the text, at least"
-    assert named <= set(question.evidence), "and nothing else that was read"
-    assert counts(reply).compared["device"] > 0
-
-
 SIZES = {"vocab_size": 258, "hidden_size": 64, "intermediate_size": 96, "head_dim": 16}
 """Rows of whole blocks of 32; as many tokens as the tokenizer has."""
 
