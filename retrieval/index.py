@@ -135,10 +135,10 @@ class Index:
     ) -> list[Hit]:
         """Return the `k` chunks (or fewer) that may answer a question, best first.
 
-        "dense" orders by cosine, "words" by BM25 (Robertson and Zaragoza 2009), "hybrid" the best
-        of both by cosine and by the share of the question's words that are in a chunk. Rare words
-        and names count more. A hit's score is always its cosine. `vector` is the question's
-        embedding, float32 [dimension], normalised; RetrievalError for another dimension.
+        "dense" orders by cosine, "words" by the share of the question's words that are in a chunk,
+        "hybrid" the best of both by cosine and share. Rare words and names count more. A hit's
+        score is always its cosine. `vector` is the question's embedding, float32 [dimension],
+        normalised; RetrievalError for another dimension.
         `within` is the only document to search.
         """
         if len(self) == 0 or k < 1:

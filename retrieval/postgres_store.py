@@ -1,8 +1,7 @@
 """An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
 
-PostgreSQL has no BM25, and its parser reads "E-4312" as a negative number. So texts are stored as
-separate words, and a query computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75). The same
-corpus gives the same hits in either store.
+PostgreSQL's parser reads "E-4312" as a negative number. So texts are stored as
+separate words. The same corpus gives the same hits in either store.
 """
 
 import re
@@ -33,40 +32,15 @@ CREATE INDEX IF NOT EXISTS searched_words ON searched USING gin (words);
 COMMENT ON COLUMN manifest.fingerprint IS 'format {FORMAT}';
 """
 
-_WITH_WORDS = """
-WITH asked AS (
-    SELECT word, place, (tsvector_to_array(to_tsvector('english', word)))[1] AS lexeme
-    FROM unnest(?::text[]) WITH ORDINALITY AS given (word, place)
-), known AS (
-    SELECT word, lexeme, number, sum(number) OVER rarest <= {frequent} AS rare,
-        row_number() OVER rarest <= 2 AS rarer
-    FROM asked CROSS JOIN LATERAL (
-        SELECT count(*) AS number FROM searched WHERE words @@ quote_literal(lexeme)::tsquery
-    ) AS counted
-    WHERE number > 0 WINDOW rarest AS (ORDER BY number, place ROWS UNBOUNDED PRECEDING)
-), finding AS (
-    SELECT coalesce(
-        string_agg(quote_literal(lexeme), ' | ') FILTER (WHERE rare),
-        string_agg(quote_literal(lexeme), ' & ') FILTER (WHERE rarer)
-    )::tsquery AS query FROM known
-), matched AS MATERIALIZED (
-    SELECT chunk, length, words FROM finding JOIN searched ON words @@ query
-    ORDER BY chunk LIMIT 2 * {frequent}
-), scored AS (
-    SELECT chunk, sum(
-        greatest(ln((total - number + 0.5) / (number + 0.5)), 1e-6) * cardinality(positions) * 2.2
-        / (cardinality(positions) + 1.2 * (0.25 + 0.75 * length / average))
-    ) AS score
-    FROM matched CROSS JOIN LATERAL unnest(words) AS stems (lexeme, positions, weights)
-    JOIN known USING (lexeme)
-    CROSS JOIN (SELECT count(*) AS total, avg(length) AS average FROM searched) AS sizes
-    GROUP BY chunk
-)
-SELECT chunk FROM scored ORDER BY score DESC, chunk LIMIT ?
+_STEM = "quote_literal((tsvector_to_array(to_tsvector('english', word)))[1])"
+_COUNTS = f"""
+SELECT word, (SELECT count(*) FROM searched WHERE words @@ {_STEM}::tsquery)
+FROM unnest(?::text[]) AS asked (word)
 """
-_HAVING = """
-SELECT count(*), coalesce(array_agg(chunk) FILTER (WHERE chunk = ANY(?)), '{}') FROM searched
-WHERE words @@ quote_literal((tsvector_to_array(to_tsvector('english', ?)))[1])::tsquery
+_HAVING = f"""
+SELECT chunk FROM searched
+WHERE words @@ (SELECT string_agg({_STEM}, ' & ')::tsquery FROM unnest(?::text[]) AS asked (word))
+AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT 2 * {FREQUENT}
 """
 
 
@@ -121,19 +95,22 @@ class PostgresStore(Store):
         return bool(found)
 
     @override
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        sql = "SELECT chunk, -(embedding <#> ?::vector) FROM searched ORDER BY 2 DESC, 1 LIMIT ?"
-        return [(number, cosine) for number, cosine in self.run(sql, _literal(vector), k)]
+    def nearest(
+        self, vector: Vectors, k: int, among: Collection[int] | None = None
+    ) -> dict[int, float]:
+        own = None if among is None else list(among)
+        found = "SELECT chunk, -(embedding <#> ?::vector) FROM searched"
+        sql = f"{found} WHERE ?::bigint[] IS NULL OR chunk = ANY(?) ORDER BY 2 DESC, 1 LIMIT ?"
+        return dict(self.run(sql, _literal(vector), own, own, k))
 
     @override
-    def with_words(self, words: Sequence[str], k: int) -> list[int]:
-        sql = _WITH_WORDS.format(frequent=FREQUENT)
-        return [number for (number,) in self.run(sql, list(words), k)]
+    def counts(self, words: Sequence[str]) -> dict[str, int]:
+        return dict(self.run(_COUNTS, list(words)))
 
     @override
-    def having(self, word: str, numbers: Collection[int]) -> tuple[int, list[int]]:
-        ((count, among),) = self.run(_HAVING, list(numbers), word)
-        return count, among
+    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+        own = None if among is None else list(among)
+        return [number for (number,) in self.run(_HAVING, list(words), own, own)]
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
         """Run a statement that takes a lock; RetrievalError `busy` if others hold it too long."""

@@ -6,16 +6,13 @@ while the index is updated kv/ see `kv_store`
 A reader has all vectors in memory; FAISS finds the nearest ones exactly.
 """
 
-import heapq
 import logging
 import shlex
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import faiss
 import filelock
@@ -31,8 +28,6 @@ from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 log = logging.getLogger(__name__)
 
 _FILE = "index.sqlite"
-_MOST_WORDS = 32
-"""Of a question, the rarest. Each is looked for beside all others: time grows with the square."""
 _LEAST_FREE = 2**20  # bytes, below which SQLite has various errors
 _DATABASE = (_FILE, f"{_FILE}-*")
 _OURS = (*_DATABASE, "writer.lock", "kv", "kv/*/", "kv/*/*.safetensors")
@@ -138,53 +133,39 @@ class SqliteStore(Store):
         together = b"".join(map(vectors.__getitem__, ids))
         self._vectors = np.frombuffer(together, np.float32).reshape(len(ids), manifest.dimension)
         self._ids = list(ids.values())
+        self._rows = {number: row for row, number in enumerate(self._ids)}
         return manifest
 
     @override
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+    def nearest(
+        self, vector: Vectors, k: int, among: Collection[int] | None = None
+    ) -> dict[int, float]:
+        ids = self._ids if among is None else [*among]
+        if not ids:
+            return {}
+        own = slice(None) if among is None else [self._rows[number] for number in ids]
         threads = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)  # one question is no work for several: the others would spin
         try:
             cosines, rows = faiss.knn(
-                vector[None], self._vectors, min(k, len(self._ids)), faiss.METRIC_INNER_PRODUCT
+                vector[None], self._vectors[own], min(k, len(ids)), faiss.METRIC_INNER_PRODUCT
             )
         finally:
             faiss.omp_set_num_threads(threads)
-        return [
-            (self._ids[row], float(each)) for row, each in zip(rows[0], cosines[0], strict=True)
-        ]
+        return {ids[row]: float(each) for row, each in zip(rows[0], cosines[0], strict=True)}
 
     @override
-    def with_words(self, words: Sequence[str], k: int) -> list[int]:
-        # To count what matches takes a thirtieth of the time of ranking it.
-        counts = {word: self._matching("count(*)", f'"{word}"')[0][0] for word in words}
-        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)[:_MOST_WORDS]
-        if not known:
-            return []
-        within = accumulate(counts[word] for word in known)
-        rare = [word for word, number in zip(known, within, strict=True) if number <= FREQUENT]
-        finding, how = (rare, " OR ") if rare else (known[:2], " AND ")
-        match = "(" + how.join(f'"{word}"' for word in finding) + ")"
-        found = {n: -rank for n, rank in self._matching("rowid, rank", match)}
-        scores = dict(found)
-        for word in known:
-            if word in finding:
-                continue
-            for number, rank in self._matching("rowid, rank", f'{match} AND "{word}"'):
-                if number in found:
-                    scores[number] += -rank - found[number]  # a rank is a sum over words
-        return heapq.nsmallest(k, scores, key=lambda number: (-scores[number], number))
+    def counts(self, words: Sequence[str]) -> dict[str, int]:
+        sql = "SELECT count(*) FROM words WHERE words MATCH ?"
+        return {word: self.run(sql, f'"{word}"')[0][0] for word in words}
 
     @override
-    def having(self, word: str, numbers: Collection[int]) -> tuple[int, list[int]]:
-        ((count,),) = self._matching("count(*)", f'"{word}"')
-        among = ", ".join(map(str, numbers))
-        sql = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"
-        return count, [number for (number,) in self.run(sql, f'"{word}"')] if count else []
-
-    def _matching(self, columns: str, match: str) -> list[tuple[Any, ...]]:
-        sql = f"SELECT {columns} FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?"
-        return self.run(sql, match, 2 * FREQUENT)
+    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+        match = " AND ".join(f'"{word}"' for word in words)
+        # Without "+" the text would be searched anew for each of the chunks.
+        own = "" if among is None else f"AND +rowid IN ({', '.join(map(str, among))})"
+        sql = f"SELECT rowid FROM words WHERE words MATCH ? {own} ORDER BY rowid LIMIT ?"
+        return [number for (number,) in self.run(sql, match, 2 * FREQUENT)]
 
     @override
     def explained(self, error: Exception) -> RetrievalError:

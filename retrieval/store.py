@@ -10,13 +10,12 @@ import math
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
+from itertools import accumulate
 from typing import Any, ClassVar, Literal, Self
-
-import numpy as np
 
 from . import RetrievalError
 from .embedding import Embedder, Vectors
@@ -106,10 +105,12 @@ CREATE TABLE IF NOT EXISTS vectors (
 """
 
 FREQUENT = 1000
+"""Rare words are in at most so many chunks together; twice as many are scored by their words."""
+_MOST_WORDS = 64  # of a question, the rarest
 _LEAST_POOL = 50  # chunks of each order whose scores are fused
 _WORDS = 0.5
 """Added to the cosine of a chunk with all words of the question. Between 0.4 and 0.6 at most one of
-100 questions, by names, by numbers or in other words, loses a chunk that cosines or BM25 find."""
+100 questions, by names, numbers or in other words, loses a chunk that cosines or words find."""
 
 _WITHIN = "WHERE path = ? ORDER BY first"
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
@@ -148,21 +149,18 @@ class Store(ABC):
         """Return whether the tables exist; RetrievalError if they are of another format."""
 
     @abstractmethod
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        """Return the ids and cosines of the `k` chunks nearest to a vector, nearest first."""
+    def nearest(
+        self, vector: Vectors, k: int, among: Collection[int] | None = None
+    ) -> dict[int, float]:
+        """Return the cosines of the `k` chunks, of all or `among` some, nearest to a vector."""
 
     @abstractmethod
-    def with_words(self, words: Sequence[str], k: int) -> list[int]:
-        """Return the ids of the `k` best chunks by their words (BM25), best first.
-
-        The rarest words, in up to `FREQUENT` chunks together, select chunks. If no word is so rare,
-        the two rarest select chunks with both, up to 2 `FREQUENT`. All words count in the score, in
-        SQLite the 32 rarest.
-        """
+    def counts(self, words: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of chunks that have each of the words."""
 
     @abstractmethod
-    def having(self, word: str, numbers: Collection[int]) -> tuple[int, list[int]]:
-        """Return how many chunks have a word, and which of the chunks `numbers` do."""
+    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+        """Return chunks, of all or `among` some, that have all the words: at most 2 FREQUENT."""
 
     def prepare_search(self, manifest: Manifest) -> None:  # noqa: B027 (SQLite has triggers)
         """Update what is searched, within the transaction that changes the rest."""
@@ -247,45 +245,58 @@ class Store(ABC):
 
         `words` are the question's, with their weights. `within` is the only document to search.
         """
-        pool = max(4 * k, _LEAST_POOL) if by == "hybrid" else k
-        cosines = {} if by == "words" or within else dict(self.nearest(vector, pool))
-        worded = (
-            [] if by == "dense" else self.with_words([*words], 2 * FREQUENT if within else pool)
-        )
+        own = None
         if within:
             own = {number for number, _ in self._placed(_WITHIN, _key(within))}
-            worded = [number for number in worded if number in own]
-            cosines = {} if by == "words" else self._cosines(own, vector)
-        cosines |= self._cosines([n for n in worded if n not in cosines], vector)
-        scores = dict(cosines)
-        if by == "words":
-            scores = {number: -float(place) for place, number in enumerate(worded)}
-        elif by == "hybrid":
-            for number, share in self._shares(words, cosines).items():
-                scores[number] += _WORDS * share
+        pool = max(4 * k, _LEAST_POOL) if own is None else 2 * FREQUENT
+        cosines = {} if by == "words" else self.nearest(vector, pool, own)
+        shares = {} if by == "dense" else self._shares(words, cosines, pool, own)
+        missing = shares.keys() - cosines.keys()
+        cosines |= self.nearest(vector, len(missing), missing)
+        scores = dict(shares if by == "words" else cosines)
+        if by == "hybrid":
+            scores = {number: cosines[number] + _WORDS * shares[number] for number in cosines}
         best = heapq.nlargest(k, scores, key=scores.__getitem__)
         chunks = self.chunks(best, within)
         best.sort(key=lambda n: (-scores[n], chunks[n].source, chunks[n].start))
         return [(cosines[n], chunks[n]) for n in best]
 
-    def _shares(self, words: Mapping[str, float], numbers: Collection[int]) -> dict[int, float]:
-        """Return by chunk the share of the words that are in it, weighed by how rare they are."""
-        ((total,),) = self.run("SELECT chunks FROM manifest")
-        shares, total_weight = defaultdict[int, float](float), 0.0
-        for word, weight in words.items():
-            count, among = self.having(word, numbers)
-            weight *= math.log((total + 1) / (count + 0.5))
-            total_weight += weight
-            for number in among:
-                shares[number] += weight
-        return {number: share / total_weight for number, share in shares.items()}
+    def _shares(
+        self,
+        words: Mapping[str, float],
+        near: Collection[int],
+        pool: int,
+        own: AbstractSet[int] | None,
+    ) -> dict[int, float]:
+        """Return by chunk the share of the words that it has, weighed by how rare they are.
 
-    def _cosines(self, numbers: Collection[int], vector: Vectors) -> dict[int, float]:
-        rows = self.run(
-            f"SELECT id, vector FROM chunks JOIN vectors USING (digest) WHERE {_among(numbers)} "
-            "AND fingerprint = (SELECT fingerprint FROM manifest)"
-        )
-        return {number: float(np.frombuffer(each, np.float32) @ vector) for number, each in rows}
+        The chunks are those `near`, and the best `pool` that have words. Chunks are found by the
+        rare words, or if no word is rare by the two rarest together; all are scored if those
+        allowed, `own`, are few.
+        """
+        ((total,),) = self.run("SELECT chunks FROM manifest")
+        counts = self.counts([*words])
+        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)[:_MOST_WORDS]
+        weights = {
+            word: weight * math.log((total + 1) / (counts[word] + 0.5))
+            for word, weight in words.items()
+            if word in known or not counts[word]
+        }
+        among, found = set(near), dict[str, Collection[int]]()
+        if own is not None and len(own) <= 2 * FREQUENT:
+            among |= own
+        else:
+            reach = accumulate(counts[word] for word in known)
+            rare = [word for word, number in zip(known, reach, strict=True) if number <= FREQUENT]
+            found = {word: self.having([word]) for word in rare}
+            among.update(*found.values(), [] if rare or not known else self.having(known[:2]))
+            among &= among if own is None else own
+        shares, whole = dict.fromkeys(among, 0.0), sum(weights.values())
+        for word in known:
+            for number in among.intersection(found.get(word) or self.having([word], among)):
+                shares[number] += weights[word] / whole
+        best = heapq.nlargest(pool, filter(shares.get, shares), key=lambda n: (shares[n], -n))
+        return {number: shares[number] for number in {*near, *best}}
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
         """Return the chunks with the ids `numbers`, by id, as they are in a document if given."""

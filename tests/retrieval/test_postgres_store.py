@@ -16,8 +16,7 @@ from retrieval import (
     RetrievalError,
     Retriever,
     Search,
-    postgres_store,
-    sqlite_store,
+    store,
 )
 
 from .conftest import WordHashes
@@ -75,8 +74,7 @@ def test_both_stores_give_the_same_hits(
     monkeypatch: pytest.MonkeyPatch,
     frequent: int,
 ) -> None:
-    for module in (sqlite_store, postgres_store):
-        monkeypatch.setattr(module, "FREQUENT", frequent)
+    monkeypatch.setattr(store, "FREQUENT", frequent)
     for number in range(40):
         text = f"Invoice INV-70{number:02} was paid. " * (1 + number % 3)
         (documents / f"{number}.txt").write_text(text)

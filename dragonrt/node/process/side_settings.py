@@ -75,9 +75,7 @@ class SideSettings:
         "default", "Embedding model: default, GGUF file, directory, hub id."
     )
     chunk_words: Positive = setting(128, "Words per chunk.", rare=True)
-    search: Search = setting(
-        "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
-    )
+    search: Search = setting("hybrid", "Retrieval: dense (embeddings), words, or hybrid (both).")
     kv_cache: Text | None = setting(
         None,
         "Disk space for stored KV, such as 20GB. Beyond it, KV is computed per question. "
