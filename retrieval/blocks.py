@@ -26,11 +26,12 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, an `item` of a list, or `code`."""
+    """A paragraph, an `item` of a list, `code`, or the `front` matter of a document."""
 
     text: str
     item: bool = False
     code: bool = False
+    front: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,13 @@ class Document:
     def text(self) -> str:
         """Return the whole text."""
         return laid_out(self.blocks)[0]
+
+    @property
+    def front(self) -> str:
+        """Return the front matter, except the title."""
+        return "".join(
+            each.text for each in self.blocks if isinstance(each, Paragraph) and each.front
+        )
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:

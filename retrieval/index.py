@@ -15,7 +15,7 @@ from .embedding import Embedder, Vectors
 from .ingestion import CUT, FoundFiles, look
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
-from .questions import words_of
+from .questions import described, words_of
 from .reader import Reader
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
@@ -139,7 +139,8 @@ class Index:
         "hybrid" the best of both by cosine and share. Rare words and names count more. A hit's
         score is always its cosine. `vector` is the question's embedding, float32 [dimension],
         normalised; RetrievalError for another dimension.
-        `within` is the only document to search.
+        `within` limits the documents to search: a file, a folder/, a #tag, since:2026-01-31, or the
+        last before one of the others. RetrievalError if there is none.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -227,7 +228,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        `within` is the only document to search.
+        `within` limits the documents, see `Index.search`.
         """
         if len(self.index) == 0 or k < 1:
             return []
@@ -269,7 +270,7 @@ class _Update:
         """Yield the sizes and names of files that may have changed; keep or skip the others."""
         for name, path in self._found.files.items():
             try:
-                size, stamp = look(path)
+                size, stamp, _ = look(path)
             except DocumentError as error:
                 self._skipped[name] = str(error)
                 continue
@@ -303,9 +304,9 @@ class _Update:
     def _read(self, name: str) -> Iterator[float]:
         """Read a file and embed its new text; yield the share that is stored so far."""
         known, before = self._old.get(name, ("", ""))
-        size, stamp = look(path := self._found.files[name])
+        size, stamp, date = look(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
-        content, pieces, unread = self._reader.read(path, size, known if cut_alike else "")
+        content, pieces, unread, front = self._reader.read(path, size, known if cut_alike else "")
         if pieces is None:
             self._stamps[name] = stamp
             return
@@ -319,7 +320,8 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield (first + _AT_ONCE) / len(new)
-        self._changes[name] = IndexedFile(content, chunks, stamp, unread)
+        dated, about = described(name, front)
+        self._changes[name] = IndexedFile(content, chunks, stamp, unread, dated or date, about)
         if unread:
             self._unread.append((name, unread))
         self._written.add(name)

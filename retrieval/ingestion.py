@@ -165,11 +165,11 @@ def content_hash(path: Path) -> str:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
-def look(path: Path) -> tuple[int, str]:
-    """Return a file's size, and a stamp that changes with its content and with `CUT`.
+def look(path: Path) -> tuple[int, str, str]:
+    """Return a file's size, a stamp that changes with its content and with `CUT`, and its date.
 
-    It begins with "/" if the content has just changed: two changes in one tick of the file system's
-    clock have one time (as in git's index). Raises DocumentError unless it is a regular file.
+    The stamp begins with "/" if the content has just changed: two changes in one tick of the file
+    system's clock have one time (as in git's index). Raises DocumentError for no regular file.
     """
     try:
         found = path.stat()
@@ -179,7 +179,8 @@ def look(path: Path) -> tuple[int, str]:
         raise DocumentError("is not a regular file")
     settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) >= _SETTLED_NS
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    return found.st_size, f"{stamp if settled else ''}/{CUT}"
+    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(min(found.st_mtime, time.time())))
+    return found.st_size, f"{stamp if settled else ''}/{CUT}", date
 
 
 def _base(paths: Sequence[Path]) -> Path:

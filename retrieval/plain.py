@@ -96,7 +96,7 @@ def read_markdown_file(data: bytes, unread: Counter[str]) -> Read:
         source = source[front.end() :]
         if named := _FRONT_TITLE.search(front[1]):
             title = named[1].strip("\"'")
-        above = [Paragraph(_FRONT_TITLE.sub("", front[1]))]
+        above = [Paragraph(_FRONT_TITLE.sub("", front[1]), front=True)]
     return above + read_markdown(_COMMENT.sub("", source), unread), title
 
 

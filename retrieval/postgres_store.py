@@ -128,15 +128,19 @@ class PostgresStore(Store):
         return super().run(sql.replace("?", "%s"), *values)
 
     @override
-    def prepare_search(self, manifest: Manifest) -> None:
-        self.run("DELETE FROM searched WHERE fingerprint <> ?", manifest.fingerprint)
+    def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:
+        self.run(
+            "DELETE FROM searched WHERE fingerprint <> ? OR chunk = ANY(?)",
+            manifest.fingerprint,
+            list(changed),
+        )
         new = self.run(
-            "SELECT id, title, text, vector FROM chunks JOIN vectors USING (digest) "
+            "SELECT id, title, text, about, vector FROM chunks JOIN vectors USING (digest) "
             "WHERE fingerprint = ? AND id NOT IN (SELECT chunk FROM searched)",
             manifest.fingerprint,
         )
-        for number, title, text, vector in new:
-            words = re.findall(r"[^\W_]+", spaced(f"{title} {text}"))
+        for number, *texts, vector in new:
+            words = re.findall(r"[^\W_]+", spaced(" ".join(texts)))
             self.run(
                 "INSERT INTO searched VALUES (?, ?, ?::vector, to_tsvector('english', ?), ?)",
                 number,

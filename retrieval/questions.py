@@ -1,4 +1,4 @@
-"""The search words of a question, the earlier turns that it needs, and its language.
+"""The search words of a question and of a file, the turns that a question needs, and its language.
 
 "And when is it?" names no subject without the turn before it. A question that names its subject is
 searched alone; otherwise the last subject would be found, too.
@@ -42,6 +42,15 @@ _SCRIPTS = {
 }
 """Languages of texts with most letters in a script, by Unicode's names."""
 _LETTERS = re.compile(r"[^\W\d_]+")
+_DAY = r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)"
+_DATED = re.compile(rf"(?im)^(?:date|created|updated|modified|lastmod)[ \t]*:[ \t\"']*{_DAY}")
+_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?:-(\d\d))?(?!\d)")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+_TAGS = re.compile(r"(?im)^(?:tags?|keywords)[ \t]*:(.*(?:\n[ \t]*- .*)*)")
+_MOST_ABOUT = 1000  # characters of a file's search words, which each of its chunks has
 
 
 def words_of(question: str) -> dict[str, int]:
@@ -55,6 +64,23 @@ def words_of(question: str) -> dict[str, int]:
         weight = 2 if word[0].isdigit() or (number and word[0].isupper()) else 1
         words[word.lower()] = max(weight, words.get(word.lower(), 0))
     return {w: weight for w, weight in words.items() if w not in _FUNCTION_WORDS} or words
+
+
+def described(name: str, front: str) -> tuple[str, str]:
+    """Return the date that front matter gives a file, or "", and the words to search for it by.
+
+    The words are its name with the folders, "#" before each tag, the front matter, and months by
+    name.
+    """
+    words = [name]
+    for tags in _TAGS.findall(front):
+        words += [
+            f"#{tag.lower()}" for tag in re.findall(r"[^\s,\[\]\"'#]*\w[^\s,\[\]\"'#]*", tags)
+        ]
+    for month, day in _MONTH.findall(f"{name}\n{front}"):
+        words.append(f"{day.lstrip('0')} {_MONTHS[int(month) - 1]}")
+    dates = [each.replace(" ", "T") for each in _DATED.findall(front)]
+    return max(dates, default=""), " ".join([*words, front])[:_MOST_ABOUT]
 
 
 def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:

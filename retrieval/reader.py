@@ -2,8 +2,8 @@
 
 A file may exhaust memory or time of its parser, or crash it, in any library. So `python -m
 retrieval.reader` parses. For each line of JSON, `[path, known hash, seconds, words, largest]`, it
-writes one: {"content": hash, "pieces": chunks, "unread": counts} or {"reason": error}. It ends with
-its input, also in the middle of a file.
+writes one: {"content": hash, "pieces": chunks, "unread": counts, "front": front matter} or
+{"reason": error}. It ends with its input, also in the middle of a file.
 """
 
 import hashlib
@@ -60,10 +60,13 @@ class Reader(AbstractContextManager["Reader"]):
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def read(self, path: Path, size: int, known: str = "") -> tuple[str, list[Piece] | None, str]:
+    def read(
+        self, path: Path, size: int, known: str = ""
+    ) -> tuple[str, list[Piece] | None, str, str]:
         """Return the hash of a file of about `size` bytes and its chunks; None if it is `known`.
 
-        The third value counts what the file has beside its text, as "2 pictures".
+        The third value counts what the file has beside its text, as "2 pictures"; the fourth is
+        its front matter.
         Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
         """
         seconds = SECONDS + SECONDS_PER_MB * size / 1e6
@@ -80,7 +83,7 @@ class Reader(AbstractContextManager["Reader"]):
         answer: dict[str, Any] = json.loads(line)
         if "reason" in answer:
             raise DocumentError(answer["reason"])
-        return answer["content"], answer["pieces"], answer["unread"]
+        return answer["content"], answer["pieces"], answer["unread"], answer["front"]
 
     def _start(self) -> "subprocess.Popen[bytes]":
         try:
@@ -144,13 +147,14 @@ def _read(name: str, known: str, seconds: float, words: int, largest: float) -> 
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
     content = hashlib.sha256(data).hexdigest()
     if content == known:
-        return {"content": content, "pieces": None, "unread": ""}
+        return {"content": content, "pieces": None, "unread": "", "front": ""}
     _limit(seconds)
     document = parse(data, path.suffix)
     del data
     if (size := len(document.text)) > largest:
         raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than largest-file allows")
-    return {"content": content, "pieces": [*pieces(document, words)], "unread": document.unread}
+    found, unread = [*pieces(document, words)], document.unread
+    return {"content": content, "pieces": found, "unread": unread, "front": document.front}
 
 
 def _limit(seconds: float) -> None:

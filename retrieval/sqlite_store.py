@@ -32,18 +32,25 @@ _LEAST_FREE = 2**20  # bytes, below which SQLite has various errors
 _DATABASE = (_FILE, f"{_FILE}-*")
 _OURS = (*_DATABASE, "writer.lock", "kv", "kv/*/", "kv/*/*.safetensors")
 
+_ADD = """INSERT INTO words (rowid, title, text, about)
+    VALUES (new.id, spaced(new.title), spaced(new.text), spaced(new.about));"""
+_DELETE = """INSERT INTO words (words, rowid, title, text, about)
+    VALUES ('delete', old.id, spaced(old.title), spaced(old.text), spaced(old.about));"""
 _SCHEMA = f"""
 BEGIN;
 {TABLES.format(key="INTEGER PRIMARY KEY", blob="BLOB", clustered=" WITHOUT ROWID")}
 CREATE VIRTUAL TABLE words USING fts5 (
-    title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+    title, text, about, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
 );
 CREATE TRIGGER chunk_added AFTER INSERT ON chunks BEGIN
-    INSERT INTO words (rowid, title, text) VALUES (new.id, spaced(new.title), spaced(new.text));
+    {_ADD}
 END;
 CREATE TRIGGER chunk_gone AFTER DELETE ON chunks BEGIN
-    INSERT INTO words (words, rowid, title, text)
-    VALUES ('delete', old.id, spaced(old.title), spaced(old.text));
+    {_DELETE}
+END;
+CREATE TRIGGER chunk_described AFTER UPDATE OF about ON chunks BEGIN
+    {_DELETE}
+    {_ADD}
 END;
 PRAGMA user_version = {FORMAT};
 COMMIT;

@@ -7,9 +7,11 @@ leaves the index unchanged, and the next one finds the finished vectors.
 
 import heapq
 import math
+import re
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -27,7 +29,8 @@ class Chunk:
 
     `digest` names it by its text and title, also in the KV store. `title` is the document's, with
     the headings above the chunk: "Museum › Hours". Of equal chunks the first is found, or that of
-    the only document that is searched.
+    the documents that are searched. The source is `dated` by its front matter, else by its
+    modification when it was read.
     """
 
     digest: str
@@ -37,6 +40,7 @@ class Chunk:
     start: int
     end: int
     page: int = 0
+    dated: str = ""
 
     @property
     def citation(self) -> str:
@@ -48,13 +52,16 @@ class Chunk:
 class IndexedFile:
     """A file's content hash, its chunks in order, its stamp with how it was read and cut.
 
-    `unread` counts what it has beside the chunks: "2 pictures".
+    `unread` counts what it has beside the chunks: "2 pictures". `dated` is an ISO date, `about` has
+    the words by which all chunks are found beside their own.
     """
 
     content: str
     chunks: Sequence[Chunk]
     stamp: str
     unread: str
+    dated: str
+    about: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Manifest:
 Search = Literal["hybrid", "dense", "words"]
 """The way in which chunks are chosen: see `Index.search`."""
 
-FORMAT = 5
+FORMAT = 6
 """Version of the tables; a store of another format is refused until it is rebuilt."""
 
 TABLES = """
@@ -88,10 +95,11 @@ CREATE TABLE IF NOT EXISTS manifest (
 );
 CREATE TABLE IF NOT EXISTS files (
     id {key}, path {blob} NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL,
-    unread TEXT NOT NULL
+    unread TEXT NOT NULL, dated TEXT NOT NULL, about TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS chunks (
-    id {key}, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
+    id {key}, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL,
+    about TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS places (
     file BIGINT NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
@@ -112,14 +120,19 @@ _WORDS = 0.5
 """Added to the cosine of a chunk with all words of the question. Between 0.4 and 0.6 at most one of
 100 questions, by names, numbers or in other words, loses a chunk that cosines or words find."""
 
-_WITHIN = "WHERE path = ? ORDER BY first"
+_SINCE = re.compile(r"since:(\S+)\s*(.*)", re.DOTALL)
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
 _PUT_FILE = """
-INSERT INTO files (path, content, stamp, unread) VALUES (?, ?, ?, ?) ON CONFLICT (path) DO UPDATE
-SET content = excluded.content, stamp = excluded.stamp, unread = excluded.unread RETURNING id
+INSERT INTO files (path, content, stamp, unread, dated, about) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (path) DO UPDATE SET content = excluded.content, stamp = excluded.stamp,
+unread = excluded.unread, dated = excluded.dated, about = excluded.about RETURNING id
 """
-_PUT_CHUNK = "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_PUT_CHUNK = """
+INSERT INTO chunks (digest, text, title, about) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
+"""
+_CHUNKS_OF = "SELECT chunk FROM places JOIN files ON files.id = file WHERE path = ?"
+_ABOUT = "SELECT DISTINCT chunk, files.about FROM places JOIN files ON files.id = file WHERE "
 _PUT_PLACE = """
 INSERT INTO places (file, first, last, page, chunk)
 SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?
@@ -162,8 +175,11 @@ class Store(ABC):
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
         """Return chunks, of all or `among` some, that have all the words: at most 2 FREQUENT."""
 
-    def prepare_search(self, manifest: Manifest) -> None:  # noqa: B027 (SQLite has triggers)
-        """Update what is searched, within the transaction that changes the rest."""
+    def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
+        """Update what is searched, within the transaction that changes the rest.
+
+        `changed` chunks have other words about them. SQLite has triggers.
+        """
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
@@ -243,11 +259,20 @@ class Store(ABC):
     ) -> list[tuple[float, Chunk]]:
         """Return `k` chunks that may answer a question, and their cosines, best first.
 
-        `words` are the question's, with their weights. `within` is the only document to search.
+        `words` are the question's, with their weights. `within` limits the documents, see
+        `_limit`; RetrievalError if there is none.
         """
         own = None
         if within:
-            own = {number for number, _ in self._placed(_WITHIN, _key(within))}
+            condition, values = _limit(within)
+            own = {
+                n for (n,) in self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
+            }
+            if not own:
+                raise RetrievalError(
+                    f"no document of the index is {within!r}: name a file, a folder/, a #tag or "
+                    "since:2026-01-31"
+                )
         pool = max(4 * k, _LEAST_POOL) if own is None else 2 * FREQUENT
         cosines = {} if by == "words" else self.nearest(vector, pool, own)
         shares = {} if by == "dense" else self._shares(words, cosines, pool, own)
@@ -298,23 +323,35 @@ class Store(ABC):
         best = heapq.nlargest(pool, filter(shares.get, shares), key=lambda n: (shares[n], -n))
         return {number: shares[number] for number in {*near, *best}}
 
+    def _described(self, numbers: Collection[int]) -> Iterator[int]:
+        """Update the words about chunks, those of all their files; yield the changed chunks."""
+        about = defaultdict[int, list[str]](list)
+        for number, words in self.run(f"{_ABOUT} {_among(numbers, 'chunk')} ORDER BY 2"):
+            about[number].append(words)
+        for number, each in about.items():
+            words, sql = "\n".join(each), "UPDATE chunks SET about = ? WHERE id = ? AND about <> ?"
+            if self.run(f"{sql} RETURNING id", words, number, words):
+                yield number
+
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return the chunks with the ids `numbers`, by id, as they are in a document if given."""
+        """Return the chunks with the ids `numbers`, by id, as they are `within` some documents."""
+        condition, values = _limit(within)
         found: dict[int, Chunk] = {}
-        for number, chunk in self._placed(f"WHERE {_among(numbers)} ORDER BY path, first"):
-            if within in ("", chunk.source):
-                found.setdefault(number, chunk)
+        for number, chunk in self._placed(
+            f"{_among(numbers)} AND {condition}", "path, first", *values
+        ):
+            found.setdefault(number, chunk)
         return found
 
     def chunks_of(self, path: str) -> list[Chunk]:
         """Return the chunks of a file in order; none if there is no such file."""
-        return [chunk for _, chunk in self._placed(_WITHIN, _key(path))]
+        return [chunk for _, chunk in self._placed("path = ?", "first", _key(path))]
 
-    def _placed(self, which: str, *values: object) -> Iterator[tuple[int, Chunk]]:
-        """Yield the id and the chunk at each place that an SQL clause selects."""
-        columns = "chunk, digest, text, title, path, first, last, page"
+    def _placed(self, which: str, order: str, *values: object) -> Iterator[tuple[int, Chunk]]:
+        """Yield the id and the chunk at each place that an SQL condition selects."""
+        columns = "chunk, digest, text, title, path, first, last, page, dated"
         for number, digest, text, title, path, *place in self.run(
-            f"SELECT {columns} FROM {_PLACES} {which}", *values
+            f"SELECT {columns} FROM {_PLACES} WHERE {which} ORDER BY {order}", *values
         ):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
@@ -372,16 +409,21 @@ class Store(ABC):
         """
         self.flush()
         try:
+            touched = set[int]()
+            for path in (*gone, *changes):
+                touched.update(number for (number,) in self.run(_CHUNKS_OF, _key(path)))
             for path in gone:
                 self.run("DELETE FROM files WHERE path = ?", _key(path))
             for path, file in changes.items():
-                values = _key(path), file.content, file.stamp, file.unread
+                values = _key(path), file.content, file.stamp, file.unread, file.dated, file.about
                 ((number,),) = self.run(_PUT_FILE, *values)
                 self.run("DELETE FROM places WHERE file = ?", number)
                 for chunk in file.chunks:
-                    self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title)
+                    self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title, file.about)
                     self.run(_PUT_PLACE, number, chunk.start, chunk.end, chunk.page, chunk.digest)
+                touched.update(number for (number,) in self.run(_CHUNKS_OF, _key(path)))
             self.run("DELETE FROM chunks WHERE id NOT IN (SELECT chunk FROM places)")
+            changed = [*self._described(touched)]
             if last:
                 self.run(
                     "DELETE FROM vectors WHERE fingerprint <> ? OR digest NOT IN "
@@ -404,7 +446,7 @@ class Store(ABC):
             self.run("DELETE FROM manifest")
             places = ", ".join("?" * len(fields(Manifest)))
             self.run(f"INSERT INTO manifest ({_MANIFEST}) VALUES ({places})", *astuple(manifest))
-            self.prepare_search(manifest)
+            self.prepare_search(manifest, changed)
             self.flush()
         except BaseException:  # Ctrl-C too
             self.connection.rollback()
@@ -412,9 +454,27 @@ class Store(ABC):
         return manifest
 
 
-def _among(numbers: Collection[int]) -> str:
+def _limit(within: str) -> tuple[str, Sequence[object]]:
+    """Return an SQL condition on files and its values.
+
+    `within` is a file, a folder that ends with "/", or a "#tag"; before it, or alone,
+    "since:2026-01-31".
+    """
+    match = _SINCE.fullmatch(within)
+    since, name = match.groups() if match else ("", within)
+    if name.startswith("#"):
+        return "dated >= ? AND replace(files.about, ?, '') <> files.about", (
+            since,
+            f" {name.lower()} ",
+        )
+    if name.endswith("/"):
+        return "dated >= ? AND substr(path, 1, ?) = ?", (since, len(_key(name)), _key(name))
+    return ("dated >= ? AND path = ?", (since, _key(name))) if name else ("dated >= ?", (since,))
+
+
+def _among(numbers: Collection[int], column: str = "chunks.id") -> str:
     """Return a condition on a chunk's id that is valid SQL without `numbers`, too."""
-    return f"chunks.id IN ({', '.join(map(str, numbers)) or 'NULL'})"
+    return f"{column} IN ({', '.join(map(str, numbers)) or 'NULL'})"
 
 
 def _key(path: str) -> bytes:

@@ -73,7 +73,7 @@ class Question:
     )
 
     document: LongText = own(
-        "", "Answer from this one of your documents, by its name in the index."
+        "", "Answer from these of your documents: a file, folder/, #tag or since:2026-01-31."
     )
     chunk: Annotated[int, Meta(ge=0)] | None = own(None, traced=False)
     parts: Literal["on", "off"] = own(

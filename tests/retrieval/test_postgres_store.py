@@ -54,9 +54,11 @@ QUESTIONS = (
     "When does the ferry leave?",
     "Invoice INV-7012",
     "my flight's gate",
+    "travel in May",
     "zzz",
     "漢",
 )
+WITHIN = "", "travel/", "#sea", "since:2026-05-01", "since:2020-01-01 12.txt"
 
 
 def both(tmp_path: Path, documents: Path, embedder: Embedder, url: str) -> tuple[Index, Index]:
@@ -79,11 +81,14 @@ def test_both_stores_give_the_same_hits(
         text = f"Invoice INV-70{number:02} was paid. " * (1 + number % 3)
         (documents / f"{number}.txt").write_text(text)
     (documents / "cjk.txt").write_text("漢字 are letters.")
+    (documents / "tour.md").write_text("---\ndate: 2026-05-01\ntags: sea\n---\nA boat.")
+    (documents / "copy.txt").write_text((documents / "ferry.txt").read_text())
     ours, theirs = both(tmp_path, documents, embedder, url)
     assert list(ours.chunks()) == list(theirs.chunks())
-    for question, search in product(QUESTIONS, get_args(Search)):
+    for question, search, within in product(QUESTIONS, get_args(Search), WITHIN):
         found = [
-            Retriever(i, embedder, search=search).retrieve(question, 3) for i in (ours, theirs)
+            Retriever(i, embedder, search=search).retrieve(question, 3, within=within)
+            for i in (ours, theirs)
         ]
         scores = [[round(hit.score, 5) for hit in hits] for hits in found]
         assert scores[0] == scores[1], question

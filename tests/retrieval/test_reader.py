@@ -40,7 +40,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 def read(path: Path, largest: float = LARGEST) -> list[str]:
     with Reader(largest=largest) as confined:
-        _, pieces, _ = confined.read(path, path.stat().st_size)
+        _, pieces, *_ = confined.read(path, path.stat().st_size)
     assert pieces is not None
     return [text for text, *_ in pieces]
 
@@ -109,7 +109,7 @@ def test_a_reader_that_is_ended_by_a_file_reads_the_next_one(
         for _ in range(2):
             with pytest.raises(DocumentError):
                 confined.read(slow, 0)
-            _, pieces, _ = confined.read(good, 0)
+            _, pieces, *_ = confined.read(good, 0)
             assert pieces is not None
             assert [text for text, *_ in pieces] == ["The ferry leaves at nine."]
 

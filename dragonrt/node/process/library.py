@@ -51,10 +51,8 @@ class Library:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`.
 
-        `within` is the only document to search. Raises RetrievalError if there is none.
+        `within` limits the documents to search. Raises RetrievalError if there is none.
         """
-        if within:
-            self.chunks_of(within)
         return self.retriever.retrieve(question, k, floor, within)
 
     def chunks_of(self, document: str) -> list[Chunk]:
