@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import accumulate
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from . import RetrievalError
@@ -46,6 +47,18 @@ class Chunk:
     def citation(self) -> str:
         """The chunk's title, and its page if it has one."""
         return f"{self.title}, page {self.page}" if self.page else self.title
+
+    def is_version_of(self, other: "Chunk") -> bool:
+        """Return whether two files of one name or title, but for numbers, say nearly the same.
+
+        A quarter of the words may differ. Files of one date are no versions.
+        """
+        if self.dated == other.dated or self.source == other.source:
+            return False
+        mine, others = set(self.text.split()), set(other.text.split())
+        names = ((_plain(PurePath(each.source).stem), _plain(each.title)) for each in (self, other))
+        named = any(one and one == another for one, another in zip(*names, strict=True))
+        return named and 4 * len(mine & others) >= 3 * max(len(mine), len(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +133,7 @@ _WORDS = 0.5
 """Added to the cosine of a chunk with all words of the question. Between 0.4 and 0.6 at most one of
 100 questions, by names, numbers or in other words, loses a chunk that cosines or words find."""
 
+_VERSION = re.compile(r"\bv?\d\w*|\b(?:version|draft|final|new|old|copy)\b|\W+")
 _SINCE = re.compile(r"since:(\S+)\s*(.*)", re.DOTALL)
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
@@ -281,10 +295,22 @@ class Store(ABC):
         scores = dict(shares if by == "words" else cosines)
         if by == "hybrid":
             scores = {number: cosines[number] + _WORDS * shares[number] for number in cosines}
-        best = heapq.nlargest(k, scores, key=scores.__getitem__)
+        best = heapq.nlargest(4 * k, scores, key=scores.__getitem__)
         chunks = self.chunks(best, within)
         best.sort(key=lambda n: (-scores[n], chunks[n].source, chunks[n].start))
-        return [(cosines[n], chunks[n]) for n in best]
+        kept = list[int]()
+        for number in best:
+            place = next(
+                (p for p, n in enumerate(kept) if chunks[number].is_version_of(chunks[n])), -1
+            )
+            older, newer = sorted(
+                (kept[place] if kept else number, number), key=lambda n: chunks[n].dated
+            )
+            if place >= 0 and shares.get(newer, 0.0) >= shares.get(older, 0.0):
+                kept[place] = newer
+            else:
+                kept.append(number)
+        return [(cosines[n], chunks[n]) for n in kept[:k]]
 
     def _shares(
         self,
@@ -452,6 +478,11 @@ class Store(ABC):
             self.connection.rollback()
             raise
         return manifest
+
+
+def _plain(name: str) -> str:
+    """Return a name without what differs between versions."""
+    return _VERSION.sub("", name.lower().replace("_", " "))
 
 
 def _limit(within: str) -> tuple[str, Sequence[object]]:

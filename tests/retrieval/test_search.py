@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import Index, RetrievalError
+from retrieval import Embedder, Index, RetrievalError
 
 from .conftest import Shelf
 
@@ -102,3 +102,45 @@ def test_a_question_is_limited_to_some_documents(
 def test_a_limit_without_a_document_is_an_error(notes: Shelf, within: str) -> None:
     with pytest.raises(RetrievalError):
         sources(notes.open(), notes, "When do we begin?", within)
+
+
+RENT = "The flat is on Mill Lane 4. The rent is {} euros a month. Heating is included."
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "texts", "question", "found"),
+    [
+        ("lease v1.md", "lease v2.md", (RENT, RENT), "What is the rent?", "newer"),
+        ("lease_new.md", "lease_copy.md", (RENT, RENT), "What is the rent?", "newer"),
+        ("a.md", "b.md", (f"# Lease\n\n{RENT}",) * 2, "What is the rent?", "newer"),
+        ("flat 2.md", "flat 3.md", (RENT, RENT), "What is the rent of flat 2?", "both"),
+        ("12.md", "13.md", ("# Red barn\n\n" + RENT, RENT), "What is the rent?", "both"),
+        ("lease 1.md", "lease 2.md", (RENT, "The rent is {}."), "What is the rent?", "both"),
+    ],
+)
+def test_the_newer_of_two_versions_is_found(
+    tmp_path: Path,
+    embedder: Embedder,
+    older: str,
+    newer: str,
+    texts: tuple[str, str],
+    question: str,
+    found: str,
+) -> None:
+    shelf = Shelf(tmp_path / "notes", tmp_path / "index", embedder)
+    shelf.documents.mkdir()
+    for days, name, text, rent in zip((0, 1), (older, newer), texts, (900, 950), strict=True):
+        (shelf.documents / name).write_text(text.format(rent))
+        os.utime(shelf.documents / name, (MODIFIED_S + 86400 * days,) * 2)
+    shelf.update()
+    versions = {"newer": [newer], "both": sorted([older, newer])}
+    assert sources(shelf.open(), shelf, question) == versions[found]
+
+
+def test_front_matter_dates_a_version_before_its_file_does(notes: Shelf) -> None:
+    for number, date in enumerate(("2026-02-01", "2025-02-01")):
+        path = notes.documents / f"lease {number}.md"
+        path.write_text(f"---\nupdated: {date}\n---\n{RENT.format(number)}")
+        os.utime(path, (MODIFIED_S + 86400 * number,) * 2)
+    notes.update()
+    assert sources(notes.open(), notes, "What is the rent?") == ["lease 0.md"]

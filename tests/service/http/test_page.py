@@ -99,7 +99,7 @@ class Indexed:
 
     def files(self) -> dict[str, str]:
         samples = [path.name for path in bundled.documents("device").iterdir()]
-        return dict.fromkeys(["notes.txt", *samples], "content")
+        return dict.fromkeys(["notes.txt", "trips/sea/a.txt", *samples], "content")
 
     def unread(self, name: str) -> str:
         return ""
@@ -131,10 +131,12 @@ async def test_a_mark_opens_its_chunk_and_sample_questions_are_offered() -> None
             assert await page.locator("#source-text p").count() == 2
             await page.keyboard.press("Escape")
             await page.locator("#source").wait_for(state="hidden")
-            await page.select_option("#document", "notes.txt")
+            offers = await page.locator("#document option").all_text_contents()
+            assert offers[2:4] == ["trips/", "trips/sea/"]
+            await page.select_option("#document", "trips/sea/")
             await ask(page, "b?")
             await page.locator(".answered .retry").nth(1).wait_for()
-            assert [asked.document for asked in service.side.questions] == ["", "notes.txt"]
+            assert [asked.document for asked in service.side.questions] == ["", "trips/sea/"]
             refusal = page.locator(".answered .text").last
             assert await refusal.locator("*").count() == 0, "nobody's words"
 

@@ -53,9 +53,17 @@ export class DocumentsView {
     if (total > files.length) rows.push(element("li", {}, `and ${total - files.length} more`));
     this.listed.replaceChildren(...rows);
     const { value } = this.chosen;
-    const names = files.map(({ name }) => element("option", { value: name }, name));
-    this.chosen.replaceChildren(this.chosen.options[0], ...names);
-    this.chosen.value = files.some(({ name }) => name === value) ? value : "";
+    const names = files.map(({ name }) => name);
+    const folders = names.flatMap((name) =>
+      [...name.matchAll(/\//g)].map(({ index }) => name.slice(0, index + 1)),
+    );
+    const limits = [...new Set(folders), ...names].map((name) =>
+      element("option", { value: name }, name),
+    );
+    const day = new Date(Date.now() - 30 * 864e5).toISOString().slice(0, 10);
+    limits.unshift(element("option", { value: `since:${day}` }, "those of the last 30 days"));
+    this.chosen.replaceChildren(this.chosen.options[0], ...limits);
+    this.chosen.value = limits.some((each) => each.value === value) ? value : "";
     return found;
   }
 
