@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from cyclopts import Parameter
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
@@ -62,17 +63,6 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.kind)
-
-    def features(self, confidence: bool) -> NDArray[np.float32]:
-        """What a verifier reads: float32 [n, features]."""
-        if not confidence:
-            return self.hidden
-        return np.concatenate((self.hidden, self.confidence), axis=1)
-
-    def acceptable(self, ratio: float) -> NDArray[np.bool_]:
-        """q(x)/p(x) ≤ λ: the labels of SPRINTER."""
-        result: NDArray[np.bool_] = self.log_ratio <= np.log(ratio)
-        return result
 
 
 def collect(
@@ -146,59 +136,16 @@ def _endless(number: int, random: np.random.Generator) -> Iterator[int]:
         yield from random.permutation(number).tolist()
 
 
-LEARNING_RATE = 1e-3
-_BATCH = 256
-_PATIENCE = 10  # epochs without a better validation loss
-
-Labelled = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""Features [n, features], and what is to be predicted, [n] from 0 to 1."""
+Labelled = tuple[NDArray[np.float32], NDArray[np.bool_]]
+"""Features [n, features], and what is to be predicted [n]."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LogisticLayer:
-    """w float32 [features] and b, and the epochs it took."""
-
-    weight: NDArray[np.float32]
-    bias: float
-    epochs: int
-
-    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """σ(w · f + b) of each row."""
-        logits = features.astype(np.float64) @ self.weight + self.bias
-        result: NDArray[np.float64] = (1 + np.tanh(logits / 2)) / 2
-        return result
-
-
-def fit(training: Labelled, validation: Labelled, epochs: int, seed: int) -> LogisticLayer:
-    """Return the layer of the epoch with the least cross entropy on `validation`."""
-    generator = torch.Generator().manual_seed(seed)
-    mean = training[0].mean(axis=0)
-    deviation = training[0].std(axis=0) + 1e-6  # a feature that never changes stays 0
-    (x, y), held = (
-        (torch.from_numpy((features - mean) / deviation), torch.from_numpy(labels))
-        for features, labels in (training, validation)
-    )
-    weight = torch.zeros(x.shape[1], requires_grad=True)
-    bias = torch.zeros((), requires_grad=True)
-    optimizer = torch.optim.Adam((weight, bias), lr=LEARNING_RATE)
-
-    def loss_of(features: Tensor, labels: Tensor) -> Tensor:
-        return cross_entropy(features @ weight + bias, labels)
-
-    best, best_epoch = (float("inf"), weight.detach().clone(), 0.0), 0
-    for epoch in range(1, epochs + 1):
-        for batch in torch.split(torch.randperm(len(x), generator=generator), _BATCH):
-            optimizer.zero_grad()
-            loss_of(x[batch], y[batch]).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-        with torch.no_grad():
-            loss = float(loss_of(*held))
-        if loss < best[0]:
-            best, best_epoch = (loss, weight.detach().clone(), bias.item()), epoch
-        elif epoch - best_epoch >= _PATIENCE:
-            break
-    plain = best[1].numpy() / deviation  # so that whoever uses it need not scale its features
-    return LogisticLayer(plain, float(best[2] - plain @ mean), best_epoch)
+def fit(training: Labelled) -> tuple[NDArray[np.float32], float]:
+    """Return the weights [features] and the bias of a logistic layer, for features as they are."""
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(*training)
+    scaler, layer = model[0], model[1]
+    weight = (layer.coef_[0] / scaler.scale_).astype(np.float32)
+    return weight, float(layer.intercept_[0] - weight @ scaler.mean_)
 
 
 FEWEST_SAMPLES = 400
@@ -229,7 +176,6 @@ class VerifierPlan:
     samples: Annotated[
         int, option("Drafted tokens, held-out ones included.", default="30000", low=FEWEST_SAMPLES)
     ] = 30_000
-    epochs: Annotated[int, option("Epochs at most.", default="100", low=1)] = 100
     seed: Annotated[int, option("Of the split and of all that is drawn.", default="0", low=0)] = 0
 
     def __post_init__(self) -> None:
@@ -239,9 +185,9 @@ class VerifierPlan:
             raise TrainingError(f"threshold {self.threshold} must lie between 0 and 1")
 
     def labelled(self, samples: Samples) -> Labelled:
-        """Return the features that are read, and whether each token is acceptable."""
-        features = samples.features(self.features == "hidden+confidence")
-        return features, samples.acceptable(self.ratio).astype(np.float32)
+        """Return the features that are read, and whether each token is acceptable (q/p ≤ λ)."""
+        read = (samples.hidden, samples.confidence)[: 1 + (self.features == "hidden+confidence")]
+        return np.concatenate(read, axis=1), samples.log_ratio <= np.log(self.ratio)
 
 
 CURVE_POINTS = 51
@@ -272,8 +218,6 @@ class Scores:
 
     def auc(self) -> float:
         """The probability that an acceptable token scores above another one; ties count half."""
-        from sklearn.metrics import roc_auc_score
-
         return float(roc_auc_score(self.acceptable, self.probabilities))
 
     def curve(self) -> list[tuple[float, ...]]:
@@ -324,25 +268,25 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
     `corpus` names what the samples come from. Raises TrainingError if all samples of a part are of
     one sort.
     """
-    data = {part: plan.labelled(samples) for part, samples in parts.items()}
-    layer = fit(data["training"], data["validation"], plan.epochs, plan.seed)
-    kinds, (features, labels) = parts["test"].kind, data["test"]
-    said, acceptable = layer.probabilities(features), labels > 0
+    known = [plan.labelled(parts[part]) for part in ("training", "validation")]
+    features, labels = map(np.concatenate, zip(*known, strict=True))
+    weight, bias = fit((features, labels))
+    kinds, (held, acceptable) = parts["test"].kind, plan.labelled(parts["test"])
+    said = (1 + np.tanh((held.astype(np.float64) @ weight + bias) / 2)) / 2
     scores = Scores(said, acceptable)
     return Verifier(
         features=plan.features,
         pair=TrainedPair(
             pair.draft.name, pair.target.name, pair.draft.fingerprint, pair.target.fingerprint
         ),
-        weight=layer.weight,
-        bias=layer.bias,
+        weight=weight,
+        bias=bias,
         threshold=plan.threshold,
         ratio=plan.ratio,
         trained_on={
             "corpus": corpus,
-            "samples": len(parts["training"]),
+            "samples": len(labels),
             "seed": plan.seed,
-            "epochs": layer.epochs,
             "test": {"ratio": plan.ratio, **scores.to_json(plan.threshold)},
             "auc_by_prefix": {
                 name: Scores(said[kinds == kind], acceptable[kinds == kind]).auc()
@@ -386,7 +330,7 @@ def verifier(
     by_prefix = ", ".join(f"{name} {auc:.3f}" for name, auc in about["auc_by_prefix"].items())
     for line in (
         f"verifier of {draft} and {target}, {trained.weight.size + 1} parameters "
-        f"({trained.features}), {about['samples']} samples, {about['epochs']} epochs",
+        f"({trained.features}), {about['samples']} samples",
         f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "
         f"q(x)/p(x) ≤ {test['ratio']:g}: AUC {test['auc']:.3f}; at threshold "
         f"{trained.threshold:g} η_TP {test['eta_tp']:.3f}, η_FP {test['eta_fp']:.3f}",

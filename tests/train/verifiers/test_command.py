@@ -18,7 +18,7 @@ def test_it_trains_and_says_how_well(run: Callable[..., Any], tmp_path: Path) ->
         script="train",
     )
     assert outcome.code == 0
-    assert "260 parameters (hidden+confidence), 280 samples" in outcome.output
+    assert "260 parameters (hidden+confidence), 320 samples" in outcome.output
     assert "q(x)/p(x) ≤ 1.5: AUC 0." in outcome.output
     (file,) = tmp_path.glob("data/dragonrt/verifiers/dragon-draft--dragon-small--sprinter.json")
     made = Verifier.load(file)

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.control.trained import confidences
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.passages import Passage, answered, questions
-from scripts.train.verifiers.training import KINDS, Samples, collect
+from scripts.train.verifiers.training import KINDS, Samples, VerifierPlan, collect
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,11 @@ def test_questions_are_asked_in_the_form_of_the_model(pair: ModelPair) -> None:
     assert made.prompt == len(pair.draft.encode(second))
 
 
-def test_labels_are_the_ratio() -> None:
-    log_ratio = np.log(np.array((0.5, 1.0, 1.19, 1.21, 4.0), np.float32))
+@pytest.mark.parametrize(("ratio", "third"), [(1.2, True), (1.0, False)])
+def test_labels_are_the_ratio(ratio: float, third: bool) -> None:
+    log_ratio = np.log(np.array((0.5, 0.99, 1.19, 1.21, 4.0), np.float32))
     empty = np.zeros((5, 1), np.float32)
-    made = Samples(empty, empty, log_ratio, np.zeros(5, np.int64))
-    assert made.acceptable(1.2).tolist() == [True, True, True, False, False]
-    assert made.acceptable(1.0).tolist() == [True, True, False, False, False]
+    samples = Samples(empty, empty, log_ratio, np.zeros(5, np.int64))
+    features, acceptable = VerifierPlan(ratio=ratio).labelled(samples)
+    assert features.shape == (5, 2)
+    assert acceptable.tolist() == [True, True, third, False, False]
