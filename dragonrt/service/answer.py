@@ -212,6 +212,10 @@ class Answer:
             "sources": [each.to_object() for each in self.sources],
             "marks": self.marks,
             "not_found": [code_json(each) for each in self.not_found],
+            "asked": [
+                {"question": each.decoded.question.prompt, "start_index": each.start}
+                for each in self.parts
+            ],
             "notices": [own_fields(each) for each in self.notices],
             "statistics": self.statistics,
             "ledger": self.ledger,

@@ -9,16 +9,28 @@ function carrier(share) {
   return share <= 1 - CLEAR ? "cloud" : "both";
 }
 
-const SIDES = { device: "device", cloud: "cloud" };
+/** What the kinds of notices mean for a person; the others are shown as they are. */
+const MEANINGS = {
+  alone: "The cloud cannot be reached. Your documents alone complete this answer.",
+  waiting: "The cloud cannot be reached. The answer waits for it.",
+  parted: "The cloud left. It receives nothing more of this answer.",
+};
+
+/** What the codes of errors mean for a person; the others are shown as they are. */
+const PROBLEMS = {
+  not_connected: "The cloud cannot be reached, and this service answers only together with it.",
+  unsupported_task:
+    "This model finds facts in documents. It cannot summarise or compare. Ask for a fact instead.",
+};
 
 export class AnswerView {
-  constructor(turns, question, retry, open) {
+  /** `open` shows a source, from the start of a chunk on. */
+  constructor(turns, turn, { retry, open }) {
+    Object.assign(this, { turn, retry, open, told: new Set() });
     this.text = element("p", { class: "text" });
     this.behind = element("div");
     this.item = element("li", { class: "answered", "aria-busy": "true" }, this.text, this.behind);
-    this.asked = element("li", { class: "asked" }, question);
-    this.retry = retry;
-    this.open = open; // a source, at the start of its chunk
+    this.asked = element("li", { class: "asked" }, turn.question);
     turns.append(this.asked, this.item);
   }
 
@@ -26,24 +38,29 @@ export class AnswerView {
     this.text.append(element("span", { class: `word ${carrier(share)}` }, text));
   }
 
-  /** What belongs to a document, and what stands in none, is marked; all other words are plain. */
-  mark({ marks = [], sources, not_found: unseen }) {
+  /** Marks what is from a document and what is in none, and heads each part by its question. */
+  mark({ marks = [], sources, not_found: unseen, asked = [] }) {
     const letters = [...this.text.textContent.trimEnd()]; // places count these, not UTF-16
     const kinds = letters.map((_, place) => {
       const covers = (each) => each.start_index <= place && place < each.end_index;
       return unseen.find(covers) ?? marks.find(covers);
     });
+    const parts = asked.filter(({ question }) => question !== this.turn.question);
+    const heads = new Map(parts.map(({ start_index, question }) => [start_index, question]));
     const runs = [];
     letters.forEach((letter, place) => {
-      if (place && kinds[place] === kinds[place - 1]) runs.at(-1).text += letter;
+      if (heads.has(place)) runs.push({ head: heads.get(place) });
+      if (place && kinds[place] === kinds[place - 1] && !heads.has(place)) runs.at(-1).text += letter;
       else runs.push({ text: letter, kind: kinds[place] });
     });
     this.text.replaceChildren(
-      ...runs.map(({ text, kind }) => {
+      ...runs.map(({ text, kind, head }) => {
+        if (head) return element("strong", { class: "part" }, head);
         if (!kind) return text;
-        if (!kind.side) return element("mark", { title: "stands in no document that was read" }, text);
-        const source = sources.find((each) => each.side === kind.side && each.file === kind.file);
-        return this.link(text, { class: `word ${SIDES[kind.side] ?? "cloud"}` }, source, kind.chunk_start);
+        if (!kind.side) return element("mark", { title: "no document that was read has this" }, text);
+        const place = sources.findIndex((each) => each.side === kind.side && each.file === kind.file);
+        const attributes = { class: `word ${kind.side}`, "data-number": `${place + 1}` };
+        return this.link(text, attributes, sources[place], kind.chunk_start);
       }),
     );
   }
@@ -59,23 +76,32 @@ export class AnswerView {
   }
 
   notice(text, kind = "") {
-    this.behind.append(element("p", { class: "notice", "data-kind": kind }, text));
+    const shown = MEANINGS[kind] ?? text;
+    if (this.told.has(shown)) return;
+    this.told.add(shown);
+    this.behind.append(element("p", { class: "notice", "data-kind": kind }, shown));
   }
 
-  problem(text) {
-    this.behind.append(element("p", { class: "problem", role: "alert" }, text));
+  problem(text, code = "") {
+    const shown = PROBLEMS[code] ?? text;
+    this.behind.append(element("p", { class: "problem", role: "alert", "data-code": code }, shown));
   }
 
-  /** The answer is over; `report` is missing where it was stopped or failed. */
-  end(report) {
+  /** The answer is over; its report is missing where it was stopped or failed. */
+  end() {
+    const { report, pieces } = this.turn;
     this.item.removeAttribute("aria-busy");
     if (report) {
+      for (const { kind, text } of report.notices) this.notice(text, kind);
       this.mark(report);
-      const codes = [...new Set(report.not_found.map((code) => code.text))].join(", ");
-      if (codes) this.notice(`Not found in the documents: ${codes}`);
-      this.behind.append(sources(report.sources), element("p", { class: "costs" }, costs(report)));
+      const codes = [...new Set(report.not_found.map(({ text }) => text))].join(", ");
+      if (codes) this.notice(`No document that was read has ${codes}.`);
+      if (!report.sources.length) {
+        this.notice("No document that was read answers this. Other words, or one document, may help.", "refused");
+      }
+      this.behind.append(this.sources(report), element("p", { class: "costs" }, costs(report)));
     }
-    const copy = () => navigator.clipboard.writeText(this.text.textContent);
+    const copy = () => navigator.clipboard.writeText(pieces.map(({ text }) => text).join("").trim());
     this.behind.append(
       element(
         "div",
@@ -86,29 +112,33 @@ export class AnswerView {
     );
   }
 
+  sources({ sources, marks = [] }) {
+    const chips = sources.map((source, place) => {
+      const { side, file, title, sentence } = source;
+      const start = marks.find((each) => each.side === side && each.file === file)?.chunk_start;
+      const chip = element(
+        "button",
+        { type: "button", class: `chip ${side}`, title: sentence || title, onclick: () => this.open(source, start) },
+        `${place + 1} ${file}`,
+      );
+      return element("li", {}, chip);
+    });
+    return element("ul", { class: "sources", "aria-label": "Sources" }, ...chips);
+  }
+
   remove() {
     this.asked.remove();
     this.item.remove();
   }
 }
 
-function sources(found) {
-  const rows = found.map(({ side, file, title, relevance, sentence }) => {
-    const badge = element("span", { class: `badge ${SIDES[side] ?? ""}` }, side);
-    const heading = [badge, ` ${file} `, element("span", { class: "faint" }, relevance.toFixed(2))];
-    return element("li", {}, ...heading, element("blockquote", {}, sentence || title));
-  });
-  return element("ul", { class: "sources", "aria-label": "Sources" }, ...rows);
-}
-
 function costs({ statistics, seed, temperature }) {
   const { tokens, time_to_first_token_ms: first, ms_per_token: pace } = statistics;
   return [
     `${tokens} tokens`,
-    first === null ? "" : `first ${Math.round(first)} ms`,
-    pace === null ? "" : `${pace.toFixed(1)} ms/token`,
+    first === null ? "" : `first after ${(first / 1000).toFixed(2)} s`,
+    pace === null ? "" : `${pace.toFixed(1)} ms a token`,
     temperature > 0 ? `seed ${seed}` : "",
-    statistics.alone_from == null ? "" : `alone from token ${statistics.alone_from}`,
   ]
     .filter(Boolean)
     .join(" · ");

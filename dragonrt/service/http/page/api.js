@@ -8,9 +8,9 @@ export const key = {
 };
 
 export class Refused extends Error {
-  constructor(status, message) {
+  constructor(status, message, code = "") {
     super(message);
-    this.status = status;
+    Object.assign(this, { status, code });
   }
 }
 
@@ -21,7 +21,8 @@ function headers(more = {}) {
 async function checked(response) {
   if (response.ok) return response;
   const said = await response.json().catch(() => null);
-  throw new Refused(response.status, said?.error?.message ?? `the service said ${response.status}`);
+  const { message, code } = said?.error ?? { message: `the service answered ${response.status}` };
+  throw new Refused(response.status, message, code);
 }
 
 export async function getJson(path) {

@@ -1,4 +1,4 @@
-// Conversations, in this browser only; without leave to keep them, in this tab only.
+// Conversations, kept in this browser unless the user turns that off: then in this tab only.
 
 const PLACE = "dragonrt.chats";
 const KEPT = "dragonrt.keep";
@@ -6,41 +6,58 @@ const MOST = 50;
 
 export class Chats {
   constructor() {
-    this.all = this.keeps ? JSON.parse(localStorage.getItem(PLACE) ?? "[]") : [];
+    this.all = [];
     this.begin();
+    this.load();
   }
 
   get keeps() {
-    return localStorage.getItem(KEPT) === "yes";
+    return localStorage.getItem(KEPT) !== "no";
   }
 
   set keeps(value) {
-    if (value) localStorage.setItem(KEPT, "yes");
-    else {
-      localStorage.removeItem(KEPT);
-      localStorage.removeItem(PLACE);
-    }
+    localStorage.setItem(KEPT, value ? "yes" : "no");
+    if (!value) localStorage.removeItem(PLACE);
     this.save();
+  }
+
+  /** Reads what this tab or another one kept; the chat that is open here stays as it is here. */
+  load() {
+    if (!this.keeps) return;
+    const kept = JSON.parse(localStorage.getItem(PLACE) ?? "[]");
+    this.all = kept.map((chat) => (chat.id === this.current.id ? this.current : chat));
   }
 
   begin() {
     this.current = { id: crypto.randomUUID?.() ?? `${Date.now()}`, turns: [] };
   }
 
-  open(chat) {
-    this.current = chat;
+  find(id) {
+    return this.all.find((chat) => chat.id === id);
   }
 
   forget(chat) {
-    this.all = this.all.filter((each) => each !== chat);
-    if (this.current === chat) this.begin();
-    this.save();
+    this.load();
+    this.all = this.all.filter(({ id }) => id !== chat.id);
+    if (this.current.id === chat.id) this.begin();
+    this.store();
+  }
+
+  forgetAll() {
+    this.all = [];
+    this.begin();
+    this.store();
   }
 
   save() {
+    this.load(); // another tab may have saved meanwhile
     const { current } = this;
-    if (current.turns.length && !this.all.includes(current)) this.all.unshift(current);
+    if (current.turns.length && !this.find(current.id)) this.all.unshift(current);
     this.all.length = Math.min(this.all.length, MOST);
+    this.store();
+  }
+
+  store() {
     if (!this.keeps) return;
     try {
       localStorage.setItem(PLACE, JSON.stringify(this.all));

@@ -1,18 +1,18 @@
-// How an answer comes about, from the events of its trace.
+// How an answer is made, and what leaves this machine for it, from the events of its trace.
 
 import { define, element } from "./element.js";
 
 const milliseconds = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-const CAUSES = { own: "own draft", other: "the other side’s draft", target: "a decision" };
+const CAUSES = { own: "this device", other: "the cloud’s proposal", target: "the cloud’s decision" };
 
 export class LiveView {
-  constructor({ tokens, numbers, ledger }) {
-    Object.assign(this, { tokens, numbers, ledger });
+  constructor({ tokens, numbers, ledger, sent }) {
+    Object.assign(this, { tokens, numbers, ledger, sent });
   }
 
   begin() {
     this.tokens.replaceChildren();
-    define(this.ledger, [["nothing was told yet", ""]]);
+    this.left = { question: 0, history: 0, tokens: 0, distributions: 0, documents: 0 };
     this.counted = {
       tokens: 0,
       drafted: 0,
@@ -30,10 +30,15 @@ export class LiveView {
     const { counted } = this;
     if (event.event === "decide") this.decide(event);
     else if (event.event === "draft") counted.drafted += 1;
-    else if (event.event === "disclose" && event.text) this.drafts.set(event.step, event.text);
+    else if (event.event === "disclose") this.disclose(event);
     else if (event.event === "block") counted.drafted += event.tokens;
     else if (event.event === "rollback") counted.rollbacks += 1;
     else if (event.event === "link") this.link = event;
+  }
+
+  disclose(event) {
+    for (const name of Object.keys(this.left)) this.left[name] += event[name] ?? 0;
+    if (event.text) this.drafts.set(event.step, event.text);
   }
 
   decide({ step, text, device, cloud, cause, waited }) {
@@ -46,7 +51,7 @@ export class LiveView {
         counted.accepted[side] += stands;
       }
     }
-    const refused = device === false ? [`the device drafted “${this.drafts.get(step) ?? "?"}”`] : [];
+    const refused = device === false ? [`the device proposed “${this.drafts.get(step) ?? "?"}”`] : [];
     this.tokens.append(
       element(
         "li",
@@ -64,33 +69,51 @@ export class LiveView {
     const share = (side) =>
       counted.compared[side] ? `${counted.accepted[side]} of ${counted.compared[side]}` : "–";
     define(this.numbers, [
-      ["tokens decided", counted.tokens],
-      ["drafted on this device", counted.drafted],
-      ["drafts that stand, device", share("device")],
-      ["drafts that stand, cloud", share("cloud")],
-      ["roll-backs", counted.rollbacks],
+      ["tokens of the answer", counted.tokens],
+      ["tokens drafted on this device", counted.drafted],
+      ["proposals accepted, device", share("device")],
+      ["proposals accepted, cloud", share("cloud")],
+      ["times that drafts were discarded", counted.rollbacks],
       ...Object.entries(counted.waited).map(([cause, seconds]) => [
         `waited for ${CAUSES[cause] ?? cause}`,
         milliseconds(seconds),
       ]),
-      ["round trip", link.rtt == null ? "–" : milliseconds(link.rtt)],
-      ["bytes sent", link.bytes_sent ?? "–"],
+      ["round trip to the cloud", link.rtt == null ? "–" : milliseconds(link.rtt)],
       ["bytes received", link.bytes_received ?? "–"],
     ]);
+    const { question, history, tokens, distributions, documents } = this.left;
+    this.count({
+      question_bytes: question,
+      history_bytes: history,
+      tokens_sent: tokens,
+      distributions_sent: distributions,
+      documents_named: documents,
+    });
   }
 
-  /** What the answer's report says once it is over. */
+  /** Shows the counts of a ledger, and one sentence about them. */
+  count(ledger) {
+    const bytes = this.link.bytes_sent ?? 0;
+    const { question_bytes: asked, history_bytes: before, tokens_sent: tokens } = ledger;
+    const empty = !(bytes || asked || before || tokens);
+    this.sent.textContent = empty
+      ? "Nothing was sent for the last question of this chat."
+      : "Counted for the last question of this chat.";
+    if (!this.counted.tokens && empty) this.sent.textContent = "No question was asked yet.";
+    define(this.ledger, empty ? [] : [...ledgerRows(ledger), ["bytes on the network", bytes]]);
+  }
+
+  /** Shows what the answer's report says once it is over. */
   end({ statistics, ledger }) {
-    const rows = ledger
-      ? ledgerRows(ledger)
-      : [["bytes of the answer’s messages", statistics.bytes_sent]];
-    define(this.ledger, rows);
+    this.counted.tokens ||= statistics.tokens;
+    this.link.bytes_sent = statistics.bytes_sent ?? this.link.bytes_sent;
+    this.count(ledger);
   }
 }
 
 function mark(side, stands) {
   const kind = stands === null ? "none" : stands ? "yes" : "no";
-  const said = { yes: "stands", no: "refused", none: "no draft" }[kind];
+  const said = { yes: "accepted", no: "rejected", none: "no proposal" }[kind];
   return element(
     "span",
     { class: `mark ${side} ${kind}` },
@@ -100,21 +123,22 @@ function mark(side, stands) {
 }
 
 const LEFT = {
-  question_bytes: "bytes of the question",
-  history_bytes: "bytes of earlier turns",
+  question_bytes: "bytes of your question",
+  history_bytes: "bytes of earlier questions and answers",
   tokens_sent: "tokens sent",
-  distributions_sent: "distributions sent",
-  documents_named: "documents named",
-  tokens_not_in_answer: "of them not in the answer",
-  tokens_withheld: "tokens withheld",
-  revealed_bits: "bits revealed",
-  evidence_bits: "evidence of your documents, bits",
+  tokens_not_in_answer: "tokens sent that are not in the answer",
+  tokens_withheld: "tokens of the answer kept back",
+  distributions_sent: "probability tables sent",
+  documents_named: "names of documents sent",
+  revealed_bits: "bits that the sent tokens reveal",
+  evidence_bits: "bits of your documents in the answer",
 };
 
+/** The counts that are not 0, and the evidence of each document in whole bits. */
 function ledgerRows(ledger) {
   const rows = Object.entries(LEFT)
-    .filter(([name]) => (ledger[name] ?? -1) >= 0)
-    .map(([name, said]) => [said, ledger[name]]);
-  const files = (ledger.files ?? []).filter(({ bits }) => bits >= 0);
-  return [...rows, ...files.map(({ file, bits }) => [`of ${file}, bits`, bits])];
+    .filter(([name]) => ledger[name] >= 0.5)
+    .map(([name, said]) => [said, Math.round(ledger[name])]);
+  const files = (ledger.files ?? []).filter(({ bits }) => bits >= 0.5);
+  return [...rows, ...files.map(({ file, bits }) => [`bits of ${file}`, Math.round(bits)])];
 }

@@ -1,4 +1,4 @@
-// The page: a conversation with both sides, and beside it how its answers come about.
+// The page: a conversation with both sides, and beside it how its answers are made.
 
 import { AnswerView } from "./answer_view.js";
 import { events, getJson, key, Refused } from "./api.js";
@@ -14,6 +14,7 @@ const live = new LiveView({
   tokens: byId("tokens"),
   numbers: byId("numbers"),
   ledger: byId("ledger"),
+  sent: byId("sent"),
 });
 const speaker = new Speaker(byId("spoken"));
 const documents = new DocumentsView({
@@ -33,8 +34,16 @@ const source = new SourceView({
   close: byId("source-close"),
 });
 
+const LEVELS = {
+  drafts: "send drafts: fastest",
+  answer: "send only the answer",
+  redacted: "send only what the cloud could guess",
+};
+const EXAMPLES = 3;
+
 let model = "";
 let asking = null; // the AbortController of the answer under way
+let queue = []; // questions that wait for it
 
 async function connect() {
   const state = byId("state");
@@ -54,12 +63,14 @@ async function connect() {
   } catch (error) {
     state.textContent = error instanceof Refused ? error.message : "the service cannot be reached";
     state.classList.add("wrong");
-    if (error.status === 401) openPanel("settings");
+    if (error.status === 401) askForKey();
   }
 }
 
-function openPanel(id) {
-  byId(id).open = true;
+function askForKey() {
+  panel("nav", true);
+  byId("settings").open = true;
+  byId("key").focus();
 }
 
 function request(question) {
@@ -82,43 +93,54 @@ function request(question) {
 async function showLevels() {
   const { levels } = await getJson("/version");
   const level = byId("level");
-  const rows = Object.keys(levels).map((name) => element("option", { value: name }, name));
+  const rows = Object.keys(levels).map((name) => element("option", { value: name }, LEVELS[name] ?? name));
   if (level.options.length !== rows.length) level.replaceChildren(...rows);
-  byId("levels").hidden = !level.value;
+  level.hidden = byId("levels").hidden = !level.value;
   const show = () => (byId("leaves").textContent = `Sent for a question: ${levels[level.value]}.`);
   level.onchange = show;
   show();
 }
 
 async function ask(question) {
-  if (asking || !question.trim()) return;
+  if (!question.trim()) return;
+  if (asking) {
+    queue.push(question);
+    showQueue();
+    return;
+  }
   asking = new AbortController();
   if (!model) await connect(); // asked before the page knew
+  const body = request(question);
   const chat = chats.current;
   const turn = { question, pieces: [], report: null };
+  chat.turns.push(turn);
+  chats.save();
+  location.hash = chat.id;
+  listChats();
   const view = viewOf(turn);
   busy(true);
   live.begin();
   speaker.begin();
   try {
-    for await (const event of events("/v1/responses", request(question), asking.signal)) {
-      take(event, turn, view);
-    }
+    for await (const event of events("/v1/responses", body, asking.signal)) take(event, turn, view);
   } catch (error) {
-    if (error.name === "AbortError") view.notice("stopped");
-    else view.problem(error.message);
-    if (error.status === 401) openPanel("settings");
+    if (error.name === "AbortError") view.notice("You stopped this answer.", "stopped");
+    else view.problem(error.message, error.code);
+    if (error.status === 401) askForKey();
   } finally {
     asking = null;
     busy(false);
     speaker.end();
-    view.end(turn.report);
-    // A chat that was forgotten meanwhile stays forgotten.
-    if (chats.current === chat) chat.turns.push(turn);
-    chats.save();
+    view.end();
+    if (chats.current === chat) chats.save(); // a chat that was forgotten meanwhile stays forgotten
     listChats();
     follow();
     connect();
+    if (queue.length) {
+      const next = queue.shift();
+      showQueue();
+      ask(next);
+    }
   }
 }
 
@@ -136,27 +158,42 @@ function take(event, turn, view) {
     }
     live.show();
     follow();
-  } else if (event.response?.error) view.problem(event.response.error.message);
-  else if (event.response?.dragonrt) {
+  } else if (event.response?.error) {
+    view.problem(event.response.error.message, event.response.error.code);
+  } else if (event.response?.dragonrt) {
     turn.report = event.response.dragonrt;
     live.end(turn.report);
   }
 }
 
 function viewOf(turn) {
-  const retry = () => again(turn, view);
-  const open = (...place) => source.open(...place);
-  const view = new AnswerView(byId("turns"), turn.question, retry, open);
+  const view = new AnswerView(byId("turns"), turn, {
+    retry: () => again(turn, view),
+    open: (...place) => source.open(...place),
+  });
   return view;
 }
 
 /** Offers questions that the sample documents answer; nothing is sent before one is chosen. */
 function suggest(questions) {
-  if (chats.current.turns.length || asking) return;
-  const rows = questions.map((question) =>
+  const rows = questions.slice(0, EXAMPLES).map((question) =>
     element("li", {}, element("button", { type: "button", onclick: () => ask(question) }, question)),
   );
   byId("suggestions").replaceChildren(...rows);
+}
+
+function showQueue() {
+  const rows = queue.map((question, place) => {
+    const drop = () => {
+      queue.splice(place, 1);
+      showQueue();
+      byId("question").focus();
+    };
+    const about = { type: "button", "aria-label": `Do not ask ${question}`, onclick: drop };
+    return element("li", { class: "asked" }, `${question} (waits)`, element("button", about, "✕"));
+  });
+  byId("queue").replaceChildren(...rows);
+  follow();
 }
 
 function again(turn, view) {
@@ -172,13 +209,8 @@ function again(turn, view) {
 
 function busy(yes) {
   byId("stop").hidden = !yes;
-  byId("send").disabled = yes;
-  welcome(false);
-}
-
-function welcome(yes) {
-  byId("welcome").hidden = !yes;
-  byId("suggestions").hidden = !yes;
+  byId("send").textContent = yes ? "Ask next" : "Ask";
+  byId("welcome").hidden = true;
 }
 
 function follow() {
@@ -188,52 +220,76 @@ function follow() {
 
 function showChat() {
   byId("turns").replaceChildren();
-  welcome(chats.current.turns.length === 0);
+  byId("welcome").hidden = chats.current.turns.length > 0;
   for (const turn of chats.current.turns) {
     const view = viewOf(turn);
     for (const piece of turn.pieces) view.piece(piece);
-    view.end(turn.report);
+    view.end();
   }
+  live.begin();
+  const report = chats.current.turns.at(-1)?.report;
+  if (report) live.end(report);
   follow();
+}
+
+/** Opens a kept chat, or an empty one. */
+function open(chat) {
+  if (asking) return;
+  if (chat) chats.current = chat;
+  else chats.begin();
+  location.hash = chat?.id ?? "";
+  showChat();
+  listChats();
+  panel("nav", false);
+  byId("question").focus();
 }
 
 function listChats() {
   const rows = chats.all.map((chat) => {
     const title = chat.turns[0]?.question ?? "empty";
-    const open = () => {
-      if (asking) return;
-      chats.open(chat);
-      showChat();
-      panels(false);
-    };
     const forget = () => {
       const shown = chats.current === chat;
-      if (shown) asking?.abort();
+      if (shown) stop();
       chats.forget(chat);
       if (shown) showChat();
       listChats();
     };
+    const here = chat === chats.current ? { "aria-current": "true" } : {};
     return element(
       "li",
       {},
-      element("button", { type: "button", class: "open", onclick: open }, title),
+      element("button", { type: "button", class: "open", ...here, onclick: () => open(chat) }, title),
       element("button", { type: "button", "aria-label": `Forget ${title}`, onclick: forget }, "✕"),
     );
   });
   byId("chats").replaceChildren(...rows);
+  byId("forget").hidden = !rows.length;
+  byId("kept").textContent = chats.keeps
+    ? "Chats are kept in this browser, on this machine."
+    : "Chats end with this tab.";
 }
 
-function panels(open) {
-  document.body.classList.toggle("panels", open);
-  byId("panels").setAttribute("aria-expanded", `${open}`);
-  if (open) byId("close").focus();
+/** Stops the answer under way, and asks none of the waiting questions. */
+function stop() {
+  queue = [];
+  showQueue();
+  asking?.abort();
+}
+
+const isOpen = (id) => document.body.classList.contains(id) || (id === "side" && !byId("side").hidden);
+const buttonOf = (id) => document.querySelector(`[data-panel="${id}"]`);
+
+function panel(id, yes) {
+  document.body.classList.toggle(id, yes);
+  if (id === "side") byId("side").hidden = !yes;
+  buttonOf(id).setAttribute("aria-expanded", `${yes}`);
+  if (yes) document.querySelector(`[data-close="${id}"]`).focus();
 }
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const box = byId("question");
   const question = box.value;
-  if (asking || !question.trim()) return;
   box.value = "";
   ask(question);
 });
@@ -245,36 +301,54 @@ byId("question").addEventListener("keydown", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || byId("source").open) return;
-  if (document.body.classList.contains("panels")) {
-    panels(false);
-    byId("panels").focus();
-  } else asking?.abort();
+  const shown = ["nav", "side"].find((id) => document.body.classList.contains(id));
+  if (shown && !asking) {
+    panel(shown, false);
+    buttonOf(shown).focus();
+  } else stop();
 });
 byId("stop").addEventListener("click", () => {
-  asking?.abort();
+  stop();
   byId("question").focus();
 });
-byId("new").addEventListener("click", () => {
-  if (asking) return;
-  chats.begin();
-  showChat();
-  byId("question").focus();
-});
-byId("panels").addEventListener("click", () => panels(true));
-byId("close").addEventListener("click", () => {
-  panels(false);
-  byId("panels").focus();
-});
+byId("new").addEventListener("click", () => open(null));
+for (const button of document.querySelectorAll("[data-panel]")) {
+  button.addEventListener("click", () => panel(button.dataset.panel, !isOpen(button.dataset.panel)));
+}
+for (const button of document.querySelectorAll("[data-close]")) {
+  button.addEventListener("click", () => {
+    panel(button.dataset.close, false);
+    buttonOf(button.dataset.close).focus();
+  });
+}
 byId("keep").checked = chats.keeps;
 byId("keep").addEventListener("change", (event) => {
   chats.keeps = event.target.checked;
+  listChats();
+});
+byId("forget").addEventListener("click", () => {
+  stop();
+  chats.forgetAll();
+  showChat();
+  listChats();
 });
 byId("key").value = key.get();
 byId("key").addEventListener("change", (event) => {
   key.set(event.target.value);
   connect();
 });
+addEventListener("storage", () => {
+  chats.load();
+  listChats();
+});
+addEventListener("hashchange", () => {
+  const chat = chats.find(location.hash.slice(1));
+  if (chat && chat !== chats.current) open(chat);
+});
+addEventListener("pagehide", () => asking && chats.save());
 
-live.begin();
+const kept = chats.find(location.hash.slice(1));
+if (kept) chats.current = kept;
+showChat();
 listChats();
 connect();

@@ -11,13 +11,19 @@ export class SourceView {
 
   async open({ side, file, title, sentence }, start) {
     this.name.textContent = `${side}: ${file}`;
-    this.text.replaceChildren(element("p", {}, sentence || title));
+    this.text.replaceChildren(element("p", { class: "here" }, sentence || title));
     this.dialog.showModal();
-    if (side !== "device") return; // its documents are not here
+    if (side !== "device") {
+      const about = "This document is on the other side. Only this sentence came from it.";
+      this.text.append(element("p", { class: "faint" }, about));
+      return;
+    }
     const path = file.split("/").map(encodeURIComponent).join("/");
     try {
       const { chunks, unread } = await getJson(`/documents/${path}?start=${start ?? 0}`);
-      const here = chunks.findLast((chunk) => chunk.start <= (start ?? 0)) ?? chunks[0];
+      const quoted = (chunk) => start === undefined && sentence && chunk.text.includes(sentence);
+      const reached = (chunk) => chunk.start <= (start ?? 0);
+      const here = chunks.find(quoted) ?? chunks.findLast(reached) ?? chunks[0];
       const shown = chunks.map((chunk) => {
         const text = chunk === here ? around(chunk.text, sentence) : [chunk.text];
         return element("p", { class: chunk === here ? "here" : "" }, ...text);
