@@ -156,13 +156,11 @@ class Answer:
 
         Empty if another side took part and does not report what its documents have.
         """
-        return [
-            Code(
-                code.text, code.start + part.start - self.start, code.end + part.start - self.start
-            )
-            for part in self.parts
-            for code in part._missing()
-        ]
+        found = []
+        for part in self.parts:
+            moved = part.start - self.start
+            found += [replace(c, start=c.start + moved, end=c.end + moved) for c in part._missing()]
+        return found
 
     def _missing(self) -> list[Code]:
         answer, question = self.decoded, self.decoded.question
@@ -198,6 +196,7 @@ class Answer:
         """Return one object for all parts together."""
         answer, entry = self.decoded, entry_of(self.decoded.settings)
         part, of = self.place
+        asked = [(each.decoded.question.prompt, each.start) for each in self.parts]
         return {
             "question": answer.question.prompt,
             "part": part,
@@ -212,10 +211,7 @@ class Answer:
             "sources": [each.to_object() for each in self.sources],
             "marks": self.marks,
             "not_found": [code_json(each) for each in self.not_found],
-            "asked": [
-                {"question": each.decoded.question.prompt, "start_index": each.start}
-                for each in self.parts
-            ],
+            "asked": [{"question": each, "start_index": start} for each, start in asked],
             "notices": [own_fields(each) for each in self.notices],
             "statistics": self.statistics,
             "ledger": self.ledger,

@@ -131,16 +131,12 @@ async def test_a_mark_opens_its_chunk_and_examples_are_offered() -> None:
             assert await page.locator("#source-text p").count() == 2
             await page.keyboard.press("Escape")
             await page.locator("#source").wait_for(state="hidden")
-<<<<<<< HEAD
-            offers = await page.locator("#document option").all_text_contents()
-            assert offers[2:4] == ["trips/", "trips/sea/"]
-            await page.select_option("#document", "trips/sea/")
-=======
             await answer.locator(".chip").click()
             assert await here.text_content() == Indexed.TEXTS[0], "the name of a source opens it"
             await page.keyboard.press("Escape")
-            await page.select_option("#document", "notes.txt")
->>>>>>> ffdf72f7 (page: keep chats, queue questions, open sources by name)
+            offers = await page.locator("#document option").all_text_contents()
+            assert offers[2:4] == ["trips/", "trips/sea/"]
+            await page.select_option("#document", "trips/sea/")
             await ask(page, "b?")
             await page.locator(".answered .retry").nth(1).wait_for()
             assert [asked.document for asked in service.side.questions] == ["", "trips/sea/"]
