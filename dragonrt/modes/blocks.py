@@ -21,6 +21,7 @@ from dragonrt.distributions import (
 from dragonrt.modes.messages import Block as BlockMessage
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Resources, Settings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.traces.counts import AnswerCounts
@@ -31,11 +32,12 @@ REMEMBERED_CONFIDENCES = 32
 
 
 def rule_and_codec(
-    question: Question, rule: str, code: str, vocabulary: int
+    question: Question, settings: Settings, resources: Resources
 ) -> tuple[SpeculativeRule, Codec]:
-    """Return what both sides draft, code and verify blocks with, given the names of both."""
-    made = speculative_rule(rule, Noise(question.seed), question.sampler)
-    return made, codec(code, vocabulary, tokens_by_id=not made.drafts_from_quantized)
+    """Return what both sides draft, code and verify blocks with."""
+    rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
+    by_id = not rule.drafts_from_quantized
+    return rule, codec(settings.codec, resources.vocabulary, tokens_by_id=by_id)
 
 
 # The device.

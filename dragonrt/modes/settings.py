@@ -35,6 +35,8 @@ class Settings:
 
     mode: ClassVar[str]
     """The name of the mode."""
+    rule: str
+    codec: str
     on_loss: OnLoss = "wait"
     """The reaction of the device to a lost other side."""
     verifies: ClassVar[bool] = False

@@ -38,12 +38,11 @@ from dragonrt.modes.settings import (
     VERIFIER_HELP,
     Counterpart,
     Host,
-    ModeEntry,
     Resources,
     Settings,
     check_verifies,
 )
-from dragonrt.modes.verifier import BlockVerifier, Judging
+from dragonrt.modes.verifier import Judging, VerifiedMode
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Rejection, VerifyResult, corrected
 from dragonrt.settings import PathText, Share, Text, check, own, setting
@@ -116,9 +115,7 @@ class SprinterDrafting(Drafting):
             raise DragonError(
                 "mode sprinter needs a verifier trained for the two models: --verifier"
             )
-        self._rule, self._codec = rule_and_codec(
-            question, settings.rule, settings.codec, resources.vocabulary
-        )
+        self._rule, self._codec = rule_and_codec(question, settings, resources)
         self._known = self.decided  # to the cloud
         self._run_length = settings.run_length
         self._verifier = verifier
@@ -199,9 +196,7 @@ class SprinterJudging(Judging):
         self, question: Question, settings: SprinterSettings, resources: SprinterResources
     ) -> None:
         self._noise = Noise(question.seed)
-        self._rule, self.codec = rule_and_codec(
-            question, settings.rule, settings.codec, resources.vocabulary
-        )
+        self._rule, self.codec = rule_and_codec(question, settings, resources)
 
     @override
     def read(self, block: BlockMessage) -> ReadBlock:
@@ -218,10 +213,10 @@ class SprinterJudging(Judging):
         return VerifyResult(int(token == block.tokens[0]), token)
 
 
-class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
+class SprinterMode(VerifiedMode[SprinterSettings, SprinterResources]):
     """The one mode whose text is approximate."""
 
-    settings = SprinterSettings
+    settings, judging = SprinterSettings, SprinterJudging
     help = "a trained verifier accepts drafts: the text is approximate"
     exact = False
     unread = UNREAD.format("the cloud's, approximately")
@@ -232,13 +227,6 @@ class SprinterMode(ModeEntry[SprinterSettings, SprinterResources]):
     ) -> BlockDrafter:
         drafting = SprinterDrafting(question, settings, resources)
         return BlockDrafter(drafting, settings, resources)
-
-    @override
-    def cloud(
-        self, question: Question, settings: SprinterSettings, resources: SprinterResources
-    ) -> BlockVerifier:
-        judging = SprinterJudging(question, settings, resources)
-        return BlockVerifier(judging, question, resources)
 
     @override
     def prepare(

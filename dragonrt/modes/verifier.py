@@ -12,7 +12,7 @@ contradict is dropped, too.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, Lookup, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Resources
+from dragonrt.modes.settings import ModeEntry, R, Resources, S
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import End, Reason
@@ -384,3 +384,13 @@ class BlockVerifier(Mode):
         round_, waited_s = block.message.round, block.since_s - block.came_s
         self.emit(events.BlockJudged(round_, count, accepted, token, waited_s, seconds))
         self._send(Verdict(self._session, round_, accepted, token, int(seconds * 1e6)))
+
+
+class VerifiedMode(ModeEntry[S, R]):
+    """A mode whose cloud verifies blocks by its `judging`."""
+
+    judging: Callable[[Question, S, R], Judging]
+
+    @override
+    def cloud(self, question: Question, settings: S, resources: R) -> BlockVerifier:
+        return BlockVerifier(self.judging(question, settings, resources), question, resources)

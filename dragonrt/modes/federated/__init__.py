@@ -9,16 +9,16 @@ from dragonrt.modes.federated.machine import Coordinator
 from dragonrt.modes.federated.settings import FederatedResources, FederatedSettings
 from dragonrt.modes.federated.workers import FederatedJudging
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import UNREAD, Counterpart, Host, ModeEntry
-from dragonrt.modes.verifier import BlockVerifier
+from dragonrt.modes.settings import UNREAD, Counterpart, Host
+from dragonrt.modes.verifier import VerifiedMode
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import acceptance, milliseconds
 
 
-class FederatedMode(ModeEntry[FederatedSettings, FederatedResources]):
+class FederatedMode(VerifiedMode[FederatedSettings, FederatedResources]):
     """The mode of several workers."""
 
-    settings = FederatedSettings
+    settings, judging = FederatedSettings, FederatedJudging
     help = "this side drafts blocks, several workers verify them together"
     several = True
     unread = UNREAD.format("the workers'")
@@ -28,13 +28,6 @@ class FederatedMode(ModeEntry[FederatedSettings, FederatedResources]):
         self, question: Question, settings: FederatedSettings, resources: FederatedResources
     ) -> Coordinator:
         return Coordinator(question, settings, resources)
-
-    @override
-    def cloud(
-        self, question: Question, settings: FederatedSettings, resources: FederatedResources
-    ) -> BlockVerifier:
-        judging = FederatedJudging(question, settings, resources)
-        return BlockVerifier(judging, question, resources)
 
     @override
     def prepare(

@@ -67,9 +67,7 @@ class Coordinator(Mode):
         self._question = question
         self._settings = settings
         self._timeouts = resources.timeouts
-        self._rule, self._codec = rule_and_codec(
-            question, settings.rule, settings.codec, resources.vocabulary
-        )
+        self._rule, self._codec = rule_and_codec(question, settings, resources)
         self._longest = longest_upload(self._codec)
         self._ids = codec("ids", resources.vocabulary)
         self._prefix = TokenPrefix(start_hash(question.seed), question.accepted)

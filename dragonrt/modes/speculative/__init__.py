@@ -10,22 +10,22 @@ from dragonrt.control.trained import controller
 from dragonrt.modes.blocks import blocks
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import UNREAD, Counterpart, Host, ModeEntry
+from dragonrt.modes.settings import UNREAD, Counterpart, Host
 from dragonrt.modes.speculative.machine import (
     LookupDrafting,
     SpeculativeDrafting,
     SpeculativeJudging,
 )
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
-from dragonrt.modes.verifier import BlockVerifier
+from dragonrt.modes.verifier import VerifiedMode
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
 
 
-class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
+class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
     """The mode of one drafter and one verifier."""
 
-    settings = SpeculativeSettings
+    settings, judging = SpeculativeSettings, SpeculativeJudging
     help = "this side drafts blocks, the cloud's model verifies them"
     unread = UNREAD.format("the cloud's")
 
@@ -35,13 +35,6 @@ class SpeculativeMode(ModeEntry[SpeculativeSettings, SpeculativeResources]):
     ) -> BlockDrafter:
         drafting = LookupDrafting if settings.draft == "lookup" else SpeculativeDrafting
         return BlockDrafter(drafting(question, settings, resources), settings, resources)
-
-    @override
-    def cloud(
-        self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
-    ) -> BlockVerifier:
-        judging = SpeculativeJudging(question, settings, resources)
-        return BlockVerifier(judging, question, resources)
 
     @override
     def prepare(

@@ -61,9 +61,7 @@ class SpeculativeDrafting(Drafting):
         self._settings = settings
         self._controller = resources.controller
         self.controlled, self.rate = self._controller is not None, resources.rate
-        self._rule, self._codec = rule_and_codec(
-            question, settings.rule, settings.codec, resources.vocabulary
-        )
+        self._rule, self._codec = rule_and_codec(question, settings, resources)
         longest = 8 * min(self._codec.longest, MAX_PAYLOAD) - 16
         self._longest_bits = min(longest, settings.budget or longest)
         self._block: Block | None = None  # being drafted
@@ -306,9 +304,7 @@ class SpeculativeJudging(Judging):
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources
     ) -> None:
         self.decodes, self.looks_up = settings.decodes, settings.draft == "lookup"
-        self._rule, self.codec = rule_and_codec(
-            question, settings.rule, settings.codec, resources.vocabulary
-        )
+        self._rule, self.codec = rule_and_codec(question, settings, resources)
 
     @override
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> VerifyResult:
