@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import sub
 
 from dragonrt.modes import entry_of
-from dragonrt.modes.mode import Finish, Joined, Left, Mode
+from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Resources, Settings
 from dragonrt.node.answers.citing import Passage, disagreements
@@ -63,25 +63,6 @@ class Answer:
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
-def door_of(question: Question, settings: Settings, resources: Resources) -> Door:
-    """Return the door of an answer."""
-    asked = question.resumed((), MARKER if settings.keeps_drafts else None)
-    return Door(settings.keeps_drafts, resources.marker if settings.redacts else (), pack(asked))
-
-
-def completed(question: Question, settings: Settings) -> Question:
-    """Return the question with what it leaves to the mode filled in."""
-    if question.relevance_floor is None:
-        return replace(question, relevance_floor=settings.relevance_floor)
-    return question
-
-
-def opening_message(number: int, mode: Mode, question: Question, settings: Settings) -> wire.Open:
-    """Return the message that asks another side, as the mode lets it read the question now."""
-    name, asked = entry_of(settings).name, mode.disclosed(question)
-    return wire.Open(number, name, pack(asked), pack(settings))
-
-
 class ClientSession:
     """The device's side of one answer. `connectors` reach the other sides, by their names."""
 
@@ -95,14 +76,17 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        question = completed(question, settings)
+        if question.relevance_floor is None:
+            question = replace(question, relevance_floor=settings.relevance_floor)
         self.answer = Answer(question=question, settings=settings)
         self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
         mode = self._entry.device(question, settings, resources)
         recorder = prefiller.recorder.also(self._record)
-        door = door_of(question, settings, resources)
+        asked = question.resumed((), MARKER if settings.keeps_drafts else None)
+        marker = resources.marker if settings.redacts else ()
+        door = Door(settings.keeps_drafts, marker, pack(asked))
         self._driver = driver = Driver(mode, recorder, prefiller.timeouts, door)
         for name, connector in connectors.items():
             driver.add(name, connector)
@@ -215,7 +199,8 @@ class ClientSession:
         if not self._several:
             self._opened(len(driver.mode.decided))
         peer.pacing.shape(settings.pads, settings.cadence)
-        message = opening_message(number, driver.mode, self.answer.question, settings)
+        asked = driver.mode.disclosed(self.answer.question)
+        message = wire.Open(number, self._entry.name, pack(asked), pack(settings))
         if session.open(peer, message):
             driver.feed(Joined(session.name, number))
         else:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock
 
 from dragonrt.modes.question import Turn
@@ -17,11 +16,6 @@ REMEMBERED = 1024
 LARGEST = 2**26
 """Bytes of the file; it is written anew at half of them, with at most a quarter."""
 _LONGEST_S = 2.0  # for another process to write
-
-
-def told_path() -> Path:
-    """Return the file of this user's devices."""
-    return Path(platformdirs.user_data_dir("dragonrt")) / "told.jsonl"
 
 
 class ToldAnswers:

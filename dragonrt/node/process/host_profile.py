@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import platformdirs
+from msgspec import MsgspecError
+from msgspec.json import decode
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import DecodeProfile
@@ -59,9 +61,8 @@ def load_profile(model: str) -> DecodeProfile | None:
     if not path.exists():
         return None
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return DecodeProfile(float(saved["k_a"]), float(saved["k_b"]), float(saved["k_c"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return decode(path.read_bytes(), type=DecodeProfile)
+    except (OSError, MsgspecError) as error:
         raise DragonError(
             f"the decode profile {path} is broken ({error}): delete it or run `dragonrt profile`"
         ) from None

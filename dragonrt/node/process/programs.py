@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
+import platformdirs
 from typing_extensions import override
 
 from dragonrt.backends.model import LanguageModel
@@ -24,7 +26,7 @@ from dragonrt.modes.settings import Counterpart, Resources, Settings
 from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession
 from dragonrt.node.answers.driver import OnRecord
-from dragonrt.node.answers.told import ToldAnswers, told_path
+from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.node.connections.addresses import Address, Identity, Member
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits, serve
 from dragonrt.node.connections.connector import Connector, NotConnectedError, kept, mistaken
@@ -232,7 +234,8 @@ async def device(
         local_side(loaded) as side,
         _dialling(side.model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
-        found = Device(side, connectors, how, None, members, ToldAnswers(told_path()))
+        told = ToldAnswers(Path(platformdirs.user_data_dir("dragonrt")) / "told.jsonl")
+        found = Device(side, connectors, how, None, members, told)
         with suppress(NotConnectedError):
             found.complete()
         yield found
