@@ -101,8 +101,7 @@ def launch(
     ] = None,
     verbose: Annotated[bool, option("Log more, but no text; show tracebacks.")] = False,
     log_format: Annotated[
-        Literal["text", "json"],
-        option("Log format on stderr: text or json.", default="text"),
+        Literal["text", "json"], option("Log format on stderr: text or json.")
     ] = "text",
 ) -> Any:
     """Run a command with its settings."""

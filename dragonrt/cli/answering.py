@@ -126,11 +126,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
 
 Mode = Annotated[
     str,
-    option(
-        "\n".join(f"{each.name}: {each.help}." for each in MODES.values()),
-        kind="NAME",
-        default=DEFAULT_MODE,
-    ),
+    option("\n".join(f"{each.name}: {each.help}." for each in MODES.values()), kind="NAME"),
 ]
 Host = Annotated[
     tuple[str, ...],

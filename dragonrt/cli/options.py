@@ -74,7 +74,8 @@ def option(
     """Return an option; if given again, the last one counts.
 
     `kind` names its value, of at least `low`, or a text that is `full`: not empty. `default` is
-    shown; `no` adds a --no-… flag. Without `show` it is a key of the settings file only.
+    shown in place of the parameter's; `no` adds a --no-… flag. Without `show` it is a key of the
+    settings file only.
     """
     return Parameter(
         name=names or None,
@@ -85,7 +86,7 @@ def option(
         allow_repeating=True,
         negative=None if no else (),
         validator=_full if full else None if low is None else Number(gte=low),
-        show_default=False if default is None else lambda _: default,
+        show_default=lambda own: default or (str(own) if own not in (None, False, ()) else None),
     )
 
 

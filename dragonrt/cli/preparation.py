@@ -16,7 +16,6 @@ from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.node.process.side_settings import SideSettings
 
-DAYS = 365
 MOST_DAYS = 36_500
 
 keys = App(name="keys", help="Make the key that both sides share, and show or enter it.")
@@ -29,7 +28,7 @@ KEY = Path("dragonrt.key")
 def new(
     file: File = KEY,
     *,
-    days: Annotated[int, option("How long it is good.", default=f"{DAYS}", low=1)] = DAYS,
+    days: Annotated[int, option("How long it is good.", low=1)] = 365,
 ) -> None:
     """Make a key that only its owner can read."""
     from dragonrt.link.shared_key import new_key, write_secret
@@ -115,8 +114,8 @@ def index(
 def profile(
     *,
     model: ModelOptions | None = None,
-    rows: Annotated[int, option("Documents decoded at the same time.", default="2", low=1)] = 2,
-    runs: Annotated[int, option("Times the context is filled.", default="3", low=1)] = 3,
+    rows: Annotated[int, option("Documents decoded at the same time.", low=1)] = 2,
+    runs: Annotated[int, option("Times the context is filled.", low=1)] = 3,
 ) -> None:
     """Measure this machine's time per token, which the scheduler of later answers uses."""
     side = settings(SideSettings, model, side="device")
