@@ -145,7 +145,7 @@ def _given(settings: Mapping[str, Any], *groups: Iterable[type]) -> list[dict[st
     for classes in groups:
         found.append(values := {})
         for entry in (entry for cls in classes for entry in entries(cls)):
-            name = entry.option.removeprefix("--").replace("-", "_")
+            name = entry.about.option or entry.name
             if name in settings:
                 values[entry.name] = _typed(entry, settings[name])
                 unknown.discard(name)

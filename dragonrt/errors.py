@@ -35,15 +35,11 @@ class CodecError(DistributionError):
 
 
 class LinkError(DragonError):
-    """A link that cannot be made or is gone, or a wrong description of one; one line says what to
-    do about it."""
+    """A link that cannot be made or is gone, or a wrong description of one."""
 
 
 class ModelError(DragonError):
-    """A model that cannot be loaded, or input that does not fit the model.
-
-    The one-line message says what was wrong and what to do.
-    """
+    """A model that cannot be loaded, or input that does not fit the model."""
 
 
 class SamplingError(DragonError):

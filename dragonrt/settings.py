@@ -74,10 +74,9 @@ class Setting:
     rare: bool = False
 
 
-def setting(default: Any = MISSING, help: str = "", **about: Any) -> Any:
+def setting(default: Any, help: str = "", **about: Any) -> Any:
     """Return a dataclass field that is a Setting with these attributes."""
-    known = {KEY: Setting(help, **about)}
-    return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
+    return field(default=default, metadata={KEY: Setting(help, **about)})
 
 
 own = functools.partial(setting, travels=False)

@@ -145,7 +145,7 @@ def test_an_instance_is_held_to_its_fields() -> None:
 def test_a_field_without_a_default_must_be_given() -> None:
     @dataclass(frozen=True)
     class Needy:
-        wanted: int = setting(help="Needed.")
+        wanted: int
 
     with pytest.raises(SettingError):
         assemble(Needy, {})
