@@ -213,6 +213,12 @@ def test_the_help_says_that_the_text_is_approximate(run: Run) -> None:
     assert "approximate" in run("device", "--help").output
 
 
+def test_no_default_in_the_help_is_empty(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "[default: 64]" in (shown := run("device", "--help-all").output)
+    assert "[default: ]" not in shown
+
+
 @pytest.mark.slow
 def test_workers_that_cannot_be_reached_are_named(run: Run) -> None:
     places = ["--worker", "127.0.0.1:9", "--worker", "127.0.0.1:11"]
