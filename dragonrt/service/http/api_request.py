@@ -14,7 +14,7 @@ from dragonrt.sampling.samplers import Temperature, TopK, TopP
 from dragonrt.service.chat import HISTORY
 from dragonrt.service.http.request_body import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
-from dragonrt.settings import LARGEST, U64, SettingError, Share
+from dragonrt.settings import U64, SettingError, Share, read
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 MAX_WARNED = 16
@@ -128,8 +128,6 @@ class ApiRequest:
         length = next((each for each in numbers if each.number is not None), None)
         if length is not None and not length.number:
             raise invalid(length.field, "at least 1, or -1 for all for which there is room")
-        if body.seed is not None and body.seed > LARGEST:
-            raise invalid("seed", f"at most {LARGEST}")
         if ranked is not None and self.unranked is not None:
             raise unsupported(ranked.field, self.unranked)
         most = self.question.max_tokens
@@ -137,6 +135,7 @@ class ApiRequest:
             most = self.longest if length.number < 0 else min(length.number, self.longest)
         usual = self.question
         try:
+            seed = self.seed if body.seed is None else read(U64, body.seed, "seed")
             question = replace(
                 usual,
                 prompt=dialogue.prompt,
@@ -158,7 +157,7 @@ class ApiRequest:
         return replace(
             self,
             question=question,
-            seed=self.seed if body.seed is None else body.seed,
+            seed=seed,
             stops=(*self.stops, *stops),
             sources_in_text=self.sources_in_text if in_text is None else in_text,
             body=body,
