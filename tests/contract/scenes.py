@@ -1,14 +1,16 @@
 """Answers over links that may fail, and models that are slow, for tests of all modes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dragonrt.modes import entry_of
+from dragonrt.modes import MODES, entry_of
 from dragonrt.modes.mode import Work
+from dragonrt.modes.settings import ModeEntry
 from dragonrt.testing.faults import Schedule
 from dragonrt.testing.scripted import SimulatedContext
 from scripts.campaign.scenario import Request, Scenario
@@ -33,6 +35,18 @@ def together(*requests: Request, schedule: Schedule = STEADY, **more: Any) -> Sc
         for number, each in enumerate(requests)
     ]
     return replace(scene(numbered[0], schedule, **more), requests=tuple(numbered))
+
+
+@contextmanager
+def registered(entry: ModeEntry[Any, Any]) -> Iterator[None]:
+    """Have this entry in place of the one of its name, and then that again."""
+    before = dict(MODES)
+    MODES[entry.name] = entry
+    try:
+        yield
+    finally:
+        MODES.clear()
+        MODES.update(before)
 
 
 def delay_postprocessing(

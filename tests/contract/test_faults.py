@@ -8,6 +8,7 @@ import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.node.connections.peer import Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.faults import Cut, Stall
+from dragonrt.testing.faults import Cut, HalfOpen, Schedule, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.timeouts import USUAL, Timeouts
@@ -87,7 +88,27 @@ def test_texts_depend_on_the_seed(way: Settings) -> None:
     assert len({tuple(text(each)) for each in asked}) == 3
 
 
-# Links that fail.
+# Links that are slow, and links that fail.
+
+LINKS = (
+    Schedule(2),
+    Schedule(3, latency_s=0.1, jitter_s=0.1, bandwidth=50e3),
+    Schedule(4, latency_s=0.02, device_decode_s=0.2, cloud_decode_s=0.01),
+    Schedule(5, latency_s=0.02, device_decode_s=0.01, cloud_decode_s=0.2),
+    Schedule(6, latency_s=0.02, cloud_prepare_s=2.0),
+    replace(STEADY, faults=(Cut("device", after_s=0.2), Cut("cloud", after_writes=9))),
+    replace(STEADY, faults=(Stall(0.15, 3.0),)),
+    replace(STEADY, faults=(HalfOpen(("cloud",), 0.1),)),
+)
+
+
+@pytest.mark.slow
+def test_no_link_changes_a_token(waiting: Settings) -> None:
+    for seed, link in product(range(3), LINKS):
+        asked = request(waiting, seed)
+        (found,) = run(observe(scene(asked, link)))
+        assert found.answer.tokens == text(asked), link
+        assert went_alone(found) is None, link
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ from dragonrt.traces.events import TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import unpack
 from scripts.campaign.liar import Read, RecordingStream, messages
-from tests.oracles.mode_contract import registered
+from tests.contract.scenes import registered
 
 VOCABULARY = 16
 MARKER = ScriptedParts.marker
