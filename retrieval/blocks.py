@@ -6,26 +6,25 @@ cells in this one, and it may be cut anywhere.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _LONGEST = 80
 _ROW = 160  # most characters of a row's line, if it has several cells
+_NUMBER = re.compile(r"\d[\d.,]*")
 # Escapes of terminals, control characters, what has no width, and noncharacters of Unicode.
 _UNSEEN = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|[\0-\x08\x0e-\x1f\x7f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffe\uffff]"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading of a `level`, from 1."""
 
     text: str
     level: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """A paragraph, an `item` of a list, `code`, or the `front` matter of a document."""
 
     text: str
@@ -34,23 +33,32 @@ class Paragraph:
     front: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows of cells, the header first."""
 
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """The beginning of a page."""
 
 
-Block = Heading | Paragraph | Table | Page
+class Title(NamedTuple):
+    """The title that a format gives its document."""
+
+    text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Unread(NamedTuple):
+    """Something that was not read, as "picture"."""
+
+    what: str
+
+
+Block = Heading | Paragraph | Table | Page | Title | Unread
+
+
+class Document(NamedTuple):
     """What a file says; `unread` counts what else it has, as "2 pictures"."""
 
     blocks: Sequence[Block]
@@ -116,20 +124,23 @@ def _lines(block: Block) -> Iterator[str]:
 def _rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows of cells as lines, "Boat: Canoe; Hour: 12 EUR"; long rows as several.
 
-    Two columns are names and values, without a header. Empty cells stay visible.
+    Two columns are names and values, without a header. A header does not begin with a number.
+    Empty cells stay visible.
     """
     width = max((n + 1 for row in rows for n, cell in enumerate(row) if cell), default=0)
     full = [[*row, *[""] * width][:width] for row in rows if any(row)]
-    heads: Sequence[str] = ()
+    heads: Sequence[str] | None = None
+    last = max((n for n, row in enumerate(full) if sum(map(bool, row)) > 1), default=0)
     for number, row in enumerate(full):
         if width != 2 and sum(map(bool, row)) == 1:
             yield "".join(row)  # a title within the table
         elif width == 2:
             yield f"{row[0].rstrip(':')}: {row[1] or '-'}" if row[0] else row[1]
-        elif not heads and number + 1 < len(full):
+        elif heads is None and number < last and not _NUMBER.fullmatch(row[0]):
             heads = row
         else:
-            named = zip(heads or [""] * width, row, strict=True)
+            heads = heads or [""] * width
+            named = zip(heads, row, strict=True)
             cells = [f"{head}: {cell or '-'}" if head else cell or "-" for head, cell in named]
             line = cells[0]
             for cell in cells[1:]:

@@ -7,19 +7,19 @@ first line.
 
 import email
 import email.policy
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from email.message import Message
 from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any
 
 from . import DocumentError, plain
-from .blocks import Block, Document, Heading, Paragraph, laid_out, one_line
+from .blocks import Block, Document, Heading, Paragraph, Title, Unread, laid_out, one_line
 from .files import read_bytes
-from .plain import Read, decoded
+from .plain import decoded
 
 _ENVELOPE = re.compile(
     rb"^From .*\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b.*\d:\d\d.*\d{4}.*\r?\n", re.MULTILINE
@@ -32,7 +32,7 @@ _BASE64 = re.compile(r"(?:^[\w+/]{60,}\s?\n){3,}[\w+/=]*", re.ASCII | re.MULTILI
 def load(path: Path) -> Document:
     """Read a trusted file in this process, without limits. Raises DocumentError."""
     try:
-        data = read_bytes(path, math.inf)
+        data = read_bytes(path, float("inf"))
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
     return parse(data, path.suffix)
@@ -43,30 +43,30 @@ def parse(data: bytes, suffix: str) -> Document:
 
     Raises MemoryError, or DocumentError with a message that quotes neither name nor text.
     """
-    unread = Counter[str]()
-    blocks, title = _read(data, suffix, unread)
+    blocks = _read(data, suffix)
     text = laid_out(blocks)[0]
     if not text:
         scanned = " (scanned pages need OCR first)" if suffix.lower() == ".pdf" else ""
         raise DocumentError(f"holds no text{scanned}")
-    headings = (block.text for block in blocks if isinstance(block, Heading))
-    names = map(one_line, (title, *headings, text.partition("\n")[0]))
-    counted = (f"{number} {what}{'s' * (number > 1)}" for what, number in unread.items() if number)
-    return Document(blocks, next(filter(None, names), ""), ", ".join(counted))
+    names = [each.text for kind in (Title, Heading) for each in blocks if isinstance(each, kind)]
+    title = next(filter(None, map(one_line, [*names, text.partition("\n")[0]])), "")
+    left = Counter(each.what for each in blocks if isinstance(each, Unread)).items()
+    counted = (f"{n} {re.sub('(?= with)|$', 's' * (n > 1), what, count=1)}" for what, n in left)
+    blocks = [each for each in blocks if not isinstance(each, Title | Unread)]
+    return Document(blocks, title, ", ".join(counted))
 
 
-def _read(data: bytes, suffix: str, unread: Counter[str]) -> Read:
-    """Return the blocks of a file and its own title."""
+def _read(data: bytes, suffix: str) -> list[Block]:
     if not suffix and _ENVELOPE.match(data):
         suffix = ".mbox"
     elif suffix.lower() not in _LOADERS and _HEADERS.match(data):
         suffix = ".eml"
-    loader = _LOADERS.get(suffix.lower())
-    if loader is None:
+    kind, reader = _LOADERS.get(suffix.lower(), ("", ""))
+    if not reader:
         raise DocumentError(f"unknown type {suffix or '(none)'}, known are {' '.join(SUFFIXES)}")
-    kind, read = loader
+    module, _, name = reader.partition(".")
     try:
-        return read(data, unread)
+        return [*getattr(import_module(f".{module}", __package__), name)(data)]
     except (DocumentError, MemoryError):
         raise
     except ImportError as error:
@@ -100,31 +100,24 @@ _MARKS = {
 }
 
 
-def read_eml(data: bytes, unread: Counter[str]) -> Read:
-    """Read one message; the title is its subject."""
+def read_eml(data: bytes) -> Iterator[Block]:
+    """Read one message, or a page that was saved with its pictures; the title is its subject."""
     message = email.message_from_bytes(data, policy=email.policy.default)
-    return [*_message(message, unread)], _header(message, "Subject")
+    yield Title(_header(message, "Subject"))
+    yield from _message(message)
 
 
-def read_mhtml(data: bytes, unread: Counter[str]) -> Read:
-    """Read a page that was saved with its pictures."""
-    message = email.message_from_bytes(data, policy=email.policy.default)
-    return [*_body(message, unread)], _header(message, "Subject")
-
-
-def read_mbox(data: bytes, unread: Counter[str]) -> Read:
+def read_mbox(data: bytes) -> Iterator[Block]:
     """Read all messages of a mailbox, each under its subject."""
-    blocks = list[Block]()
     for part in _ENVELOPE.split(data)[1:]:
         message = email.message_from_bytes(_QUOTED.sub(b"", part), policy=email.policy.default)
-        blocks.append(Heading(_header(message, "Subject") or "(no subject)"))
+        yield Heading(_header(message, "Subject") or "(no subject)")
         try:
-            blocks += [*_message(message, unread)]
+            yield from [*_message(message)]
         except MemoryError:
             raise
         except Exception:  # of any type, and of this message alone
-            unread["message"] += 1
-    return blocks, ""
+            yield Unread("message")
 
 
 def _header(message: Message, name: str) -> str:
@@ -134,86 +127,64 @@ def _header(message: Message, name: str) -> str:
         return next((str(v) for key, v in message.raw_items() if key.lower() == name.lower()), "")
 
 
-def _message(message: Message, unread: Counter[str]) -> Iterator[Block]:
-    lines = [
-        f"{name}: {text}" for name in ("From", "To", "Date") if (text := _header(message, name))
-    ]
-    if lines:
-        yield Paragraph("\n".join(lines))
-    yield from _body(message, unread)
+def _message(message: Message) -> Iterator[Block]:
+    about = ((name, _header(message, name)) for name in ("From", "To", "Date"))
+    yield Paragraph("\n".join(f"{name}: {text}" for name, text in about if text))
+    yield from _body(message)
 
 
-def _body(part: Any, unread: Counter[str]) -> Iterator[Block]:
+def _body(part: Any) -> Iterator[Block]:
     """Yield the text of a part of a message, and of what is attached to it."""
     kind, name = part.get_content_type(), part.get_filename() or ""
     if kind == "message/rfc822" and part.is_multipart():
         (inner,) = part.get_payload()
         yield Heading(_header(inner, "Subject") or "Forwarded message", 2)
-        yield from _message(inner, unread)
+        yield from _message(inner)
     elif part.is_multipart():
         parts = [*part.get_payload()]
         if kind == "multipart/alternative":
             parts.sort(key=lambda each: each.get_content_type() != "text/plain")
-        found = ([*_body(each, unread)] for each in parts)
-        if kind in ("multipart/alternative", "multipart/related"):
-            yield from next(filter(None, found), [])
-        else:
-            yield from (block for blocks in found for block in blocks)
+        for each in parts:
+            yield from (found := [*_body(each)])
+            if found and kind in ("multipart/alternative", "multipart/related"):
+                break
     else:
-        yield from _leaf(part.get_payload(decode=True) or b"", kind, name, part, unread)
+        data, charset = part.get_payload(decode=True) or b"", part.get_content_charset()
+        blocks = _leaf(data, kind, name, charset)
+        yield from (block for block in blocks if not isinstance(block, Title))
 
 
-def _leaf(
-    data: bytes, kind: str, name: str, part: Message, unread: Counter[str]
-) -> Iterator[Block]:
-    """Yield the text of a part without parts, or its name if it is not read."""
-    suffix, charset = PurePath(name).suffix.lower(), part.get_content_charset()
-    try:
+def _leaf(data: bytes, kind: str, name: str, charset: str | None) -> Sequence[Block]:
+    """Return the text of a part without parts, or its name if it is not read."""
+    suffix = PurePath(name).suffix.lower()
+    with suppress(DocumentError):
         if suffix and suffix in _LOADERS:
-            yield from [Heading(name, 2), *_read(data, suffix, unread)[0]]
-        elif not name and kind == "text/html":
-            yield from plain.read_html(data, unread, charset)[0]
-        elif (not name and kind == "text/plain") or kind.startswith("multipart/"):
-            text = decoded(data, charset)
-            unread["attachment"] += len(_BASE64.findall(text))
-            if text := _BASE64.sub("", text).strip():
-                yield Paragraph(text)
-        else:
-            raise DocumentError("is of no known kind")
-    except DocumentError:
-        unread["attachment"] += 1
-        yield Paragraph(f"Attachment: {name or kind}")
+            return [Heading(name, 2), *_read(data, suffix)]
+        if not name and kind == "text/html":
+            return [*plain.read_html(data, charset)]
+        if (not name and kind == "text/plain") or kind.startswith("multipart/"):
+            text, encoded = _BASE64.subn("", decoded(data, charset))
+            return [Paragraph(text)] * bool(text.strip()) + [Unread("attachment")] * encoded
+    return [Unread("attachment"), Paragraph(f"Attachment: {name or kind}")]
 
 
-Loader = Callable[[bytes, Counter[str]], Read]
-
-
-def _by_library(module: str, name: str) -> Loader:
-    """Return a reader whose module, which needs more libraries, is imported at first use."""
-
-    def read(data: bytes, unread: Counter[str]) -> Read:
-        reader: Loader = getattr(import_module(f".{module}", __package__), name)
-        return reader(data, unread)
-
-    return read
-
-
-_LOADERS: dict[str, tuple[str, Loader]] = {
-    **dict.fromkeys(("", ".txt", ".log"), ("text", plain.read_text)),
-    ".json": ("JSON", plain.read_json),
-    ".org": ("org", plain.read_org),
-    **dict.fromkeys((".md", ".markdown"), ("Markdown", plain.read_markdown_file)),
-    **dict.fromkeys((".html", ".htm"), ("HTML", plain.read_html)),
-    **dict.fromkeys((".mhtml", ".mht"), ("MHTML", read_mhtml)),
-    **dict.fromkeys((".csv", ".tsv"), ("CSV", plain.read_csv)),
-    ".pdf": ("PDF", _by_library("pdf", "read_pdf")),
-    ".docx": ("Word", _by_library("office", "read_docx")),
-    ".odt": ("OpenDocument", _by_library("office", "read_odt")),
-    ".pptx": ("PowerPoint", _by_library("office", "read_pptx")),
-    ".xlsx": ("Excel", _by_library("office", "read_xlsx")),
-    ".epub": ("EPUB", plain.read_epub),
-    ".eml": ("e-mail", read_eml),
-    ".mbox": ("mailbox", read_mbox),
+# The kinds of files and their readers, whose modules may need more libraries.
+_LOADERS = {
+    **dict.fromkeys(("", ".txt", ".log"), ("text", "plain.read_text")),
+    ".json": ("JSON", "plain.read_json"),
+    ".org": ("org", "plain.read_org"),
+    **dict.fromkeys((".md", ".markdown"), ("Markdown", "plain.read_markdown_file")),
+    **dict.fromkeys((".html", ".htm"), ("HTML", "plain.read_html")),
+    **dict.fromkeys((".mhtml", ".mht"), ("MHTML", "documents.read_eml")),
+    **dict.fromkeys((".csv", ".tsv"), ("CSV", "plain.read_csv")),
+    ".pdf": ("PDF", "pdf.read_pdf"),
+    ".docx": ("Word", "office.read_docx"),
+    ".odt": ("OpenDocument", "office.read_odt"),
+    ".pptx": ("PowerPoint", "office.read_pptx"),
+    ".xlsx": ("Excel", "office.read_xlsx"),
+    ".epub": ("EPUB", "plain.read_epub"),
+    ".eml": ("e-mail", "documents.read_eml"),
+    ".mbox": ("mailbox", "documents.read_mbox"),
 }
 SUFFIXES = tuple(filter(None, _LOADERS))
 """Files without a suffix are read, too, if they are text."""

@@ -1,6 +1,5 @@
 """PDF files by PDFium: runs of characters at their places, put in the order that people read."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_double, c_ushort, cast, create_string_buffer
 from dataclasses import dataclass, replace
@@ -8,8 +7,7 @@ from itertools import pairwise
 from math import hypot
 from typing import Any
 
-from .blocks import Block, Page, Paragraph, Table
-from .plain import Read
+from .blocks import Block, Page, Paragraph, Table, Title, Unread
 
 _NOTES = 1, 3, 9, 10, 11, 12  # kinds of annotations with texts of people
 _WIDGET, _BOXES = 20, (2, 3)  # fields of a form, and those to be ticked
@@ -29,12 +27,12 @@ class _Run:
     raised: bool = False
 
 
-def read_pdf(data: bytes, unread: Counter[str]) -> Read:
+def read_pdf(data: bytes) -> Iterator[Block]:
     """Read a PDF page by page: columns, tables, values of its form, and its notes."""
     import pypdfium2
 
-    blocks = list[Block]()
     with pypdfium2.PdfDocument(data) as pdf:
+        yield Title(str(pdf.get_metadata_dict().get("Title", "")))
         pdf.init_forms()
         form = pdf.formenv and pdf.formenv.raw
         for index in range(len(pdf)):
@@ -50,11 +48,8 @@ def read_pdf(data: bytes, unread: Counter[str]) -> Read:
                 else:
                     notes.append(Paragraph(f"Note: {text}"))
             found = [*_blocks(_rows(runs)), *notes]
-            unread["page without text"] += not found
-            blocks += [Page(), *found]
+            yield from [Page(), *(found or [Unread("page without text")])]
             page.close()
-        title = str(pdf.get_metadata_dict().get("Title", ""))
-    return blocks, title
 
 
 def _runs(page: Any) -> Iterator[_Run]:
@@ -189,9 +184,7 @@ def _paragraphs(lines: list[_Run]) -> Iterator[Block]:
         yield Paragraph(text)
 
 
-def _annotations(
-    page: Any, form: Any
-) -> Iterator[tuple[int, str, tuple[float, float, float, float]]]:
+def _annotations(page: Any, form: Any) -> Iterator[tuple[int, str, Sequence[float]]]:
     """Yield the kind, the text and the box of each note and each filled field of a page."""
     import pypdfium2.raw as raw
 

@@ -1,7 +1,7 @@
 """Readers of text: plain, Markdown, org, HTML, EPUB, CSV, JSON. Others translate to HTML.
 
-Each takes a file's content, counts what it leaves unread, and returns blocks and a title. What
-nobody sees on a page is left out: scripts, navigation, deleted and hidden text.
+Each takes a file's content and yields blocks. What nobody sees on a page is left out: scripts,
+navigation, deleted and hidden text.
 """
 
 import csv
@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from io import BytesIO, StringIO
 from typing import Any
 from urllib.parse import unquote
@@ -18,12 +19,11 @@ from xml.etree import ElementTree
 
 from charset_normalizer import from_bytes
 from markdown_it import MarkdownIt
+from markdown_it.common.html_blocks import block_names
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from . import DocumentError
-from .blocks import Block, Heading, Paragraph, Table, clean, one_line
-
-Read = tuple[list[Block], str]
+from .blocks import Block, Heading, Paragraph, Table, Title, Unread, clean, one_line
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"(?m)^title:\s*(.+?)\s*$")
@@ -40,17 +40,20 @@ _STYLES = "display:none", "display: none", "visibility:hidden", "visibility: hid
 _UNSEEN = "script, style, noscript, template, svg, nav, del, s, strike, [hidden], " + ", ".join(
     f"[style*='{style}' i]" for style in _STYLES
 )
-_BLOCKS = (
-    "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|"
-    "figure|footer|form|h[1-6r]|header|li|main|[ou]l|option|p|pre|section|summary|t[rdh]"
+_AT_RULE = re.compile(r"/\*.*?\*/|@[^{};]*(?:;|\{(?:[^{}]*\{[^{}]*\})*[^{}]*\})", re.DOTALL)
+_HIDES = re.compile(
+    r"(?:^|[},])\s*([.#][a-zA-Z][\w-]*)(?=\s*(?:,[^{}]*)?\{[^{}]*\bdisplay\s*:\s*none)"
 )
+_SHOWS = re.compile(r"([.#][a-zA-Z][\w-]*)(?=[^{}]*\{[^{}]*\bdisplay\s*:\s*(?!none)\w)")
+_BLOCKS = {*block_names, "pre", "textarea"} - {"col", "colgroup", "table"}
 _INLINE = (
-    "a|abbr|b|br|cite|code|col|colgroup|del|em|font|i|img|input|ins|kbd|mark|nav|q|s|samp|script|"
-    "small|span|strike|strong|style|su[bp]|svg|table|tbody|template|tfoot|thead|u|var|wbr"
+    "a|abbr|b|br|cite|code|col|colgroup|del|em|font|i|img|input|ins|kbd|mark|q|s|samp|script|"
+    "small|span|strike|strong|style|su[bp]|svg|table|template|u|var|wbr"
 )
-_is_block = re.compile(_BLOCKS).fullmatch
 # A "<" of Markdown that begins no tag, and neither <https://...> nor <a@b.example>.
-_BRACKET = re.compile(rf"<(?=/?[a-z])(?!/?(?:{_BLOCKS}|{_INLINE})[\s/>])(?![^<>\s]*[:@])", re.I)
+_BRACKET = re.compile(
+    rf"<(?=/?[a-z])(?!/?(?:{'|'.join(_BLOCKS)}|{_INLINE})[\s/>])(?![^<>\s]*[:@])", re.I
+)
 _MOST_SPAN = 100
 
 
@@ -84,39 +87,38 @@ def _code_page(data: bytes) -> str:
     return "cp1252" if best is None else best.encoding
 
 
-def read_text(data: bytes, unread: Counter[str]) -> Read:
-    """Return the text unchanged."""
-    return [Paragraph(decoded(data))], ""
+def read_text(data: bytes) -> Iterator[Block]:
+    """Read the text unchanged."""
+    yield Paragraph(decoded(data))
 
 
-def read_markdown_file(data: bytes, unread: Counter[str]) -> Read:
+def read_markdown_file(data: bytes) -> Iterator[Block]:
     """Read CommonMark; the keys of its front matter, except the title, are a paragraph."""
-    source, title, above = clean(decoded(data)), "", list[Block]()
+    source = clean(decoded(data))
     if front := _FRONT_MATTER.match(source):
         source = source[front.end() :]
-        if named := _FRONT_TITLE.search(front[1]):
-            title = named[1].strip("\"'")
-        above = [Paragraph(_FRONT_TITLE.sub("", front[1]), front=True)]
-    return above + read_markdown(_COMMENT.sub("", source), unread), title
+        yield from (Title(name.strip("\"'")) for name in _FRONT_TITLE.findall(front[1])[:1])
+        yield Paragraph(_FRONT_TITLE.sub("", front[1]), front=True)
+    yield from read_markdown(_COMMENT.sub("", source))
 
 
-def read_org(data: bytes, unread: Counter[str]) -> Read:
+def read_org(data: bytes) -> Iterator[Block]:
     """Read an org file as the Markdown that its headings and tables are."""
     source = clean(decoded(data))
-    title = re.search(r"(?im)^#\+title:[^\S\n]*(.+)$", source)
+    yield from map(Title, re.findall(r"(?im)^#\+title:[^\S\n]*(.+)$", source)[:1])
     source = re.sub(r"(?m)^\*{1,6}(?= )", lambda stars: "#" * len(stars[0]), source)
     source = re.sub(r"(?m)^\s*#\+.*$", "\n", source)
     source = re.sub(r"(?m)^\s*\|-[-+|]*$", lambda rule: rule[0].replace("+", "|"), source)
-    return read_markdown(source, unread), title[1] if title else ""
+    yield from read_markdown(source)
 
 
-def read_html(data: bytes, unread: Counter[str], charset: str | None = None) -> Read:
+def read_html(data: bytes, charset: str | None = None) -> Iterator[Block]:
     """Read a page in the encoding that is given or that it declares."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[: 2**16], re.IGNORECASE)
-    return read_page(decoded(data, charset or (declared and declared[1].decode("ascii"))), unread)
+    return read_page(decoded(data, charset or (declared and declared[1].decode("ascii"))))
 
 
-def read_csv(data: bytes, unread: Counter[str]) -> Read:
+def read_csv(data: bytes) -> Iterator[Block]:
     """Read one table, by the separator that gives most rows one width."""
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
@@ -130,16 +132,15 @@ def read_csv(data: bytes, unread: Counter[str]) -> Read:
 
     separator = named[1] if named else max(",;\t|", key=alike)
     lines = StringIO(text[named.end() if named else 0 :])
-    return [Table(tuple(map(tuple, csv.reader(lines, delimiter=separator))))], ""
+    yield Table(tuple(map(tuple, csv.reader(lines, delimiter=separator))))
 
 
-def read_json(data: bytes, unread: Counter[str]) -> Read:
+def read_json(data: bytes) -> Iterator[Block]:
     """Read values by their names, a line each; what is no JSON is text."""
     text = decoded(data)
-    try:
-        return [Paragraph("\n".join(_leaves(json.loads(text))))], ""
-    except (ValueError, RecursionError):
-        return [Paragraph(text)], ""
+    with suppress(ValueError, RecursionError):
+        text = "\n".join(_leaves(json.loads(text)))
+    yield Paragraph(text)
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[str]:
@@ -151,7 +152,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
         yield f"{name}: {shown}" if name else shown
 
 
-def read_epub(data: bytes, unread: Counter[str]) -> Read:
+def read_epub(data: bytes) -> Iterator[Block]:
     """Read a book: the pages of its spine in order (EPUB 3.3, sections 4.2 and 5).
 
     A page without a heading gets its title as one, unless it continues the page before.
@@ -166,49 +167,53 @@ def read_epub(data: bytes, unread: Counter[str]) -> Read:
             decoded(book.read(posixpath.join(folder, files[e.get("idref")])))
             for e in package.findall(".//{*}itemref")
         ]
-    title = above = package.findtext(".//{*}title") or ""
-    blocks = list[Block]()
-    for found, name in (read_page(page, unread) for page in pages):
-        if name not in ("", above) and not any(isinstance(each, Heading) for each in found):
-            blocks.append(Heading(name))
-        blocks += found
-        above = name
-    return blocks, title
+    above = package.findtext(".//{*}title") or ""
+    yield Title(above)
+    for page in pages:
+        title, *found = read_page(page)
+        assert isinstance(title, Title)
+        if title.text not in ("", above) and not any(isinstance(each, Heading) for each in found):
+            yield Heading(title.text)
+        yield from found
+        above = title.text
 
 
-def read_page(page: str, unread: Counter[str]) -> tuple[list[Block], str]:
-    """Return the blocks of a page, parsed as in a browser, and its title element's text.
+def read_page(page: str) -> Iterator[Block]:
+    """Yield a page's title and its blocks, parsed as in a browser.
 
-    Pictures within the page that have no text are counted as `unread`.
+    Pictures within the page that have no text are unread.
     """
     tree = LexborHTMLParser(page)
     title = tree.css_first("title")
-    for node in tree.css(_UNSEEN):
+    yield Title(one_line(title.text()) if title else "")
+    styles = _AT_RULE.sub("", "".join(style.text() for style in tree.css("style"))[: 2**16])
+    hidden = {*_HIDES.findall(styles)} - {*_SHOWS.findall(styles)}
+    for node in reversed(tree.css(", ".join([_UNSEEN, *hidden]))):  # the inner ones first
         node.decompose()
     if tree.body is None:
-        return [], ""
+        return
     for node in tree.css("img"):
         alt, source = node.attributes.get("alt"), node.attributes.get("src") or "data:"
-        unread["picture"] += not alt and source.startswith("data:")
+        if not alt and source.startswith("data:"):
+            yield Unread("picture")
         node.replace_with(f" {alt} " if alt else "")
     for node in tree.css("input[value]:not([type=hidden]):not([type=submit]):not([type=button])"):
         node.replace_with(f" {node.attributes['value'] or ''} ")
-    walk = _Walk()
-    walk.into(tree.body)
-    return walk.ended(), one_line(title.text()) if title else ""
+    yield from _Walk(tree.body).ended()
 
 
-def read_markdown(source: str, unread: Counter[str]) -> list[Block]:
-    """Return the blocks of CommonMark with tables; angle brackets around no tag are text."""
-    return read_page(_MARKDOWN.render(_BRACKET.sub(r"\\<", source)), unread)[0]
+def read_markdown(source: str) -> Iterator[Block]:
+    """Yield the blocks of CommonMark with tables; angle brackets around no tag are text."""
+    return read_page(_MARKDOWN.render(_BRACKET.sub(r"\\<", source)))
 
 
 class _Walk:
-    """The blocks of the nodes walked into so far, and the text of the next block."""
+    """The blocks of a node, and the text of the next block."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: LexborNode) -> None:
         self._blocks, self._text, self._label = list[Block](), "", ""
-        self._items = self._code = 0  # lists and code that are open
+        self._open = Counter[str]()  # elements
+        self.into(node)
 
     def into(self, node: LexborNode) -> None:
         count = _number(node, "start", 1)
@@ -216,7 +221,7 @@ class _Walk:
             tag = child.tag or ""
             if tag == "-text":
                 text = child.text_content or ""
-                self._text += text if self._code else re.sub(r"\s+", " ", text)
+                self._text += text if self._open["pre"] else re.sub(r"\s+", " ", text)
             elif tag == "br":
                 self._text += "\n"
             elif tag in ("sup", "sub"):
@@ -227,28 +232,27 @@ class _Walk:
             elif tag == "table":
                 self.ended()
                 self._blocks += _table(child)
-            elif _is_block(tag):
+            elif tag in _BLOCKS:
                 self.ended()
-                if tag == "li":
-                    self._label = child.attributes.get("label") or ""
-                    if node.tag == "ol":
-                        count = _number(child, "value", count) + 1
-                        self._label = f"{count - 1}. "
-                self._items += tag == "li"
-                self._code += tag == "pre"
+                label = child.attributes.get("mark") or ""  # of other formats
+                if tag == "li" and node.tag == "ol":
+                    count = _number(child, "value", count) + 1
+                    label = f"{count - 1}. "
+                self._label = label or self._label
+                self._open[tag] += 1
                 self.into(child)
                 self.ended(int(tag[1]) if tag[1:].isdigit() else 0)
-                self._items -= tag == "li"
-                self._code -= tag == "pre"
+                self._label = "" if label else self._label
+                self._open[tag] -= 1
             else:
                 self.into(child)
 
     def ended(self, level: int = 0) -> list[Block]:
         """Make a block of the text, a heading if it has a `level`; return all blocks."""
-        text = self._text if self._code else re.sub(r" *\n *", "\n", self._text).strip()
+        text = self._text if self._open["pre"] else re.sub(r" *\n *", "\n", self._text).strip()
         if text.strip():
             text, self._label = self._label + text, ""
-            block = Paragraph(text, item=self._items > 0, code=self._code > 0)
+            block = Paragraph(text, item=self._open["li"] > 0, code=self._open["pre"] > 0)
             self._blocks.append(Heading(text, level) if level else block)
         self._text = ""
         return self._blocks
@@ -263,9 +267,7 @@ def _table(node: LexborNode) -> list[Block]:
         is_head = heads == y and all(cell.tag == "th" for cell in own)
         heads, height, x = heads + is_head, y + 1, 0
         for cell in own:
-            walk = _Walk()
-            walk.into(cell)
-            found = walk.ended()
+            found = _Walk(cell).ended()
             blocks += found
             inner += [block for block in found if isinstance(block, Table)]
             text = " ".join(b.text for b in found if isinstance(b, Heading | Paragraph))

@@ -20,12 +20,12 @@ from retrieval.documents import SUFFIXES, parse
 from retrieval.files import shown
 from retrieval.ingestion import excluded
 
-PACKED: Final = {".epub": "a.html", ".docx": "word/document.xml", ".odt": "content.xml"}
+FILES: Final = Path(__file__).parent.parent / "tests" / "retrieval" / "documents"
+PACKED: Final = (
+    "book.epub numbered.odt chart_python_docx.docx kiln_python_pptx.pptx comments_openpyxl.xlsx"
+)
+DRAWN: Final = re.compile(r"EPUB/a\.html|content\.xml|.*/(document|slide1|sheet1)\.xml")
 """What is drawn of an archive; other bytes of it would end at a wrong checksum."""
-BOOK: Final = {
-    "META-INF/container.xml": '<c xmlns="c"><rootfile full-path="a.opf"/></c>',
-    "a.opf": '<p xmlns="p"><item id="a" href="a.html"/><itemref idref="a"/></p>',
-}
 WORDS: Final = (1, 16, 64)
 DIMENSION: Final = 16
 
@@ -36,11 +36,11 @@ def documents(data: bytes) -> None:
         return
     suffix, words = SUFFIXES[data[0] % len(SUFFIXES)], WORDS[data[1] % len(WORDS)]
     content = data[2:]
-    if data[1] >= 128 and suffix in PACKED:
+    if data[1] >= 128 and (packed := re.search(rf"\S+\{suffix}", PACKED)):
+        whole = zipfile.ZipFile(FILES / packed[0])
         with zipfile.ZipFile(out := io.BytesIO(), "w") as archive:
-            archive.writestr(PACKED[suffix], content)
-            for name, text in BOOK.items():
-                archive.writestr(name, text)
+            for name in whole.namelist():
+                archive.writestr(name, content if DRAWN.fullmatch(name) else whole.read(name))
         content = out.getvalue()
     try:
         document = parse(content, suffix)
