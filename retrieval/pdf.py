@@ -118,12 +118,13 @@ def _blocks(rows: list[list[_Run]]) -> Iterator[Block]:
     while rows:
         columns = list[tuple[float, float]]()
         for end, row in enumerate(rows):
+            last = rows[max(0, end - 3) : end + 1]
             merged = _merged([*columns, *((run.left, run.right) for run in row)], row[0].size)
             if end and (
                 rows[end - 1][0].base - row[0].base > 4 * row[0].size
                 or len(merged) < max(2, len(columns))
                 or (end == 1 and len(rows[0]) < len(row))
-                or any(sum(a <= run.left < b for run in row) > 1 for a, b in merged)
+                or any(sum(a <= run.left < b for run in r) > 1 for r in last for a, b in merged)
             ):
                 break
             columns = merged
