@@ -38,6 +38,10 @@ COMMANDS = {
         "The device as a service: OpenAI's API over HTTP, and a page.\n\nFor programs that "
         "people already have. Nothing of a conversation is kept.",
     ),
+    "mcp": (
+        "answering:mcp",
+        "The device as tools for an agent: MCP over stdin and stdout.\n\nThe agent starts it.",
+    ),
     "doctor": (
         "answering:doctor",
         "Check the set-up.\n\nVersions, keys, model, index and, with --host, the way to the cloud.",

@@ -1,4 +1,4 @@
-"""`dragonrt cloud`, `device` and `serve` (a device over HTTP), and `doctor`, which checks them."""
+"""`dragonrt cloud`, `device`, `serve` and `mcp`, and `doctor`, which checks them."""
 
 import asyncio
 import json
@@ -251,6 +251,28 @@ def serve(
         say_languages(loaded)
 
     programs.run(serve_device(setup, loaded, served, stop, notice, ready))
+
+
+def mcp(
+    *,
+    mode: Mode = DEFAULT_MODE,
+    own: DeviceOptions | None = None,
+    host: Host = (),
+    answers: AnswerOptions | None = None,
+    worker: Workers = (),
+    stop: Stops = (),
+) -> None:
+    """Serve a device's tools to an agent on stdin and stdout."""
+    setup = _setup(mode, own, answers, worker, host)
+    try:
+        from dragonrt.service.mcp_server import serve_tools
+    except ModuleNotFoundError as error:
+        raise DragonError(f"this needs {error.name}: pip install 'dragonrt[mcp]'") from None
+
+    from dragonrt.node.process import programs
+
+    loaded, notice = _loaded(setup)
+    programs.run(serve_tools(setup, loaded, stop, notice))
 
 
 def doctor(
