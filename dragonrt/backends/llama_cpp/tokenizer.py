@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Node, Scope
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from typing_extensions import override
 
@@ -79,16 +81,30 @@ class LlamaTokenizer(Tokenizer):
         try:
             return self._template.render(
                 messages=messages,
+                tools=None,
+                documents=None,
                 add_generation_prompt=True,
                 enable_thinking=False,  # of Qwen3 and SmolLM3; other templates do not read it
                 bos_token=self._bos,
                 eos_token=self._eos,
             )
-        except TemplateError as error:
-            raise ModelError(f"the model's chat template refuses the messages: {error}") from error
+        except Exception as error:  # a template is a program of others
+            why = " ".join(f"{error or type(error).__name__}".split())
+            raise ModelError(f"the model's chat template refuses the messages: {why}") from error
 
     def _text(self, token: int) -> str:
         return str(self._library.vocab_get_text(self._vocab, token).decode("utf-8", "replace"))
+
+
+class _Generation(Extension):
+    """Parses the blocks that mark what an assistant generated. They matter for training only."""
+
+    tags = {"generation"}  # noqa: RUF012 (an attribute of instances in jinja2)
+
+    @override
+    def parse(self, parser: Parser) -> Node:
+        line = next(parser.stream).lineno
+        return Scope(parser.parse_statements(("name:endgeneration",), True), lineno=line)
 
 
 def _template(text: str) -> Template:
@@ -97,16 +113,17 @@ def _template(text: str) -> Template:
     def refuse(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    def dumped(value: Any, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
     room = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    room.filters["tojson"] = dumped
+    room.filters["tojson"] = _dumped
     room.globals["raise_exception"] = refuse
     room.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     try:
         return room.from_string(text)
     except TemplateError as error:
         raise ModelError(f"the file's chat template cannot be parsed: {error}") from error
+
+
+def _dumped(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, **how)
