@@ -37,6 +37,17 @@ async def test_beside_a_healthy_cloud_all_is_well(cloud: CloudProcess, cloud_ind
     assert "ms" in found["round trip"][0].seen
 
 
+async def test_a_proxy_is_named_unless_it_leaves_loopback_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    side = SideSettings("device", str(tmp_path / "no.gguf"))
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    for left_out, levels in (("example.org", ["warn"]), ("example.org,127.0.0.1", [])):
+        monkeypatch.setenv("no_proxy", left_out)
+        found = await findings(side, NetworkSettings())
+        assert [each.level for each in found.get("proxy", [])] == levels
+
+
 @pytest.mark.slow
 async def test_a_report_of_the_pair_has_its_link_its_forwards_and_each_method(
     cloud: CloudProcess, model: LanguageModel

@@ -10,6 +10,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
+from urllib.request import getproxies, proxy_bypass
 
 from dragonrt import __version__
 from dragonrt.backends.backend import ModelInfo
@@ -49,7 +50,7 @@ async def diagnose(
     here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     seen = f"dragonrt {__version__}, numpy {version('numpy')}, {here}"
     yield Finding("ok", "versions", seen)
-    for finding in _keys(network, today):
+    for finding in (*_proxy(), *_keys(network, today)):
         yield finding
     try:
         model = load_model(side)
@@ -67,6 +68,13 @@ async def diagnose(
         found = [Finding("fail", "link", str(error), MEND)]
     for finding in found:
         yield finding
+
+
+def _proxy() -> Iterator[Finding]:
+    found = getproxies()
+    if found.keys() & {"http", "all"} and not proxy_bypass("127.0.0.1"):
+        seen = "programs here that read HTTP_PROXY ask it for `dragonrt serve`, too"
+        yield Finding("warn", "proxy", seen, "export NO_PROXY=localhost,127.0.0.1")
 
 
 def _keys(network: NetworkSettings, today: date) -> Iterator[Finding]:
