@@ -40,7 +40,7 @@ FROM unnest(?::text[]) AS asked (word)
 _HAVING = f"""
 SELECT chunk FROM searched
 WHERE words @@ (SELECT string_agg({_STEM}, ' & ')::tsquery FROM unnest(?::text[]) AS asked (word))
-AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT 2 * {FREQUENT}
+AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT ?
 """
 
 
@@ -110,7 +110,8 @@ class PostgresStore(Store):
     @override
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
         own = None if among is None else list(among)
-        return [number for (number,) in self.run(_HAVING, list(words), own, own)]
+        most = 2 * FREQUENT if own is None else None
+        return [number for (number,) in self.run(_HAVING, list(words), own, own, most)]
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
         """Run a statement that takes a lock; RetrievalError `busy` if others hold it too long."""

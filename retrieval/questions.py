@@ -4,6 +4,7 @@
 searched alone; otherwise the last subject would be found, too.
 """
 
+import calendar
 import re
 import tomllib
 import unicodedata
@@ -45,10 +46,6 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _DAY = r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)"
 _DATED = re.compile(rf"(?im)^(?:date|created|updated|modified|lastmod)[ \t]*:[ \t\"']*{_DAY}")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])(?:-(\d\d))?(?!\d)")
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
 _TAGS = re.compile(r"(?im)^(?:tags?|keywords)[ \t]*:(.*(?:\n[ \t]*- .*)*)")
 _MOST_ABOUT = 1000  # characters of a file's search words, which each of its chunks has
 
@@ -78,7 +75,7 @@ def described(name: str, front: str) -> tuple[str, str]:
             f"#{tag.lower()}" for tag in re.findall(r"[^\s,\[\]\"'#]*\w[^\s,\[\]\"'#]*", tags)
         ]
     for month, day in _MONTH.findall(f"{name}\n{front}"):
-        words.append(f"{day.lstrip('0')} {_MONTHS[int(month) - 1]}")
+        words.append(f"{day.lstrip('0')} {calendar.month_name[int(month)]}")
     dates = [each.replace(" ", "T") for each in _DATED.findall(front)]
     return max(dates, default=""), " ".join([*words, front])[:_MOST_ABOUT]
 

@@ -172,7 +172,8 @@ class SqliteStore(Store):
         # Without "+" the text would be searched anew for each of the chunks.
         own = "" if among is None else f"AND +rowid IN ({', '.join(map(str, among))})"
         sql = f"SELECT rowid FROM words WHERE words MATCH ? {own} ORDER BY rowid LIMIT ?"
-        return [number for (number,) in self.run(sql, match, 2 * FREQUENT)]
+        most = 2 * FREQUENT if among is None else -1
+        return [number for (number,) in self.run(sql, match, most)]
 
     @override
     def explained(self, error: Exception) -> RetrievalError:

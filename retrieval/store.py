@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
-from itertools import accumulate
+from functools import lru_cache
+from itertools import accumulate, permutations
 from pathlib import PurePath
 from typing import Any, ClassVar, Literal, Self
 
@@ -48,17 +49,17 @@ class Chunk:
         """The chunk's title, and its page if it has one."""
         return f"{self.title}, page {self.page}" if self.page else self.title
 
-    def is_version_of(self, other: "Chunk") -> bool:
-        """Return whether two files of one name or title, but for numbers, say nearly the same.
+    def replaces(self, other: "Chunk") -> bool:
+        """Return whether it says nearly the same in a newer file of one name or title.
 
-        A quarter of the words may differ. Files of one date are no versions.
+        Names may differ in numbers and marks of versions, the texts in a quarter of their words.
         """
-        if self.dated == other.dated or self.source == other.source:
+        if self.dated <= other.dated:
+            return False
+        if not _names(self.source, self.title) & _names(other.source, other.title):
             return False
         mine, others = set(self.text.split()), set(other.text.split())
-        names = ((_plain(PurePath(each.source).stem), _plain(each.title)) for each in (self, other))
-        named = any(one and one == another for one, another in zip(*names, strict=True))
-        return named and 4 * len(mine & others) >= 3 * max(len(mine), len(others))
+        return 4 * len(mine & others) >= 3 * max(len(mine), len(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class Store(ABC):
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
-        """Return chunks, of all or `among` some, that have all the words: at most 2 FREQUENT."""
+        """Return chunks that have all the words, of all (at most 2 FREQUENT) or `among` some."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update what is searched, within the transaction that changes the rest.
@@ -274,7 +275,8 @@ class Store(ABC):
         """Return `k` chunks that may answer a question, and their cosines, best first.
 
         `words` are the question's, with their weights. `within` limits the documents, see
-        `_limit`; RetrievalError if there is none.
+        `_limit`; RetrievalError if there is none. Of chunks that say nearly the same, and have as
+        much of the question, the newest is returned.
         """
         own = None
         if within:
@@ -287,7 +289,8 @@ class Store(ABC):
                     f"no document of the index is {within!r}: name a file, a folder/, a #tag or "
                     "since:2026-01-31"
                 )
-        pool = max(4 * k, _LEAST_POOL) if own is None else 2 * FREQUENT
+        few = own is not None and len(own) <= 2 * FREQUENT
+        pool = 2 * FREQUENT if few else max(4 * k, _LEAST_POOL)
         cosines = {} if by == "words" else self.nearest(vector, pool, own)
         shares = {} if by == "dense" else self._shares(words, cosines, pool, own)
         missing = shares.keys() - cosines.keys()
@@ -297,20 +300,15 @@ class Store(ABC):
             scores = {number: cosines[number] + _WORDS * shares[number] for number in cosines}
         best = heapq.nlargest(4 * k, scores, key=scores.__getitem__)
         chunks = self.chunks(best, within)
-        best.sort(key=lambda n: (-scores[n], chunks[n].source, chunks[n].start))
-        kept = list[int]()
-        for number in best:
-            place = next(
-                (p for p, n in enumerate(kept) if chunks[number].is_version_of(chunks[n])), -1
-            )
-            older, newer = sorted(
-                (kept[place] if kept else number, number), key=lambda n: chunks[n].dated
-            )
-            if place >= 0 and shares.get(newer, 0.0) >= shares.get(older, 0.0):
-                kept[place] = newer
-            else:
-                kept.append(number)
-        return [(cosines[n], chunks[n]) for n in kept[:k]]
+        old = {
+            n
+            for m, n in permutations(best, 2)
+            if shares.get(m, 0) >= shares.get(n, 0) and chunks[m].replaces(chunks[n])
+        }
+        best = heapq.nsmallest(
+            k, {*best} - old, key=lambda n: (-scores[n], chunks[n].source, chunks[n].start)
+        )
+        return [(cosines[n], chunks[n]) for n in best]
 
     def _shares(
         self,
@@ -480,9 +478,11 @@ class Store(ABC):
         return manifest
 
 
-def _plain(name: str) -> str:
-    """Return a name without what differs between versions."""
-    return _VERSION.sub("", name.lower().replace("_", " "))
+@lru_cache(maxsize=4096)
+def _names(source: str, title: str) -> frozenset[str]:
+    """Return a file's name and a chunk's title without what differs between versions."""
+    names = PurePath(source).stem.replace("_", " "), title
+    return frozenset(_VERSION.sub("", name.lower()) for name in names) - {""}
 
 
 def _limit(within: str) -> tuple[str, Sequence[object]]:
@@ -498,9 +498,9 @@ def _limit(within: str) -> tuple[str, Sequence[object]]:
             since,
             f" {name.lower()} ",
         )
-    if name.endswith("/"):
-        return "dated >= ? AND substr(path, 1, ?) = ?", (since, len(_key(name)), _key(name))
-    return ("dated >= ? AND path = ?", (since, _key(name))) if name else ("dated >= ?", (since,))
+    if name and not name.endswith("/"):
+        return "dated >= ? AND path = ?", (since, _key(name))
+    return "dated >= ? AND substr(path, 1, ?) = ?", (since, len(_key(name)), _key(name))
 
 
 def _among(numbers: Collection[int], column: str = "chunks.id") -> str:
