@@ -14,7 +14,7 @@ from . import DocumentError, RetrievalError
 from .documents import SUFFIXES
 from .files import opened, shown
 
-CUT = "4"
+CUT = "5"
 """Version of the cutting of texts: files cut by another version are read again."""
 
 _MAILDIR = f"{os.sep}cur", f"{os.sep}new"  # messages have names with dots and commas there
