@@ -38,13 +38,16 @@ def read_pdf(data: bytes) -> Iterator[Block]:
         for index in range(len(pdf)):
             page = pdf[index]
             text_page, notes = page.get_textpage(), list[Block]()
-            runs = [*_runs(text_page)]
+            back = (-1j) ** (page.get_rotation() // 90)  # turns places as a viewer turns the page
+            runs = _runs(text_page, back)
             if sum(len(run.text) for run in runs) < 2 * len(runs):  # it is turned, or has no lines
                 notes, runs = [Paragraph(text_page.get_text_range())], []
             for kind, text, box in _annotations(page, form):
                 if kind == _WIDGET:
-                    beside = (run.base for run in runs if box[1] <= run.base <= box[3])
-                    runs.append(_Run(text, box[0], box[2], next(beside, box[1]), 10))
+                    left, right = sorted((corner * back).real for corner in box)
+                    low, high = sorted((corner * back).imag for corner in box)
+                    beside = (run.base for run in runs if low <= run.base <= high)
+                    runs.append(_Run(text, left, right, next(beside, low), 10))
                 else:
                     notes.append(Paragraph(f"Note: {text}"))
             found = [*_blocks(_rows(runs)), *notes]
@@ -52,11 +55,11 @@ def read_pdf(data: bytes) -> Iterator[Block]:
             page.close()
 
 
-def _runs(page: Any) -> Iterator[_Run]:
-    """Yield runs of a page's characters, in the order that they are drawn."""
+def _runs(page: Any, back: complex) -> list[_Run]:
+    """Return runs of a page's characters, in the order that they are drawn."""
     import pypdfium2.raw as raw
 
-    run: _Run | None = None
+    runs = list[_Run]()
     x, y, box, matrix = c_double(), c_double(), [c_double() for _ in range(4)], raw.FS_MATRIX()
     for index in range(page.count_chars()):
         code = raw.FPDFText_GetUnicode(page, index)
@@ -68,13 +71,13 @@ def _runs(page: Any) -> Iterator[_Run]:
         raw.FPDFText_GetCharBox(page, index, *map(byref, box))
         raw.FPDFText_GetMatrix(page, index, byref(matrix))
         size = raw.FPDFText_GetFontSize(page, index) * hypot(matrix.c, matrix.d) or 1.0
-        new = _Run(chr(code), x.value, max(box[1].value, x.value), y.value, size)
-        if run is None or not _joined(run, new):
-            if run is not None:
-                yield run
-            run = new
-    if run is not None:
-        yield run
+        left, right, low, high = (each.value for each in box)
+        at = complex(x.value, y.value) * back
+        end = max(at.real, (complex(left, low) * back).real, (complex(right, high) * back).real)
+        new = _Run(chr(code), at.real, end, at.imag, size)
+        if not runs or not _joined(runs[-1], new):
+            runs.append(new)
+    return runs
 
 
 def _joined(run: _Run, new: _Run) -> bool:
@@ -185,7 +188,7 @@ def _paragraphs(lines: list[_Run]) -> Iterator[Block]:
         yield Paragraph(text)
 
 
-def _annotations(page: Any, form: Any) -> Iterator[tuple[int, str, Sequence[float]]]:
+def _annotations(page: Any, form: Any) -> Iterator[tuple[int, str, Sequence[complex]]]:
     """Yield the kind, the text and the box of each note and each filled field of a page."""
     import pypdfium2.raw as raw
 
@@ -201,7 +204,7 @@ def _annotations(page: Any, form: Any) -> Iterator[tuple[int, str, Sequence[floa
             text = _string(raw.FPDFAnnot_GetStringValue, annotation, b"Contents")
         raw.FPDFPage_CloseAnnot(annotation)
         if text.strip() and kind in (*_NOTES, _WIDGET):
-            yield kind, text, (box.left, box.bottom, box.right, box.top)
+            yield kind, text, (complex(box.left, box.bottom), complex(box.right, box.top))
 
 
 def _string(function: Any, *arguments: Any) -> str:
