@@ -55,10 +55,10 @@ OF_SIDE: Counters = {
 }
 OF_DEVICE: Counters = {
     "refused": ("Requests refused, by status.", "status"),
-    "tokens": ("Tokens of answers.", ""),
-    "drafted_tokens": ("Draft tokens, by the side that made them.", "side"),
+    "generation_tokens": ("Tokens of answers.", ""),
+    "spec_decode_num_draft_tokens": ("Draft tokens, by the side that made them.", "side"),
     "compared_tokens": ("Draft tokens compared with the target.", "side"),
-    "accepted_tokens": ("Draft tokens accepted.", "side"),
+    "spec_decode_num_accepted_tokens": ("Draft tokens accepted.", "side"),
     "waited_seconds": ("Waiting for the next token, by cause.", "cause"),
     "answer_bytes": ("Bytes between the sides in answers.", "direction"),
     "answers_together": ("Answers that ended, by the share of the other sides.", "others"),
@@ -165,17 +165,17 @@ class DeviceMetrics(Metrics):
         super().__init__(skipped, OF_DEVICE)
         name, text = "time_to_first_token_seconds", "From the question to its first token."
         self._first = self.histogram(name, text, FIRST_S)
-        name, text = "time_between_tokens_seconds", "From a target token to the next."
+        name, text = "inter_token_latency_seconds", "From a target token to the next."
         self._between = self.histogram(name, text, BETWEEN_S)
 
     def take(self, record: Record) -> None:
         match record.event:
             case Drafted():
-                self.count("drafted_tokens", {"device": 1})
+                self.count("spec_decode_num_draft_tokens", {"device": 1})
             case BlockSent(tokens=tokens):
-                self.count("drafted_tokens", {"device": tokens})
+                self.count("spec_decode_num_draft_tokens", {"device": tokens})
             case MessageReceived(message=message) if message == DRAFT:
-                self.count("drafted_tokens", {"cloud": 1})
+                self.count("spec_decode_num_draft_tokens", {"cloud": 1})
             case _:
                 pass
 
@@ -195,9 +195,9 @@ class DeviceMetrics(Metrics):
         alone = {None: "all", 0: "none"}.get(counts.alone_from, "part")
         self.count("answers", {answer.finish.value: 1})
         self.count("answers_together", {alone: 1})
-        self.count("tokens", {None: counts.tokens})
+        self.count("generation_tokens", {None: counts.tokens})
         self.count("compared_tokens", counts.compared)
-        self.count("accepted_tokens", counts.accepted)
+        self.count("spec_decode_num_accepted_tokens", counts.accepted)
         self.count("waited_seconds", counts.waited_s)
         self.count("disclosed_bits", bits)
         self.count(
@@ -220,9 +220,9 @@ class DeviceMetrics(Metrics):
             yield state("connected", "Whether the other side is connected.", there, "peer")
             yield total("reconnections", "Reconnections after a lost connection.", again, "peer")
             yield state("sessions", "Sessions open with the other side.", open_, "peer")
-            yield state("answers_running", "Answers under way.", admission.running)
+            yield state("num_requests_running", "Answers under way.", admission.running)
             text = "Requests that wait for a free place."
-            yield state("answers_waiting", text, admission.waiting)
+            yield state("num_requests_waiting", text, admission.waiting)
             yield state("http_connections", "HTTP connections that are open.", places.open)
             text = "HTTP connections for which was no place."
             yield total("http_connections_refused", text, places.refused)

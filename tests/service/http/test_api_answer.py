@@ -385,12 +385,12 @@ async def test_what_happened_is_counted() -> None:
             'dragonrt_answers_total{finish="stop"} 1.0',
             'dragonrt_answers_together_total{others="none"} 1.0',
             'dragonrt_refused_total{status="400"} 1.0',
-            "dragonrt_tokens_total 14.0",
+            "dragonrt_generation_tokens_total 14.0",
             "dragonrt_time_to_first_token_seconds_count 1.0",
-            "dragonrt_time_between_tokens_seconds_count 13.0",
-            'dragonrt_drafted_tokens_total{side="device"}',
+            "dragonrt_inter_token_latency_seconds_count 13.0",
+            'dragonrt_spec_decode_num_draft_tokens_total{side="device"}',
             'dragonrt_connected{peer="cloud"} 0.0',
-            "dragonrt_answers_running 0.0",
+            "dragonrt_num_requests_running 0.0",
         ):
             assert line in page
 
