@@ -65,8 +65,8 @@ class Answer:
     """The answer to a question, or to one part of it.
 
     `decoded` has its tokens and events; `pieces` are the text as it was generated. `refusal` is the
-    model's refusal if no document has the answer. A part is the `place[0]`th of `place[1]`, and
-    begins at the character `start` of the whole text. An answer of several parts has theirs in
+    model's refusal if no document has the answer. A part is the `place[0]`th of `place[1]` and
+    begins at the character `start` of the whole text. The whole is the 0th, with its parts in
     `answered`; its costs, and what left the device, are sums.
     """
 
@@ -94,7 +94,8 @@ class Answer:
         )
         placed = zip(parts, text.places, strict=False)
         answered = tuple(replace(part, start=start) for part, start in placed)
-        return cls(text.text, whole, first.refusal, answered=answered)
+        place = 0, first.place[1]
+        return cls(text.text, whole, first.refusal, place=place, answered=answered)
 
     @property
     def finish(self) -> str:
@@ -189,8 +190,8 @@ class Answer:
         return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the objects that `--json` prints, one for each part of the question."""
-        return [each.to_object() for each in self.parts]
+        """Return the objects that `--json` prints: each part of the question, then the whole."""
+        return [each.to_object() for each in (*self.answered, self)]
 
     def to_object(self) -> dict[str, Any]:
         """Return one object for all parts together."""

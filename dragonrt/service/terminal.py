@@ -140,9 +140,10 @@ async def talk(
     lines: BetweenAnswers | None = None,
     show: Show | None = None,
 ) -> None:
-    """Answer the question, or all that a user types; `as_json` prints an object for each part.
+    """Answer the question, or all that a user types.
 
-    `lines` wait for the end of an answer. With `show`, what leaves is shown before the first
+    `as_json` prints an object for each part and, of several, the whole. `lines` wait for the end of
+    an answer. With `show`, what leaves is shown before the first
     question. Raises DragonError if the one question fails.
     """
     lines = lines or BetweenAnswers()
@@ -155,7 +156,9 @@ async def talk(
             return
         with lines.answering(), _terminates_after_the_answer(chat):
             if as_json:
-                await chat.ask(question, on_news=_print_part)
+                whole = await chat.ask(question, on_news=_print_part)
+                if whole.answered:
+                    _print(whole.to_object())
                 return
             view = AnswerView(console)
             try:

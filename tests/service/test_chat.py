@@ -162,12 +162,13 @@ async def test_the_parts_of_a_question_are_turns_of_one_answer() -> None:
 async def test_parts_sum_their_costs_and_keep_their_sources() -> None:
     talk, _ = conversation({"What is it?": "41\n", "Who bred it?": "No 42\n"}, seed=5)
     reply = await talk.ask(ASKED)
-    first, second = reply.to_json()
+    first, second, joined = reply.to_json()
     assert [(each["question"], each["part"], each["of"]) for each in (first, second)] == [
         ("What is it?", 1, 2),
         ("Who bred it?", 2, 2),
     ]
     report = reply.to_object()
+    assert joined == report
     assert (report["question"], report["text"], report["seed"]) == (ASKED, "41; No 42", 5)
     assert report["notices"] == first["notices"] == second["notices"]
     for name in ("tokens",):

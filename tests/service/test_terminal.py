@@ -156,6 +156,22 @@ async def test_a_part_is_printed_at_its_end(
     assert all(each["error"] for each in errors)
 
 
+async def test_the_last_object_of_several_parts_is_the_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    talk, side = chat_of({"What is it?": "Heron\n", "Who bred it?": "Ada\n"})
+    side.model = READS_ENGLISH
+    asked = "What is it, and who bred it?"
+    await terminal.talk(talk, asked, Console(), as_json=True)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["part"], each["of"]) for each in found] == [(1, 2), (2, 2), (0, 2)]
+    first, second, whole = found
+    assert (whole["question"], whole["text"]) == (asked, "Heron; Ada")
+    assert [each["file"] for each in whole["sources"]] == ["notes.txt"]
+    for name in ("tokens_sent", "evidence_of_tokens"):
+        assert whole["ledger"][name] == first["ledger"][name] + second["ledger"][name]
+
+
 async def test_without_a_terminal_a_preview_sends_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
