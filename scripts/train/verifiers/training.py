@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
@@ -194,49 +194,22 @@ CURVE_POINTS = 51
 """Points of a stored ROC curve."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scores:
-    """Predicted probabilities float64 [n], and whether each token was acceptable, bool [n].
+def rates(
+    said: NDArray[np.float64], acceptable: NDArray[np.bool_], threshold: float
+) -> tuple[float, float]:
+    """Return η_TP and η_FP: how often acceptable tokens, and others, reach the threshold."""
+    passed = said >= threshold
+    return float(passed[acceptable].mean()), float(passed[~acceptable].mean())
 
-    Raises TrainingError unless both sorts are there.
-    """
 
-    probabilities: NDArray[np.float64]
-    acceptable: NDArray[np.bool_]
-
-    def __post_init__(self) -> None:
-        if self.acceptable.all() or not self.acceptable.any():
-            raise TrainingError(
-                "the target would treat all drafted tokens of the held-out text alike: "
-                "use more text, or another lambda"
-            )
-
-    def rates(self, threshold: float) -> tuple[float, float]:
-        """η_TP and η_FP: how often acceptable tokens, and others, are at or above the threshold."""
-        passed = self.probabilities >= threshold
-        return float(passed[self.acceptable].mean()), float(passed[~self.acceptable].mean())
-
-    def auc(self) -> float:
-        """The probability that an acceptable token scores above another one; ties count half."""
-        return float(roc_auc_score(self.acceptable, self.probabilities))
-
-    def curve(self) -> list[tuple[float, ...]]:
-        """(threshold, η_TP, η_FP) at `CURVE_POINTS` thresholds from 0 to 1."""
-        return [
-            (round(threshold, 4), *(round(rate, 4) for rate in self.rates(threshold)))
-            for threshold in np.linspace(0, 1, CURVE_POINTS).tolist()
-        ]
-
-    def to_json(self, threshold: float) -> dict[str, Any]:
-        """The scores that are kept beside a verifier."""
-        eta_tp, eta_fp = self.rates(threshold)
-        return {
-            "samples": len(self.acceptable),
-            "acceptable": float(self.acceptable.mean()),
-            "auc": self.auc(),
-            "eta_tp": eta_tp,
-            "eta_fp": eta_fp,
-        }
+def auc(said: NDArray[np.float64], acceptable: NDArray[np.bool_]) -> float:
+    """Return the area under the ROC curve. Raises TrainingError unless both sorts are there."""
+    if acceptable.all() or not acceptable.any():
+        raise TrainingError(
+            "the target would treat all drafted tokens of the held-out text alike: "
+            "use more text, or another lambda"
+        )
+    return float(roc_auc_score(acceptable, said))
 
 
 Parts = dict[Part, Samples]
@@ -273,7 +246,10 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
     weight, bias = fit((features, labels))
     kinds, (held, acceptable) = parts["test"].kind, plan.labelled(parts["test"])
     said = (1 + np.tanh((held.astype(np.float64) @ weight + bias) / 2)) / 2
-    scores = Scores(said, acceptable)
+    eta_tp, eta_fp = rates(said, acceptable, plan.threshold)
+    test = {"ratio": plan.ratio, "samples": len(said), "acceptable": float(acceptable.mean())}
+    test |= {"auc": auc(said, acceptable), "eta_tp": eta_tp, "eta_fp": eta_fp}
+    curve = [(each, *rates(said, acceptable, each)) for each in np.linspace(0, 1, CURVE_POINTS)]
     return Verifier(
         features=plan.features,
         pair=TrainedPair(
@@ -287,12 +263,12 @@ def train_verifier(pair: ModelPair, parts: Parts, plan: VerifierPlan, corpus: st
             "corpus": corpus,
             "samples": len(labels),
             "seed": plan.seed,
-            "test": {"ratio": plan.ratio, **scores.to_json(plan.threshold)},
+            "test": test,
             "auc_by_prefix": {
-                name: Scores(said[kinds == kind], acceptable[kinds == kind]).auc()
+                name: auc(said[kinds == kind], acceptable[kinds == kind])
                 for kind, name in enumerate(KINDS)
             },
-            "roc": scores.curve(),
+            "roc": np.round(curve, 4).tolist(),
         },
     )
 

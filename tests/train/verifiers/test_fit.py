@@ -1,12 +1,10 @@
 """The fit separates what is separable and learns how likely the rest is; scores as defined."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from scripts.train.verifiers.training import Labelled, Scores, fit
+from dragonrt.errors import TrainingError
+from scripts.train.verifiers.training import Labelled, auc, fit, rates
 
 FEATURES = 6
 
@@ -33,32 +31,9 @@ def test_noisy_labels_are_as_likely_as_they_occur() -> None:
     np.testing.assert_allclose(likely, 0.75, atol=0.05)
 
 
-def scores(seed: int, number: int = 60) -> Scores:
-    random = np.random.default_rng(seed)
-    acceptable = random.random(number) < 0.4
-    # few values, so that there are ties
-    raised: NDArray[np.float64] = random.random(number) + 0.3 * acceptable
-    probabilities = np.clip(np.round(raised, 1), 0, 1)
-    return Scores(probabilities, acceptable)
-
-
 def test_rates_are_shares_of_each_sort() -> None:
-    made = Scores(np.array((0.9, 0.5, 0.2, 0.6, 0.1)), np.array((True, True, True, False, False)))
-    assert made.rates(0.5) == pytest.approx((2 / 3, 0.5))
-    assert made.to_json(0.5) == {
-        "samples": 5,
-        "acceptable": 0.6,
-        "auc": pytest.approx(4 / 6),
-        "eta_tp": pytest.approx(2 / 3),
-        "eta_fp": 0.5,
-    }
-
-
-def test_the_curve_falls_from_everything_and_its_area_is_the_auc() -> None:
-    made = scores(9, 400)
-    curve = made.curve()
-    assert curve[0] == (0, 1, 1)
-    assert all(b[1] <= a[1] and b[2] <= a[2] for a, b in pairwise(curve))
-    corners = [(fp, tp) for _, tp, fp in curve] + [(0, 0)]
-    area = sum((a[0] - b[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(corners))
-    assert area == pytest.approx(made.auc(), abs=1e-3)
+    said, acceptable = np.array((0.9, 0.5, 0.2, 0.6, 0.1)), np.array((1, 1, 1, 0, 0), bool)
+    assert rates(said, acceptable, 0.5) == pytest.approx((2 / 3, 0.5))
+    assert auc(said, acceptable) == pytest.approx(4 / 6)
+    with pytest.raises(TrainingError):
+        auc(said, said > 0)
