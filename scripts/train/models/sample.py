@@ -13,10 +13,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from dragonrt import bundled
 from dragonrt.backends.llama_cpp.model_file import base_file
+from dragonrt.backends.prompt import READER, prompt_format
+from dragonrt.backends.transformers_.backend import TransformersTokenizer
 from scripts.bench.reference import transformers_model
 
-UNKNOWN = "I don't know."
-SYSTEM = "You answer questions from the given document in a few words."
+UNKNOWN = READER.refusal
 DTYPE = torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
 """Of products: bfloat16 needs AVX-512."""
 _LONGEST = 640  # tokens of a row
@@ -90,17 +91,13 @@ def encoded(tokenizer: PreTrainedTokenizerBase, reading: Reading) -> Rows | None
     def ids(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False).input_ids)
 
-    opening = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
-    documents = [ids(f"{opening}{document}") for document in reading.documents]
+    prompt = prompt_format(TransformersTokenizer(tokenizer), READER)
+    documents = [ids(prompt.document_text("", document)) for document in reading.documents]
     room = _LONGEST - max(map(len, documents))
     asked: list[tuple[list[int], list[int]]] = []
     for branch in reading.branches:
-        prompt = ""
-        for i, (question, answer) in enumerate(branch.turns):
-            before = "<|im_end|>\n<|im_start|>user\n" if i else "\n\n"
-            prompt += f"{before}Question: {question}\nGive a short answer.<|im_end|>\n"
-            prompt += f"<|im_start|>assistant\n{answer}"
-        asked.append((ids(prompt.removesuffix(answer)), ids(f"{answer}<|im_end|>")))
+        *earlier, (question, answer) = branch.turns
+        asked.append((ids(prompt.question_text(earlier, question)), ids(f"{answer}<|im_end|>")))
         room -= len(asked[-1][0]) + len(asked[-1][1]) - 1
         if room < 0:
             asked.pop()
