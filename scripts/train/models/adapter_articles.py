@@ -16,7 +16,7 @@ from scripts.train.models.values import word_set
 
 Article = tuple[str, list[tuple[str, list[Turn]]]]  # title, paragraphs with their questions
 _QUESTIONS = 5  # at most that are asked of a chunk alone
-_REFUSALS = (1, 1, 2, 2)  # questions of other chunks
+_REFUSALS = (1, 2, 2, 2)  # questions of other chunks
 
 
 def _content(text: str) -> list[str]:
@@ -32,6 +32,7 @@ class Pieces:
         """Cut articles into chunks of at most `words` words."""
         self._texts: list[str] = []
         self._known: list[list[Turn]] = []  # of every piece
+        self._titles: list[str] = []
         for title, paragraphs in articles:
             for text, questions in paragraphs:
                 cut = [text[a:b] for a, b in chunk(text, words)]
@@ -41,12 +42,18 @@ class Pieces:
                         own[owner].append(turn)
                 self._texts += [_titled(r, title, piece) for piece in cut]
                 self._known += own
+                self._titles += [title] * len(cut)
         self._asked = [i for i, known in enumerate(self._known) if known]
         self._words = TfidfVectorizer(analyzer=_content)
         self._vectors = self._words.fit_transform(self._texts)
 
     def any(self, r: Random) -> str:
         return r.choice(self._texts)
+
+    def titled(self, r: Random) -> tuple[str, str, list[Turn]]:
+        """Return the title of an article, one of its pieces, and what is asked of that."""
+        i = r.choice([i for i in self._asked if self._titles[i]])
+        return self._titles[i], self._texts[i], self._known[i]
 
     def several(
         self, r: Random, count: int
@@ -64,7 +71,7 @@ class Pieces:
         asked: list[tuple[list[Turn], tuple[int, ...]]] = []
         for number, i in enumerate(chosen):
             here = self._known[i]
-            most = _QUESTIONS if count == 1 else 2 + (number == 0)
+            most = _QUESTIONS if count == 1 else 3 + (number == 0)
             for turn in r.sample(here, min(len(here), most)):
                 if all(self._lacks(j, turn[1]) for j in chosen if j != i):
                     asked.append(([turn], (number,)))

@@ -1,15 +1,21 @@
 """Notes for an adapter's samples: diaries, mails, chats, leases, minutes, recipes, tables.
 
-A note has facts (text/adapter_facts.txt), rules of what is allowed (text/adapter_rules.txt) and
-lists (text/adapter_lists.txt), in one of several layouts (text/adapter_layouts.txt). What it does
-not say is asked as a near miss; so is what it says of another person.
+A note has facts (text/adapter_facts.txt), rules of what is allowed (text/adapter_rules.txt), lists
+(text/adapter_lists.txt), and statements that are asked for yes or no (text/adapter_yes.txt), in one
+of several layouts (text/adapter_layouts.txt). What it does not say is asked as a near miss; so is
+what it says of another person, town or thing.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from random import Random
+from textwrap import wrap
+from types import MappingProxyType
 
+from retrieval.blocks import Document, Table
+from retrieval.chunking import pieces
 from scripts.train.models.sample import Turn
 from scripts.train.models.values import (
     capitalized,
@@ -34,24 +40,55 @@ class Told:
     missing: list[str]
 
 
-def _value(people: list[str], r: Random, slot: str) -> str:
+def _value(people: Sequence[str], r: Random, slot: str) -> str:
     if slot.rstrip("0123456789") == "p" and people and r.random() < 0.5:
         return r.choice(people)
     return generate(r, slot)
 
 
-def _fact(r: Random, line: str, people: list[str]) -> Told:
+def fact(
+    r: Random,
+    line: str,
+    people: Sequence[str] = (),
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> Told:
+    """Return a statement of a line, what it answers, and what not: of another town, for one."""
     statement, *asked = phrased(r, line).split(" || ")
-    asked_for = [x[2:] if x[0] == "!" else x.partition(" | ")[0] for x in asked]
-    values = draw(r, set().union(*map(slots_of, [statement, *asked])), partial(_value, people))
-    texts = [capitalized(fill(text, values)) for text in asked_for]
-    known = [
-        (text, fill(x.partition(" | ")[2], values))
-        for text, x in zip(texts, asked, strict=True)
-        if x[0] != "!"
-    ]
-    missing = [text for text, x in zip(texts, asked, strict=True) if x[0] == "!"]
-    return Told(capitalized(fill(statement, values)), known, missing)
+    values = draw(r, slots_of(line), partial(_value, people), given)
+    told = Told(capitalized(fill(statement, values)), [], [])
+    for each in asked:
+        question, _, answer = each.removeprefix("! ").partition(" | ")
+        text = capitalized(fill(question, values))
+        if each.startswith("! "):
+            told.missing.append(text)
+        else:
+            told.known.append((text, fill(answer, values)))
+        if named := sorted(slots_of(question) & slots_of(statement)):
+            slot = r.choice(named)
+            other = values | {slot: _value(people, r, slot)}
+            told.missing.append(capitalized(fill(question, other)))
+    return told
+
+
+def yes_or_no(r: Random) -> Told:
+    """A statement, asked for yes or no with its ground; a half of the answers are no."""
+    line = phrased(r, r.choice(read_lines("adapter_yes.txt")))
+    statement, slot, question, ground, relation = line.split(" || ")
+    true, other = (generate(r, slot) if slot[0] != "{" else form(r, slot) for _ in range(2))
+    asked = true if relation == "=" and r.random() < 0.5 else other
+    holds = {
+        "=": asked == true,
+        "<": _numbers(asked) < _numbers(true),
+        ">": _numbers(asked) > _numbers(true),
+    }[relation]
+    values = draw(r, slots_of(line) - {"k", "x"}, given={"k": true, "x": asked})
+    text, question, ground = (fill(x, values) for x in (statement, question, ground))
+    answer = f"{'Yes' if holds else 'No'}, {ground}"
+    return Told(capitalized(text), [(capitalized(question), answer)], [])
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in re.findall(r"\d+", text)]
 
 
 def rule(r: Random) -> Told:
@@ -91,10 +128,10 @@ def _units(r: Random, n: int, people: list[str]) -> list[Told]:
     found = []
     for line in chosen:
         x = r.random()
-        if x < 0.62:
-            found.append(_fact(r, line, people))
+        if x < 0.55:
+            found.append(fact(r, line, people))
         else:
-            found.append(rule(r) if x < 0.80 else list_of(r))
+            found.append(r.choice((rule, yes_or_no, yes_or_no, list_of))(r))
     return found
 
 
@@ -106,8 +143,7 @@ def note(r: Random, beside: Told | None = None) -> Told:
     r.shuffle(told)
     asked = [q for t in told for q, _ in t.known]
     known = [turn for t in told for turn in t.known if asked.count(turn[0]) == 1]
-    missing = [q for t in told for q in t.missing] + _of_others(r, told, people)
-    missing = [q for q in dict.fromkeys(missing) if q not in asked]
+    missing = [q for t in told for q in t.missing if q not in asked]
     text = _laid_out(r, [t.text for t in told]) if len(told) > 1 else told[0].text
     return Told(titled(r, text), known, missing)
 
@@ -121,20 +157,9 @@ def titled(r: Random, text: str) -> str:
     return f"{title} › {heading}\n{text}" if r.random() < 0.3 else f"{title}\n{text}"
 
 
-def _of_others(r: Random, told: list[Told], people: list[str]) -> list[str]:
-    """What the note says of another person than the one asked about."""
-    document, found = " ".join(t.text for t in told), []
-    for each in told:
-        others = [name for name in people if name in document and name not in each.text]
-        named = [(q, name) for q, _ in each.known for name in people if name in q]
-        if others:
-            found += [q.replace(name, r.choice(others)) for q, name in named]
-    return found
-
-
 def _laid_out(r: Random, texts: list[str]) -> str:
     if r.random() < 0.1:
-        return _broken(r, texts)
+        return "\n".join(wrap(" ".join(texts), r.randint(38, 64)))  # as a PDF's lines are
     layout = phrased(r, r.choice(read_lines("adapter_layouts.txt"))).replace("\\n", "\n")
     head, line, between, end = ("" if each == "-" else each for each in layout.split(" || "))
     values = {"m": word(r, "month"), "p1": generate(r, "p")}
@@ -151,59 +176,46 @@ def _laid_out(r: Random, texts: list[str]) -> str:
     return form(r, head, values) + form(r, between).join(shown) + form(r, end, values)
 
 
-def _broken(r: Random, texts: list[str]) -> str:
-    """Lines cut as a PDF's text is, some words hyphenated at the end of a line."""
-    width, lines, line = r.randint(38, 64), list[str](), ""
-    for piece in " ".join(texts).split():
-        if len(line) + len(piece) > width and line:
-            cut = len(piece) // 2 if re.fullmatch(r"[a-z]{7,}", piece) and r.random() < 0.25 else 0
-            lines.append(f"{line} {piece[:cut]}-" if cut else line)
-            line = piece[cut:]
-        else:
-            line = f"{line} {piece}".strip()
-    head = form(r, "{||Page {1-9} of {9-20}\n|AGREEMENT\n}")
-    return head + "\n".join([*lines, line])
+def table(r: Random) -> list[Told]:
+    """Return the chunks of a table of three to eight columns, and what is asked of each.
 
-
-@cache
-def _columns() -> dict[str, list[list[str]]]:
-    """Of what the rows of a table are: columns as (header, slot, question)."""
-    found = {}
-    for line in read_lines("adapter_tables.txt"):
-        rows, *columns = line.split(" || ")
-        found[rows] = [column.split(" | ") for column in columns]
-    return found
-
-
-def table(r: Random) -> Told:
-    """Return a table of up to eight columns, some of whose cells are asked for."""
-    sort = r.choice(list(_columns()))
-    columns = _columns()[sort]
-    columns = r.sample(columns, min(len(columns), r.choice([3, 4, 5, 6, 7, 8])))
-    shown, hidden = columns[: max(2, len(columns) - 1)], columns[max(2, len(columns) - 1) :]
-    names = list(dict.fromkeys(generate(r, sort) for _ in range(r.choice([3, 4, 5, 6]))))
+    What another row has, and a row and a column that are not there, are missing.
+    """
+    sort, *columns = r.choice(read_lines("adapter_tables.txt")).split(" || ")
+    count = min(len(columns), r.choice([3, 3, 4, 5, 6, 8]))
+    hidden, *shown = (column.split(" | ") for column in r.sample(columns, count))
+    names = list(dict.fromkeys(generate(r, sort) for _ in range(r.choice([3, 4, 5, 6, 8, 12]))))
     absent = [x for x in (generate(r, sort) for _ in range(3)) if x not in names]
-    header = ["Name" if sort == "p" else capitalized(sort.split()[-1]), *[c[0] for c in shown]]
-    rows, known = [], []
-    for name in names:
-        cells = [generate(r, c[1]) for c in shown]
-        rows.append([name, *cells])
-        known += [(c[2].format(x=name), cell) for c, cell in zip(shown, cells, strict=True)]
-        unique = [c for c in cells if all(c not in row for row in rows[:-1])]
-        if unique and sort == "p" and r.random() < 0.3:
-            at = cells.index(unique[0])
-            known.append((f"Who has {unique[0]} as {shown[at][0].lower()}?", name))
-    missing = [c[2].format(x=name) for name in names for c in hidden]
-    missing += [c[2].format(x=name) for name in absent for c in shown]
-    layout = r.choice(["md", "csv", "tab", "tab", "tab", "tab", "; ", "lines"])
-    if layout == "md":
-        lines = ["| " + " | ".join(row) + " |" for row in [header, *rows]]
-        lines.insert(1, "|" + "---|" * len(header))
-    elif layout == "lines":
-        heads = [head.lower() for head in header[1:]]
-        fields = [", ".join(map(" ".join, zip(heads, row[1:], strict=True))) for row in rows]
-        lines = [f"{row[0]}: {field}" for row, field in zip(rows, fields, strict=True)]
-    else:
-        mark = {"csv": ",", "tab": "\t"}.get(layout, layout)
-        lines = [mark.join(f'"{c}"' if mark in c else c for c in row) for row in [header, *rows]]
-    return Told(titled(r, "\n".join(lines)), known, missing)
+    key = "Name" if sort == "p" else capitalized(sort.split()[-1])
+    rows = [[name, *(generate(r, column[1]) for column in shown)] for name in names]
+    title = titled(r, "").strip()
+    header = [key, *(column[0] for column in shown)]
+    document = Document([Table(tuple(map(tuple, [header, *rows])))], title)
+    chunks = [piece[0] for piece in pieces(document, r.choice([80, 128, 128]))]
+    found = [Told(f"{title}\n{text}" if title else text, [], []) for text in chunks]
+    for row in rows:
+        for at, (*_, question) in enumerate(shown, 1):
+            column = [each[at] for each in rows]
+            asked = [(question.format(x=row[0]), row[at]), *_about(r, header, row, at, column)]
+            for told, text in zip(found, chunks, strict=True):
+                starts = f"{key}: {row[0]};", f"{row[0]}:"
+                lines = [line for line in text.splitlines() if line.startswith(starts)]
+                if any(f": {row[at]}" in line for line in lines):
+                    told.known.extend(asked)
+                elif not lines:
+                    told.missing.append(asked[0][0])
+    for told in found:
+        told.missing.extend(hidden[2].format(x=name) for name in names)
+        told.missing.extend(column[2].format(x=name) for name in absent for column in shown)
+    return [told for told in found if told.known]
+
+
+def _about(r: Random, header: list[str], row: list[str], at: int, column: list[str]) -> list[Turn]:
+    """Return other questions of a cell: whether it is another one, and whose it alone is."""
+    head, cell, shown, found = header[at], row[at], r.choice([row[at], *column]), list[Turn]()
+    if r.random() < 0.2:
+        says = f"{'Yes' if shown == cell else 'No'}, {cell}"
+        found.append((f"Is {shown} the {head.lower()} of {row[0]}?", says))
+    if r.random() < 0.3 and column.count(cell) == 1:
+        found.append((f"Which {header[0].lower()} has {cell} as {head.lower()}?", row[0]))
+    return found

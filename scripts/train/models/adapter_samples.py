@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 from dragonrt.cli.options import option
 from scripts.train.models.adapter_articles import Article, Pieces, articles
-from scripts.train.models.adapter_notes import Told, note, table
+from scripts.train.models.adapter_notes import Told, fact, note, table
 from scripts.train.models.sample import UNKNOWN, Branch, Reading, Turn
 from scripts.train.models.values import (
     capitalized,
@@ -24,17 +24,17 @@ from scripts.train.models.values import (
     phrased,
     read_lines,
     slots_of,
-    word,
 )
 
 _OF_ONE = {"k", "v", "sub", "poss"}  # slots of one subject
+Asked = tuple[list[Turn], tuple[int, ...]]  # turns, and the documents that the last one needs
 
 
 class Joined(NamedTuple):
     """Documents, and turns about them with the numbers of the documents that they need."""
 
     documents: list[Told]
-    asked: list[tuple[list[Turn], tuple[int, ...]]]
+    asked: list[Asked]
 
 
 def bridge(r: Random) -> Joined:
@@ -47,9 +47,7 @@ def bridge(r: Random) -> Joined:
         return bridge(r)
     pairs = list(zip(keys, values, strict=False))
     statement, head, row, question, answer, alone = texts
-    given = {"hobby": word(r, "hobby")}
-    given |= {"Hobby": capitalized(given["hobby"])}
-    slots = draw(r, slots_of(line) - _OF_ONE, given=given)
+    slots = draw(r, slots_of(line) - _OF_ONE)
     subjects = r.sample(["I", "we", *(generate(r, "p") for _ in range(3))], 3)
     count = r.choice([1, 2, 2, 3]) if "{sub}" in line or "{poss" in line else 1
     said, asked = list[str](), list[tuple[str, str, str]]()
@@ -62,9 +60,6 @@ def bridge(r: Random) -> Joined:
     rows = [fill(row, slots | {"k": a, "v": b}) for a, b in pairs]
     head = capitalized(form(r, fill(head, slots)))
     table = _table(r, head, rows)
-    if r.random() < 0.25:
-        mark = r.choice(["\t", " | "])
-        table = "\n".join([head.removesuffix(" ..."), *(f"{a}{mark}{b}" for a, b in pairs)])
     holder = note(r, Told(" ".join(said), [], []))
     rest = Told(table, [], []) if r.random() < 0.5 else note(r, Told(table, [], []))
     x = r.random()
@@ -87,15 +82,11 @@ def _table(r: Random, head: str, rows: list[str]) -> str:
 def link(r: Random) -> Joined:
     """Return two documents and a talk: what the first names is asked about in the second."""
     line = phrased(r, r.choice(read_lines("adapter_links.txt")))
-    given = {slot: word(r, slot) for slot in ("hobby", "cause", "med")}
-    dish, thing = generate(r, "dish"), word(r, "device")
-    given |= {"thing1": thing, "Med": capitalized(given["med"]), "dish": dish}
-    given |= {"Dish": capitalized(dish), "two": generate(r, "two words")}
-    slots = draw(r, slots_of(line), given=given)
+    slots = draw(r, slots_of(line))
     one, two, question, answer, *later = (fill(text, slots) for text in line.split(" || "))
     first, second = (note(r, Told(capitalized(x), [], [])) for x in (one, two))
     named = (capitalized(question), answer)
-    asked: list[tuple[list[Turn], tuple[int, ...]]] = [([named], (0,))]
+    asked: list[Asked] = [([named], (0,))]
     there = r.random() < 0.8
     for each in r.sample(later, min(2, len(later))):
         then, _, said = each.partition(" | ")
@@ -105,13 +96,23 @@ def link(r: Random) -> Joined:
     return Joined([first, second] if there else [first], asked)
 
 
-_WORDS = (64, 80, 100, 128, 128)  # of a chunk
-_ARTICLES, _BRIDGES, _LINKS = 0.42, 0.32, 0.08  # shares; the rest are notes
-_ALONE = 0.30  # of the samples have one document
-_EARLIER = 0.15  # of the questions come after others of the same chat
+def named(r: Random, pieces: Pieces) -> Joined:
+    """Return a public text and a private note of the same name."""
+    public, private = r.choice(read_lines("adapter_names.txt")).split(" >> ")
+    title, text, known = pieces.titled(r)
+    given = {"name": title if public == "-" else generate(r, "name")}
+    article = Told(text, known, []) if public == "-" else fact(r, public, given=given)
+    return Joined([article, note(r, fact(r, private, given=given))], [])
+
+
+_WORDS = (80, 128, 128)  # of a chunk
+_SHARES = {"articles": 0.36, "bridge": 0.16, "link": 0.10, "named": 0.14, "tables": 0.12}
+"""Of the samples; the rest are notes."""
+_ALONE = 0.25  # of the samples have one document
+_EARLIER = 0.25  # of the questions come after others of the same chat
 _RIGHT, _OTHER = (0.62, 0.08), (0.42, 0.14)  # cosines of documents: mean, deviation
 _OF_BRIDGE, _STRAY = (0.48, 0.14), (0.20, 0.10)  # the same of bridges and talks
-Asked = tuple[list[Turn], tuple[int, ...]]  # turns, and the documents that the last one needs
+_OF_NAME, _TOPICAL = (0.54, 0.12), (0.58, 0.12)  # and of texts about one name
 
 
 def _read(
@@ -135,36 +136,26 @@ def _read(
     return Reading([documents[i] for i in order], branches)
 
 
-def _of_notes(r: Random, pieces: Pieces) -> Reading:
-    count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
-    told = [note(r) if r.random() < 0.7 else table(r) for _ in range(count)]
-    asked, missing = list[Asked](), list[str]()
-    for number, each in enumerate(told):
-        for question, answer in r.sample(each.known, min(len(each.known), 4 if count == 1 else 2)):
-            asked.append(([(question, answer)], (number,)))
-        missing += each.missing
-    known = {question for each in told for question, _ in each.known}
-    missing = [question for question in missing if question not in known]
-    few = r.choice([1, 2, 2, 3])
-    asked += [([(q, UNKNOWN)], ()) for q in r.sample(missing, min(len(missing), few))]
-    documents = [each.text for each in told]
-    if r.random() < 0.2:
-        documents.append(pieces.any(r))
-    return _read(r, documents, asked)
-
-
-def _of_joined(r: Random, joined: Joined, pieces: Pieces) -> Reading:
-    """A bridge or a link, with near misses and what else the documents say."""
-    asked = list(joined.asked)
+def _mixed(
+    r: Random,
+    joined: Joined,
+    pieces: Pieces,
+    right: tuple[float, float] = _OF_BRIDGE,
+    other: tuple[float, float] = _STRAY,
+    most: int = 1,
+) -> Reading:
+    """Return documents with near misses, strays, and `most` of the questions that each answers."""
+    documents, asked = [each.text for each in joined.documents], list(joined.asked)
     for number, each in enumerate(joined.documents):
-        asked += [([turn], (number,)) for turn in r.sample(each.known, min(len(each.known), 1))]
-    missing = [question for each in joined.documents for question in each.missing]
-    if missing and r.random() < 0.8:
-        asked.append(([(r.choice(missing), UNKNOWN)], ()))
-    documents = [each.text for each in joined.documents]
-    for _ in range(r.choice([0, 0, 0, 0, 1, 2]) if len(documents) > 1 else r.choice([0, 1])):
+        turns = r.sample(each.known, min(len(each.known), most))
+        asked += [([turn], (number,)) for turn in turns]
+    known = {question for each in joined.documents for question, _ in each.known}
+    missing = [q for each in joined.documents for q in each.missing if q not in known]
+    few = r.choice([2, 2, 3]) if most > 1 else r.choice([0, 1, 1, 1, 1])
+    asked += [([(q, UNKNOWN)], ()) for q in r.sample(missing, min(len(missing), few))]
+    for _ in range(r.choice([0, 0, 0, 0, 1, 2])):
         documents.append(pieces.any(r) if r.random() < 0.4 else note(r).text)
-    return _read(r, documents, asked, _OF_BRIDGE, _STRAY)
+    return _read(r, documents, asked, right, other)
 
 
 def drawn(found: Sequence[Article], n: int, seed: int) -> list[Reading]:
@@ -173,16 +164,22 @@ def drawn(found: Sequence[Article], n: int, seed: int) -> list[Reading]:
     cut = {words: Pieces(found, r, words) for words in sorted(set(_WORDS))}
     readings: list[Reading] = []
     while len(readings) < n:
-        pieces, x = cut[r.choice(_WORDS)], r.random()
-        if x < _ARTICLES:
-            count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
+        pieces = cut[r.choice(_WORDS)]
+        kind = r.choices([*_SHARES, "notes"], [*_SHARES.values(), 1 - sum(_SHARES.values())])[0]
+        count = 1 if r.random() < _ALONE else r.choice([2, 2, 2, 3])
+        if kind == "articles":
             made = _read(r, *pieces.several(r, count))
-        elif x < _ARTICLES + _BRIDGES:
-            made = _of_joined(r, bridge(r), pieces)
-        elif x < _ARTICLES + _BRIDGES + _LINKS:
-            made = _of_joined(r, link(r), pieces)
+        elif kind == "bridge":
+            made = _mixed(r, bridge(r), pieces)
+        elif kind == "link":
+            made = _mixed(r, link(r), pieces)
+        elif kind == "named":
+            made = _mixed(r, named(r, pieces), pieces, _OF_NAME, _TOPICAL, 2)
         else:
-            made = _of_notes(r, pieces)
+            told = table(r) if kind == "tables" else [note(r) for _ in range(count)]
+            told = r.sample(told, min(len(told), count))
+            most = 5 if len(told) == 1 else 3
+            made = _mixed(r, Joined(told, []), pieces, _RIGHT, _OTHER, most)
         if made.branches:
             readings.append(made)
     return readings

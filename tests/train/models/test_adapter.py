@@ -18,8 +18,8 @@ from scripts.lab.passages import read_corpus
 from scripts.train.loop import rate_at
 from scripts.train.models.adapter import adapter, mixture_losses, statistics, with_adapter
 from scripts.train.models.adapter_articles import Pieces, articles
-from scripts.train.models.adapter_notes import note
-from scripts.train.models.adapter_samples import bridge, link, samples
+from scripts.train.models.adapter_notes import note, table, yes_or_no
+from scripts.train.models.adapter_samples import bridge, link, named, samples
 from scripts.train.models.draft import draft
 from scripts.train.models.files import adapter_file, layers_file
 from scripts.train.models.sample import UNKNOWN, Branch, Reading, batches, encoded, load, states
@@ -93,6 +93,29 @@ def test_a_later_turn_is_answered_by_the_other_document() -> None:
             if turns[-1][1] != UNKNOWN:
                 held.append(re_spaced(turns[-1][1]) in re_spaced(documents[needed[0]].text))
     assert sum(held) > 0.8 * len(held)
+
+
+def test_texts_of_one_name_answer_what_the_other_does_not() -> None:
+    r, article = Random(3), ("Lund", [("Lund is old.", [("How is Lund?", "old")])])
+    for _ in range(100):
+        texts, _ = named(r, Pieces([article], r, 64))
+        for told, other in (texts, texts[::-1]):
+            assert told.known
+            assert not {question for question, _ in other.known} & {q for q, _ in told.known}
+
+
+def test_a_cell_is_asked_of_the_chunk_with_its_row() -> None:
+    r = Random(6)
+    for told in (told for _ in range(30) for told in table(r)):
+        cells = [re.sub("^(Yes|No), ", "", answer) for _, answer in told.known]
+        assert all(cell in told.text for cell in cells)
+        assert not {question for question, _ in told.known} & set(told.missing)
+
+
+def test_half_of_the_answers_to_yes_or_no_are_no() -> None:
+    told = [yes_or_no(Random(seed)).known[0][1].partition(",")[0] for seed in range(200)]
+    assert 60 < told.count("No") < 140
+    assert set(told) == {"Yes", "No"}
 
 
 def test_forms_kept_for_judging_are_not_drawn() -> None:
@@ -206,13 +229,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     parts = train(tmp_path / "parts", 8)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    lines = (tmp_path / "whole" / "adapter.log.jsonl").read_text().splitlines()
-    losses = [json.loads(line)["loss"] for line in lines]
-    assert losses == [
-        json.loads(line)["loss"]
-        for line in (tmp_path / "parts" / "adapter.log.jsonl").read_text().splitlines()
-    ]
-    assert losses[-1] < losses[0]
+    logs = [(tmp_path / run / "adapter.log.jsonl").read_text() for run in ("whole", "parts")]
+    assert logs[0] == logs[1]
+    first, *_, last = (json.loads(line)["loss"] for line in logs[0].splitlines())
+    assert last < first
 
 
 @PEFT
