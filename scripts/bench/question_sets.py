@@ -1,12 +1,13 @@
 """Questions with known answers over two sides' documents, and where each answer stands.
 
-A set is the name of one that is made here, or a JSON file. A file of `split_qa/generate.py` has
+A set is the name of one that is made here, or a JSON or TOML file. Of `split_qa/generate.py` it has
 worlds; one of SQuAD's format has articles, of which worlds are made. An object without them names
 the sides' documents, relative to the file:
 {"device": ["notes"], "cloud": ["articles"], "questions": [{"question", "answers", "place"}]}.
 """
 
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +102,12 @@ def worlds(source: str | Path, folder: Path, seed: int) -> list[World]:
     if source == NOTES:
         return [_written(folder, notes(seed))]
     if source in SPLIT_QA:
-        named = (
-            each for each in generate.written_worlds() if source in (SPLIT_QA[0], each["name"])
-        )
-        return [_written(folder, each) for each in named]
+        made = generate.written_worlds()
+        return [_written(folder, each) for each in made if source in (SPLIT_QA[0], each["name"])]
     file = Path(source)
     try:
-        loaded = json.loads(read_text(file, LARGEST))
+        text = read_text(file, LARGEST)
+        loaded = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
         if isinstance(loaded, dict) and "questions" in loaded:
             return [_named(loaded, file.parent)]
         if isinstance(loaded, dict) and "worlds" in loaded:

@@ -12,6 +12,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from scripts.bench import isolation as bench
 from scripts.bench.isolated_answers import PARTED, WAYS
 from scripts.bench.question_sets import chosen, worlds
+from scripts.bench.split_qa import score
 from scripts.bench.split_qa.score import contains, f1, normalised, refuses
 
 ARTICLES = [
@@ -127,6 +128,8 @@ def test_the_written_worlds_are_read_as_they_are(tmp_path: Path) -> None:
     assert not said.is_in(["any"], said.source.split(" + ")[:1])
     assert not said.is_in([*texts, "yes"], ["another.md"])
     assert len(_files(forms.device)) == len(_files(forms.cloud)) == 12
+    (near,) = worlds(Path(score.__file__).with_name("neighbours.toml"), tmp_path / "near", 0)
+    assert len(near.questions) == 60
 
 
 def test_intervals_are_of_articles_and_not_of_questions() -> None:
