@@ -17,9 +17,9 @@ _CHARACTERS = {"#": _LETTERS + "23456789", "@": _LETTERS, "%": "0123456789"}
 
 
 def read_lines(name: str) -> list[str]:
-    """Return the lines of a text file but for comments and those kept for judging."""
+    """Return the lines of a text file but for comments."""
     lines = _TEXT.joinpath(name).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith(("# ", "? "))]
+    return [line for line in lines if line and not line.startswith("# ")]
 
 
 def read_blocks(name: str) -> dict[str, list[str]]:
@@ -137,14 +137,11 @@ def _atom(r: Random, name: str, values: Mapping[str, str]) -> str:
 
 
 def phrased(r: Random, template: str) -> str:
-    """Choose among the alternatives of a template: [one|another]; the innermost come first.
-
-    Of three or more the last is kept for judging and never chosen.
-    """
+    """Choose among the alternatives of a template: [one|another]; the innermost come first."""
 
     def choose(match: re.Match[str]) -> str:
         forms: list[str] = match[1].split("|")
-        return r.choice(forms if len(forms) < 3 else forms[:-1])
+        return r.choice(forms)
 
     while (text := re.sub(r"\[([^\[\]]*)\]", choose, template)) != template:
         template = text

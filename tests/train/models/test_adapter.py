@@ -23,7 +23,6 @@ from scripts.train.models.adapter_samples import bridge, link, named, samples
 from scripts.train.models.draft import draft
 from scripts.train.models.files import adapter_file, layers_file
 from scripts.train.models.sample import UNKNOWN, Branch, Reading, batches, encoded, load, states
-from scripts.train.models.values import phrased, read_lines
 from tests import tiny_models
 
 PEFT = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
@@ -116,12 +115,6 @@ def test_half_of_the_answers_to_yes_or_no_are_no() -> None:
     told = [yes_or_no(Random(seed)).known[0][1].partition(",")[0] for seed in range(200)]
     assert 60 < told.count("No") < 140
     assert set(told) == {"Yes", "No"}
-
-
-def test_forms_kept_for_judging_are_not_drawn() -> None:
-    r = Random(4)
-    assert {phrased(r, "[a|[b|c|d]|z]") for _ in range(40)} == {"a", "b", "c"}
-    assert not [line for line in read_lines("adapter_bridges.txt") if line.startswith("? ")]
 
 
 def test_evaluated_articles_are_left_out(tmp_path: Path) -> None:
