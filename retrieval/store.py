@@ -303,7 +303,7 @@ class Store(ABC):
         old = {
             n
             for m, n in permutations(best, 2)
-            if shares.get(m, 0) >= shares.get(n, 0) and chunks[m].replaces(chunks[n])
+            if shares.get(m, -1.0) >= shares.get(n, 0.0) and chunks[m].replaces(chunks[n])
         }
         best = heapq.nsmallest(
             k, {*best} - old, key=lambda n: (-scores[n], chunks[n].source, chunks[n].start)
@@ -349,9 +349,11 @@ class Store(ABC):
 
     def _described(self, numbers: Collection[int]) -> Iterator[int]:
         """Update the words about chunks, those of all their files; yield the changed chunks."""
-        about = defaultdict[int, list[str]](list)
-        for number, words in self.run(f"{_ABOUT} {_among(numbers, 'chunk')} ORDER BY 2"):
-            about[number].append(words)
+        about, ids = defaultdict[int, list[str]](list), [*numbers]
+        for first in range(0, len(ids), FREQUENT):  # the length of a statement is bounded
+            some = _among(ids[first : first + FREQUENT], "chunk")
+            for number, words in self.run(f"{_ABOUT} {some} ORDER BY 2"):
+                about[number].append(words)
         for number, each in about.items():
             words, sql = "\n".join(each), "UPDATE chunks SET about = ? WHERE id = ? AND about <> ?"
             if self.run(f"{sql} RETURNING id", words, number, words):
