@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import cycle, product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from scripts.bench.split_qa import generate
-
-Kind = Literal["names and numbers", "paraphrase"]
 
 _NUMBERS = {
     "n": (3, 90),
@@ -39,7 +37,7 @@ class Article(NamedTuple):
     """An article in Markdown, a question that it answers, and one that makes sense after it."""
 
     text: str
-    kind: Kind
+    kind: str
     question: str
     follow_up: str
 
@@ -54,7 +52,7 @@ def articles(seed: int, count: int = 2000) -> list[Article]:
     """Return `count` articles in random order; all names and numbers follow from `seed`."""
     file, rng, made = forms("articles.toml"), np.random.default_rng(seed), list[Article]()
 
-    def add(form: Mapping[str, Any], kind: Kind, words: Mapping[str, str]) -> None:
+    def add(form: Mapping[str, Any], kind: str, words: Mapping[str, str]) -> None:
         drawn = {name: int(rng.integers(*bounds)) for name, bounds in form["numbers"].items()}
         parts = (form.get(part, "") for part in ("text", "question", "follow_up"))
         text, question, follow_up = (part.format(**words, **drawn) for part in parts)
@@ -73,6 +71,20 @@ def articles(seed: int, count: int = 2000) -> list[Article]:
         words = {"name": names[i % 400], "other": names[i // 400]}
         add(file["record"][i % 3], "names and numbers", words)
     return [made[i] for i in rng.permutation(len(made))]
+
+
+def similar(seed: int, count: int) -> list[Article]:
+    """Return notes of one sentence; no two are about one colour, thing and place."""
+    file, rng, made = forms("similar.toml"), np.random.default_rng(seed), dict[str, Article]()
+    texts = [*file["asked"].items(), *dict.fromkeys(file["others"], "").items()]
+    while len(made) < count:
+        words = {name: str(rng.choice(each.split())) for name, each in file["words"].items()}
+        words |= {name: str(rng.integers(*bounds)) for name, bounds in file["numbers"].items()}
+        text, question = (each.format(**words) for each in texts[rng.integers(len(texts))])
+        kind = "reference number" if "R-" in question else "other words" if question else ""
+        about = "{place} {colour} {thing}".format(**words)
+        made.setdefault(about, Article(text, kind, question, ""))
+    return [*made.values()]
 
 
 def notes(seed: int, count: int = 200, public: int = 500, absent: int = 60) -> generate.World:

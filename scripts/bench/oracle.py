@@ -19,7 +19,6 @@ from dragonrt.modes.question import Question
 from dragonrt.sampling.rules import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.comparison import Method
-from dragonrt.side import Precision
 from scripts.lab.arena import emulated
 from scripts.lab.harness import benchmark
 from scripts.lab.intervals import Row
@@ -51,8 +50,6 @@ def oracle(
     model: Annotated[
         str, option("Name, GGUF file, directory or hub id.", default="smollm2")
     ] = bundled.SMOLLM2,
-    dtype: Annotated[Precision, option("Of a directory or hub id.", default="auto")] = "auto",
-    threads: Annotated[int | None, option("Of each side.", low=1)] = None,
     llama_library: Annotated[Path | None, option("As `dragonrt device`'s.")] = None,
     quick: Annotated[
         bool, option("2 questions, 4 seeds, 100 ms; with 0, 1 and 2 documents a side.")
@@ -62,8 +59,7 @@ def oracle(
     latencies_ms, documents = ((100,), (0, 1, 2)) if quick else ((0, 50, 200), (2,))
     asked = [each.text for each in bundled.questions() if each.demo][-2 if quick else -3 :]
     seeds = range(1, 5 if quick else 6)
-    own = {"dtype": dtype, "threads": threads, "llama_library": llama_library}
-    with sample_pair(model, **own) as (device, port):
+    with sample_pair(model, llama_library=llama_library) as (device, port):
         for rule, heat, count in product(AGGREGATORS, (0.0, 0.8), documents):
             questions = [
                 Question(prompt=prompt, seed=seed, sampler=Sampler(heat), documents=count)

@@ -229,7 +229,9 @@ def write(folder: Path = RESULTS) -> None:
 
 
 def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
-    parts = [INDEX.format(made=MADE, factor=FACTOR), _commits(runs)]
+    counts = Counter(str(run["commit"]) for run in runs.values()).most_common()
+    commits = ", ".join(f"{commit} {count}" for commit, count in counts)
+    parts = [INDEX.format(made=MADE, factor=FACTOR), f"Pages by commit: {commits}.\n"]
     named = layout()["page"]
     names = [
         *(name for name in named if name in runs),
@@ -249,11 +251,6 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
             parts.append(f"\nMore: {', '.join(more)}.")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"
-
-
-def _commits(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    counts = Counter(str(run["commit"]) for run in runs.values()).most_common()
-    return f"Pages by commit: {', '.join(f'{commit} {count}' for commit, count in counts)}.\n"
 
 
 def _claim(claim: Mapping[str, Any], folder: Path) -> Cells:

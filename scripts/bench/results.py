@@ -175,7 +175,9 @@ def made(run: Run, results: Path, texts: Sequence[Path] = ()) -> Mapping[str, An
     printed = _called(run, place)
     found = [json.loads(each.read_text("utf-8")) for each in place.glob("results/*/*.json")]
     if run.command.startswith("dragonrt demo"):
-        found = [_demonstrated(printed)]
+        table = {"headings": DEMO, "rows": demo_rows(printed)}
+        own = {"demo": True, "command": "scripts/demo", "seed": 0, "tables": [table]}
+        found = [environment() | own]
     if not found:
         raise DragonError(f"left no record: see {place / 'log.txt'}")
     record = dict(found[0])
@@ -208,12 +210,6 @@ def _called(run: Run, place: Path) -> str:
     if called.returncode:
         raise DragonError(f"ended with {called.returncode}: see {log}")
     return called.stdout
-
-
-def _demonstrated(printed: str) -> dict[str, Any]:
-    table = {"headings": DEMO, "rows": demo_rows(printed)}
-    own = {"demo": True, "command": "scripts/demo", "seed": 0, "tables": [table]}
-    return environment() | own
 
 
 def demo_rows(text: str) -> list[list[str]]:

@@ -206,7 +206,8 @@ def test_what_is_found_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.bench.retrieval.load_embedder", WordHashes().embedder)
     recalled = measured(retrieval, count=450, questions=10, follow_ups=5)
     kinds = [row["questions"] for row in recalled]
-    assert kinds[:6] == ["names and numbers"] * 3 + ["paraphrase"] * 3
+    of_each = ("names and numbers", "other words", "paraphrase", "reference number")
+    assert kinds[:12] == [kind for kind in of_each for _ in range(3)]
     assert all(row["ms"]["median"] > 0 for row in recalled if "ms" in row)
 
 
