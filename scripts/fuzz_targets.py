@@ -198,15 +198,15 @@ def _now(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
 
 
 def http_bodies(data: bytes) -> None:
-    """Bodies of both APIs: what they ask for, or an ApiError."""
+    """Bodies of every API: what they ask for, or an ApiError."""
     from dragonrt.service.http.api_request import ApiRequest
-    from dragonrt.service.http.openai_forms import parse_chat, parse_response
+    from dragonrt.service.http.application import FORMS
     from dragonrt.service.http.request_body import ApiError, json_object
 
     defaults = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
-    for parse in (parse_chat, parse_response):
+    for form in FORMS.values():
         try:
-            asked = parse(json_object(data), defaults)
+            asked = form.parse(json_object(data), defaults)
             assert 1 <= asked.question.max_tokens <= 200
             assert asked.question.prompt.strip()
         except ApiError as error:

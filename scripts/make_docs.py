@@ -16,6 +16,9 @@ from msgspec import NODEFAULT, structs
 
 from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
+from dragonrt.service.http.ollama_forms import OllamaBody
+from dragonrt.service.http.openai_forms import ChatBody, ResponseBody
+from dragonrt.service.http.request_body import IDLE, UNKEPT
 from dragonrt.settings import Entry, entries, hints, must
 from dragonrt.traces import events, file
 from dragonrt.wire import connection, encoding, sessions
@@ -124,7 +127,33 @@ def traces_page() -> str:
     )
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"wire.md": wire_page, "traces.md": traces_page}
+def serve_page() -> str:
+    """docs/serve.md, with the table of the fields of requests."""
+    fields: dict[str, list[str]] = {}
+    for body in (ChatBody, ResponseBody, OllamaBody):
+        for name, hint in get_type_hints(body, include_extras=True).items():
+            if name not in fields.setdefault(hint.__metadata__[-1], []):
+                fields[hint.__metadata__[-1]].append(name)
+    for name, (text, _) in UNKEPT.items():
+        fields.setdefault(f"a warning: {text}", []).append(name)
+    fields["accepted without effect"] = sorted(IDLE)
+    table = _table(("field", "what it does"), ((_code(of), text) for text, of in fields.items()))
+    before, head, rest = (DOCS / "serve.md").read_text("utf-8").partition(FIELDS)
+    return f"{before}{head}\n\n{table}\n\n{rest[rest.index(BEHIND) :]}"
+
+
+FIELDS, BEHIND = MADE.replace("Made", "Fields, made"), "All others"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "wire.md": wire_page,
+    "traces.md": traces_page,
+    "serve.md": serve_page,
+}
 """What each file in docs/ is made by."""
 
 
@@ -197,7 +226,7 @@ def _settings(kind: type) -> str:
 
 
 def _names(chosen: Iterable[Entry]) -> str:
-    return ", ".join(f"`{each.name}`" for each in chosen)
+    return _code(each.name for each in chosen)
 
 
 def _type(hint: Any) -> str:

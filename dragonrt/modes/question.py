@@ -63,7 +63,7 @@ class Question:
         rare=True,
     )
     reweight_every: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] = setting(
-        0, "Rank the documents again every N tokens; 0: never."
+        0, "Rank the documents again every N tokens; 0: never.", rare=True
     )
     doubt: Annotated[float, Meta(ge=0, le=100)] = setting(
         1.0, 'How much "I don\'t know." after a document counts against it; 0: nothing.', rare=True

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self, TypeAlias
 
@@ -84,12 +83,12 @@ class Stream:
     def __await__(self) -> Generator[Any, None, Answer]:
         return self._task.__await__()
 
-    async def news(self, silent_s: float | None = None) -> AsyncIterator[list[Piece | Record]]:
-        """Yield what has come since the last time; an empty list after `silent_s` of silence.
+    async def news(self) -> AsyncIterator[list[Piece | Record]]:
+        """Yield what has come since the last time, with records if the stream has them.
 
-        Records are among it if the stream has them. Raises what ended the answer.
+        Raises what ended the answer.
         """
-        while await self._goes_on(silent_s):
+        while await self._goes_on():
             news = [*self._unread]
             self._unread.clear()
             yield news
@@ -120,14 +119,12 @@ class Stream:
             self._unread.append(news)
             self._came.set()
 
-    async def _goes_on(self, silent_s: float | None = None) -> bool:
+    async def _goes_on(self) -> bool:
         """Wait for news; return False after the last. Raises what ended the answer."""
         if not self._unread and not self._task.done():
             self._came.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(silent_s):
-                    await self._came.wait()
-        if self._unread or not self._task.done():
+            await self._came.wait()
+        if self._unread:
             return True
         await self._task
         return False

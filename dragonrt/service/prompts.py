@@ -84,6 +84,17 @@ _BETWEEN = re.compile(r"\bbetween\b(?!.*\band\b)", re.I)
 _BARE = re.compile(rf"(?:{_PREPOSITION}\s+)?(?:(?:which|whose|how)\s+)?\w+", re.I)
 
 
+_BACKGROUND = re.compile(r"\s*### Task:.*<chat_history>", re.DOTALL)
+
+
+def is_background(prompt: str) -> bool:
+    """Return whether a chat page asks it by itself: for a title, tags, or what may be asked next.
+
+    Open WebUI's prompts have this form, and those of pages made like it.
+    """
+    return _BACKGROUND.match(prompt) is not None
+
+
 class OtherLanguageError(DragonError):
     """A question in a language that the model does not read."""
 

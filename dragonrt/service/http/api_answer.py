@@ -8,17 +8,18 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote
 
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Finish
-from dragonrt.node.connections.connector import NotConnectedError
+from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device, LevelError
 from dragonrt.service.answer import Answer, Piece, Source, code_json
@@ -26,7 +27,7 @@ from dragonrt.service.chat import Chat, Stream, code_of
 from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.request_body import ApiError, Json, invalid
+from dragonrt.service.http.request_body import ApiError, Json, invalid, warning
 from dragonrt.service.prompts import OtherLanguageError, TaskError
 from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.timeouts import USUAL
@@ -34,8 +35,8 @@ from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Disclosed, Record, SideReady, TokenDecided, TokenRanked
 from dragonrt.traces.file import to_object
 
-PING_S = 15.0
-"""Seconds after which a silent stream sends a comment: proxies close idle connections."""
+FIRST_S, PING_S = 0.25, 5.0
+"""Seconds until a stream's first byte, and between others: proxies end silent connections."""
 ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
 IMPOSSIBLE = -9999.0
@@ -68,8 +69,12 @@ def _log(p: float) -> float:
     return math.log(min(p, 1.0)) if p > 0 else IMPOSSIBLE  # a sum of floats may exceed 1
 
 
+class Waiting(NamedTuple):
+    """Nothing has come for a while."""
+
+
 class Begun(NamedTuple):
-    """The answer begins: no failure is an HTTP error any more."""
+    """The answer begins."""
 
 
 class Delta(NamedTuple):
@@ -83,7 +88,7 @@ class Delta(NamedTuple):
     decoding: Sequence[Json] = ()
 
 
-AnswerEvent: TypeAlias = Begun | Delta | Answer | ApiError
+AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 """An event of an answer; the last one is the Answer, or the error that ended it."""
 
 
@@ -107,12 +112,14 @@ class Reply:
 class AnswerForm(NamedTuple):
     """The form of an API: how a request is parsed, a stream is written, and a whole answer.
 
-    `parse` raises ApiError for unsupported features. `chunks` are pieces of the response's body.
+    `parse` raises ApiError for unsupported features. `chunks` are pieces of the response's body, of
+    `kind` if it is a stream.
     """
 
     parse: Callable[[Json, ApiRequest], ApiRequest]
     chunks: Callable[[Reply, AnswerEvent], Iterator[str]]
     whole: Callable[[Reply, Answer], Json]
+    kind: str = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +132,9 @@ class AnswerDesk:
 
 
 class AnswerResponse:
-    """An ASGI response: errors before the first piece are HTTP errors, later ones are events.
+    """An ASGI response: errors before the first byte are HTTP errors, later ones are events.
 
-    The answer stops if its client disconnects.
+    The answer stops if its client disconnects. A client that reads slowly holds no place.
     """
 
     def __init__(self, desk: AnswerDesk, reply: Reply, form: AnswerForm) -> None:
@@ -136,74 +143,67 @@ class AnswerResponse:
         self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await _while_there(receive, self._respond(scope, receive, send))
-        except ApiError as error:
-            self._desk.metrics.count("refused", {error.status: 1})
-            await error.response(scope, receive, send)
+        """Respond. Raises ApiError before the first byte."""
+        await _while_there(receive, self._respond(scope, receive, send))
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = self._request.warnings
-        async with (
-            self._desk.admission.place(),
-            self._asked() as stream,
-            aclosing(self._events(stream)) as events,
-        ):
+        headers, kind = warning(self._request.warnings), self._form.kind
+        async with aclosing(_paced(self._events())) as events:
             if self._request.body.stream:
                 headers |= {"X-Accel-Buffering": "no"}
                 body = self._chunks(await anext(events), events)
-                sent = StreamingResponse(body, headers=headers, media_type="text/event-stream")
+                sent = StreamingResponse(body, headers=headers, media_type=kind)
                 await sent.stream_response(send)
                 return
             async for event in events:
-                if isinstance(event, ApiError):
-                    raise event
-            whole = self._form.whole(self._reply, await stream)
-            await JSONResponse(whole, headers=headers)(scope, receive, send)
+                if isinstance(event, Answer):
+                    whole = self._form.whole(self._reply, event)
+        await JSONResponse(whole, headers=headers)(scope, receive, send)
 
     async def _chunks(
-        self, first: AnswerEvent | None, others: AsyncIterator[AnswerEvent | None]
+        self, first: AnswerEvent, others: AsyncIterator[AnswerEvent]
     ) -> AsyncIterator[str]:
-        chunks = partial(self._form.chunks, self._reply)
-        if first is not None:
-            yield "".join(chunks(first))
-        async for event in others:
-            yield ": ping\n\n" if event is None else "".join(chunks(event))
-
-    async def _events(self, stream: Stream) -> AsyncGenerator[AnswerEvent | None, None]:
-        """Yield the events of an answer; None after PING_S of silence.
-
-        Raises ApiError for a failure before the first one.
-        """
-        begun, trace = False, _LiveTrace(self._desk.device)
+        chunks, begun = partial(self._form.chunks, self._reply), False
+        yield "".join(chunks(first))
         try:
-            async for news in stream.news(PING_S):
-                if not begun and not news:
-                    continue
-                if not begun:
-                    begun = True
-                    yield Begun()
-                delta = self._delta(news, trace)
-                if any(delta):
-                    yield delta
-                    self._reply.add(delta)
-                elif not news:
-                    yield None
+            async for event in others:
+                begun = begun or not isinstance(event, Waiting)
+                yield "".join(chunks(event))
+        except ApiError as error:
+            if not begun and isinstance(first, Waiting):
+                self._desk.metrics.count("refused", {error.status: 1})
+            yield "".join(chunks(error))
+
+    async def _events(self) -> AsyncGenerator[AnswerEvent, None]:
+        """Yield the events of an answer, after those before it in the queue. Raises ApiError."""
+        trace, request = _LiveTrace(self._desk.device), self._request
+        try:
+            async with self._asked() as stream:
+                begun = False
+                async for news in stream.news():
+                    if not begun:
+                        begun = True
+                        yield Begun()
+                    delta = self._delta(news, trace)
+                    if any(delta):
+                        yield delta
+                        self._reply.add(delta)
+                answer = await stream
         except DragonError as error:
-            failure = api_error(error, self._request)
-            if not begun:
-                raise failure from error
-            yield failure
-            return
-        answer = await stream
+            raise api_error(error, request) from error
         if not begun:
             yield Begun()
         notices = (each.text for each in answer.notices)
         closing = Delta(sources_text(answer.sources, [*notices, *warnings(answer)]))
-        if closing.text and self._request.sources_in_text:
+        if closing.text and request.sources_in_text and self._complete(answer):
             yield closing
             self._reply.add(closing)
         yield answer
+
+    def _complete(self, answer: Answer) -> bool:
+        """Return whether it ended by itself: not at its length, or at a text of the client's."""
+        text = self._desk.device.side.model.decode(answer.decoded.tokens)
+        return not (too_long(answer) or any(stop in text for stop in self._request.stops))
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Stream]:
@@ -213,10 +213,14 @@ class AnswerResponse:
             device = device if level is None else device.at(level)
         except LevelError as error:
             raise invalid("disclose", error.allowed) from None
+        if request.background:
+            device = without_others(device)
         chat = Chat(device, asked, request.seed, request.stops, asked.history)
         records = request.traced or asked.top_logprobs is not None
+        leave = await self._desk.admission.enter(behind=request.background)
         stream = chat.stream(asked.prompt, records=records)
         stream.when_ended(self._desk.metrics.over)
+        stream.when_ended(lambda _: leave())
         try:
             yield stream
         finally:
@@ -271,6 +275,39 @@ class _LiveTrace:
     def _traffic(self) -> tuple[int, int]:
         each = [connector.traffic() for connector in self._device.connectors.values()]
         return sum(now.sent for now in each), sum(now.received for now in each)
+
+
+async def _paced(
+    events: AsyncGenerator[AnswerEvent, None],
+) -> AsyncGenerator[AnswerEvent, None]:
+    """Yield the events, and Waiting after FIRST_S of silence, then every PING_S."""
+    silent_s = FIRST_S
+    async with aclosing(events):
+        while True:
+            coming = asyncio.ensure_future(anext(events, None))
+            try:
+                while not (await asyncio.wait((coming,), timeout=silent_s))[0]:
+                    silent_s = PING_S
+                    yield Waiting()
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            if (event := coming.result()) is None:
+                return
+            silent_s = PING_S
+            yield event
+
+
+def without_others(device: Device) -> Device:
+    """Return the device without its other sides: nothing of its answers leaves it."""
+
+    async def nobody() -> NoReturn:
+        raise NotConnectedError("this is answered by the device alone")
+
+    how = device.settings if isinstance(device.settings, DragonSettings) else DragonSettings()
+    own = device.resources if how is device.settings else None
+    alone = {"cloud": Connector(nobody, replace(USUAL, reach_s=0))}
+    return Device(device.side, alone, replace(how, on_loss="alone"), own)
 
 
 def api_error(error: DragonError, request: ApiRequest) -> ApiError:
@@ -348,7 +385,7 @@ def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 
 
-def report(answer: Answer) -> Json:
+def report(reply: Reply, answer: Answer) -> Json:
     """Return the data that no API has a place for, and times named as in llama.cpp's server.
 
     The drafts are the device's: in mode dragon both sides draft every token.
@@ -364,7 +401,7 @@ def report(answer: Answer) -> Json:
         "draft_n_accepted": numbers.get("accepted", counts.accepted["device"]),
     }
     own = {key: part for key, part in answer.to_object().items() if key not in ELSEWHERE}
-    return {"timings": timings, "dragonrt": own}
+    return {"timings": timings, "dragonrt": {**own, "warnings": reply.request.warnings}}
 
 
 def _rate(what: str, tokens: int, seconds: float) -> Json:

@@ -1,6 +1,5 @@
 """A request in any API, and the conversation that it asks with."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
@@ -10,40 +9,57 @@ from msgspec import Meta, Struct
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question, Ranked, Turn
-from dragonrt.sampling.samplers import Temperature, TopK, TopP
+from dragonrt.sampling.samplers import Temperature
 from dragonrt.service.chat import HISTORY
-from dragonrt.service.http.request_body import ApiError, invalid, unsupported
+from dragonrt.service.http.request_body import ApiError, invalid, said, unsupported
+from dragonrt.service.prompts import READERS, is_background
 from dragonrt.service.view import without_sources
 from dragonrt.settings import U64, SettingError, Share, read
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
-MAX_WARNED = 16
-"""Ignored fields that a response names."""
+LEAST_P = 1e-9
+"""Stands for a `top_p` of 0: the likeliest token alone."""
+TEXTS = ("text", "input_text", "output_text")
+"""The types of a message's parts that are read."""
 
-Stop = Annotated[str, Meta(min_length=1, max_length=256)]
-Length = Annotated[int, Meta(ge=-1)] | None
-"""The most tokens of an answer; -1: all for which there is room."""
+
+DOCUMENT = "[`--document`](reference.md#dragonrt-device)"
+LEVEL = "[level](privacy.md#levels), that of `--disclose` or one that discloses less"
+PROBABILITIES = "[probabilities](#probabilities)"
+
+Stop = Annotated[str, Meta(max_length=256)]
+Stops = Annotated[list[Stop], Meta(max_length=16)]
+Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
+Length = Annotated[
+    Annotated[int, Meta(ge=-2)] | None,
+    "at most a quarter of the model's context, and the room beside question and documents; "
+    "below 0: as many as possible",
+]
+"""The most tokens of an answer."""
+NoCall = Annotated[Literal["none", "auto"] | None, "`none` or `auto`: no tool is called"]
+Unstored = Annotated[None, "of a response: refused, as nothing is stored"]
 
 
 class Part(Struct, kw_only=True):
     """A part of a message."""
 
-    type: Literal["text", "input_text", "output_text"]
+    type: str = "text"
     text: str | None = None
     logprobs: Any = None
 
 
 class ChatMessage(Struct, kw_only=True):
-    """A message of a conversation."""
+    """A message of a conversation, or an item beside them that has a `type` and no role."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"] | None = None
+    type: str | None = None
     content: str | list[Part] | None = None
+    images: list[Any] | None = None
 
     @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(part.text or "" for part in self.content)
-        return self.content or ""
+    def parts(self) -> list[Part]:
+        content = self.content or []
+        return [Part(text=content)] if isinstance(content, str) else content
 
 
 class StreamOptions(Struct, kw_only=True):
@@ -53,20 +69,22 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class Asked(Struct, kw_only=True):
-    """The fields of a question in every API."""
+    """The fields of a question in every API, each with what it does."""
 
-    temperature: Temperature | None = None
-    top_p: TopP | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    seed: U64 | None = None
-    stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
-    sources_in_text: bool | None = None
-    document: str | None = None
-    disclose: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    top_logprobs: Ranked | None = None
+    temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
+    top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
+    top_k: Annotated[Most, "extension: the likeliest K tokens; 0 or -1: all"] = None
+    min_p: Annotated[Share | None, "extension: tokens of this share of the likeliest one's"] = None
+    seed: Annotated[int | None, "equal seeds give equal texts; below 0: a new one"] = None
+    stop: Annotated[Stop | Stops | None, "up to 16 texts that end the answer; empty: none"] = None
+    sources_in_text: Annotated[bool | None, "extension: name the sources behind the text"] = None
+    document: Annotated[
+        str | None, "extension: as [`--document`](reference.md#dragonrt-device)"
+    ] = None
+    disclose: Annotated[str | None, f"extension: the answer's {LEVEL}"] = None
+    stream: Annotated[bool | None, "send pieces when they are decided"] = None
+    stream_options: Annotated[StreamOptions | None, "`include_usage`"] = None
+    top_logprobs: Annotated[Ranked | None, PROBABILITIES] = None
 
 
 NOTHING = Asked()
@@ -80,12 +98,16 @@ class Wanted(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """A conversation as its client sends it; the field `asked_in` has the question."""
+    """A conversation as its client sends it; the field `asked_in` has the question.
+
+    `unread` are messages and parts that a model here does not read.
+    """
 
     prompt: str
     asked_in: str
     history: tuple[Turn, ...] = ()
     instructions: str = ""
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +116,8 @@ class ApiRequest:
 
     `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
     texts that end the answer, `longest` its most tokens. `unranked` is why there are no
-    probabilities to return, else None. If `traced`, the stream has the events of decoding.
+    probabilities to return, else None. If `traced`, the stream has the events of decoding. In the
+    `background` is a task of a chat page. `unfollowed` is the model that got no instructions.
     """
 
     question: Question
@@ -108,6 +131,8 @@ class ApiRequest:
     asked_in: str = ""
     length: Wanted | None = None
     ignored: tuple[str, ...] = ()
+    background: bool = False
+    unfollowed: str = ""
 
     def asked(
         self,
@@ -124,6 +149,9 @@ class ApiRequest:
         Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
+        for name, least in (("top_k", 0), ("top_p", LEAST_P)):
+            if name in given:
+                given[name] = max(least, given[name])
         numbers = (Wanted(name, getattr(body, name)) for name in lengths)
         length = next((each for each in numbers if each.number is not None), None)
         if length is not None and not length.number:
@@ -133,9 +161,13 @@ class ApiRequest:
         most = self.question.max_tokens
         if length is not None:
             most = self.longest if length.number < 0 else min(length.number, self.longest)
-        usual = self.question
+        usual, background = self.question, is_background(dialogue.prompt)
+        if background:
+            usual = replace(usual, documents=0, document="", parts="off")
         try:
-            seed = self.seed if body.seed is None else read(U64, body.seed, "seed")
+            seed = self.seed if body.seed is None else None
+            if body.seed is not None and body.seed >= 0:
+                seed = read(U64, body.seed, "seed")
             question = replace(
                 usual,
                 prompt=dialogue.prompt,
@@ -153,78 +185,92 @@ class ApiRequest:
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
         stops = [body.stop] if isinstance(body.stop, str) else body.stop or ()
-        in_text = body.sources_in_text
+        in_text = False if background else body.sources_in_text
+        unread = dialogue.unread
+        within = tuple(f"{each}." for each in unread)
         return replace(
             self,
             question=question,
             seed=seed,
-            stops=(*self.stops, *stops),
+            stops=(*self.stops, *filter(None, stops)),
             sources_in_text=self.sources_in_text if in_text is None else in_text,
             body=body,
             traced=traced,
             asked_in=dialogue.asked_in,
             length=length,
-            ignored=tuple(ignored),
+            ignored=(*unread, *(each for each in ignored if not each.startswith(within))),
+            background=background,
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
         """Shorten the answer to the model's room beside the documents.
 
-        Documents take at most half of its context. An answer keeps at least `usual` tokens. It
-        encodes the question, so do not call it on the event loop.
+        Documents take at most half of its context. An answer keeps at least `usual` tokens. A
+        bundled reader gets no instructions: it would refuse. This encodes the question, so do not
+        call it on the event loop.
         """
-        question = self.question
-        if question.max_tokens <= usual:
-            return self
-        text = model.prompt.question_text([], question.prompt, question.instructions)
-        room = model.context_length // 2 - len(model.encode(text))
-        most = min(question.max_tokens, max(room, usual))
-        return replace(self, question=replace(question, max_tokens=most))
+        question, most = self.question, self.question.max_tokens
+        deaf = model.name if question.instructions and model.name in READERS else ""
+        if deaf:
+            question = replace(question, instructions="")
+        if most > usual:
+            text = model.prompt.question_text([], question.prompt, question.instructions)
+            room = model.context_length // 2 - len(model.encode(text))
+            most = min(most, max(room, usual))
+        return replace(self, question=replace(question, max_tokens=most), unfollowed=deaf)
 
     @property
-    def warnings(self) -> dict[str, str]:
-        """The header `Warning` of the response, if a part of the request is ignored."""
-        most, length = self.question.max_tokens, self.length
-        short = length is not None and most < length.number
-        return warning(
-            self.ignored, f"{length.field}: {most} is the most" if length and short else ""
-        )
-
-
-def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
-    """Return the header `Warning` that names ignored fields, or none (RFC 7234, 5.5)."""
-    names = ", ".join(ignored[:MAX_WARNED])
-    found = "; ".join(part for part in (names and f"ignored: {names}", other) if part)
-    # JSON's quoted text is ASCII without control characters, as a header needs it.
-    return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
+    def warnings(self) -> list[str]:
+        """What the response says of the parts of the request without effect."""
+        lines, most, length = said(self.ignored), self.question.max_tokens, self.length
+        if length is not None and most < length.number:
+            lines.append(f"{length.field}: {most} is the most")
+        if self.unfollowed:
+            lines.append(f"instructions have no effect: {self.unfollowed} follows none")
+        return lines
 
 
 def dialogue(messages: str | Sequence[ChatMessage], field: str, instructions: str = "") -> Dialogue:
     """Return the turns of the messages in a field; consecutive ones of one role are joined.
 
-    A text is one message. Raises ApiError unless a question is last.
+    A text is one message. Calls and results of tools are not read. Raises ApiError unless a
+    question is last.
     """
     if isinstance(messages, str):
         only = [ChatMessage(role="user", content=messages)]
         return dialogue(only, field, instructions)._replace(asked_in=field)
-    asked_in, system = field, [instructions] if instructions else []
+    asked_in, system, unread = field, [instructions] if instructions else [], list[str]()
     turns: list[tuple[list[str], list[str]]] = []
     for number, message in enumerate(messages):
-        role, content = message.role, message.text
+        role, name = message.role, f"{field}[{number}]"
+        if role in ("tool", "function") or (role is None and message.type):
+            unread.append(name)
+            continue
+        if role is None:
+            raise invalid(f"{name}.role", "user, assistant, system or developer")
+        if message.images:
+            raise unsupported(f"{name}.images", "send text only")
+        for place, part in enumerate(message.parts):
+            if part.type not in TEXTS and role == "user":
+                where = f"{name}.content[{place}].type"
+                raise unsupported(where, "send text only", part.type)
+            if part.type not in TEXTS:
+                unread.append(f"{name}.content[{place}]")
+        content = "".join(part.text or "" for part in message.parts if part.type in TEXTS)
         if role in ("system", "developer"):
             system.append(content)
-            continue
-        if not turns or (role == "user" and turns[-1][1]):
-            turns.append(([], []))
-        asked, answered = turns[-1]
-        if role == "user":
-            asked.append(content)
-            asked_in = f"{field}[{number}].content"
-        else:
-            answered.append(without_sources(content))
+        elif role == "user":
+            if not turns or turns[-1][1]:
+                turns.append(([], []))
+            turns[-1][0].append(content)
+            asked_in = f"{name}.content"
+        elif content:
+            turns = turns or [([], [])]
+            turns[-1][1].append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
         must = f"{field} must end with a question"
         raise ApiError(400, must, code="invalid_value", param=field)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
-    return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(system))
+    recent, rules = history[-HISTORY:], "\n".join(system)
+    return Dialogue("\n".join(question), asked_in, recent, rules, tuple(unread))

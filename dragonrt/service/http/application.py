@@ -4,8 +4,8 @@ import asyncio
 import signal
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,9 +24,11 @@ from dragonrt.errors import DragonError
 from dragonrt.modes import entry_of
 from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.ending import on_signals
+from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device
+from dragonrt.service.http import ollama_forms
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
-from dragonrt.service.http.api_request import ApiRequest, warning
+from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics, health
@@ -39,7 +41,9 @@ from dragonrt.service.http.request_body import (
     invalid,
     json_object,
     read,
+    said,
     unsupported,
+    warning,
 )
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.setup import DeviceSetup
@@ -50,13 +54,16 @@ from dragonrt.wire.messages import PROTOCOL_VERSION
 from retrieval import Report
 
 PAGE = Path(__file__).parent / "page"
+OLLAMA = "/api/"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 SHARE_OF_CONTEXT = 4
 """An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
 LONGEST_NUMBER = 18
 """Digits of a place in a document."""
-WAITING = 4
-"""Requests that may wait, for each answer at a time."""
+FOUND, MOST_FOUND = 4, 100
+"""Passages that a search finds, usually and at most."""
+WAITING, LEAST_WAITING = 4, 16
+"""Requests that may wait, for each answer at a time and in all."""
 AT_ONCE = 16
 """Texts between which a question's retrieval may run."""
 
@@ -66,7 +73,12 @@ MOST_TEXTS = 2048
 Handler = Callable[[Request], Awaitable[Response]]
 Text = Annotated[str, Meta(min_length=1)]
 
-FORMS = {"/v1/chat/completions": CHAT_COMPLETIONS, "/v1/responses": RESPONSES}
+FORMS = {
+    "/v1/chat/completions": CHAT_COMPLETIONS,
+    "/v1/responses": RESPONSES,
+    f"{OLLAMA}chat": ollama_forms.CHAT,
+    f"{OLLAMA}generate": ollama_forms.GENERATE,
+}
 """The answer form of each API."""
 
 
@@ -94,7 +106,7 @@ async def serve_device(
     context, how, model, library = http.context(), setup.how, loaded.model, loaded.library
     most, in_text = max(1, model.context_length // SHARE_OF_CONTEXT), http.sources_in_text
     defaults = ApiRequest(setup.question, setup.seed, stops, in_text, most, how.unranked)
-    waiting = WAITING * http.answers_at_once
+    waiting = max(LEAST_WAITING, WAITING * http.answers_at_once)
     admission = Admission(http.answers_at_once, waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)
     places = Places(HttpBounds().for_queue(http.answers_at_once + waiting))
@@ -106,11 +118,12 @@ async def serve_device(
 
     stopped = asyncio.Event()
     served = replace(loaded, on_report=report, listeners=(metrics.take,))
-    with listen_on(http.http_host, http.http_port) as listening:
+    with listen_on(http.http_host, http.http_port, http.http_bridge) as listening:
         async with device(served, setup.others, how, on_notice) as connected:
             metrics.watch_device(connected, admission, places)
             service = HttpService(AnswerDesk(connected, admission, metrics), documents, defaults)
-            async with serving(service.application(keys), listening, context, places) as server:
+            app = service.application(keys, http.allow_origin, http.allow_host)
+            async with serving(app, listening, context, places) as server:
 
                 def stop() -> None:
                     admission.close(at_once=stopped.is_set())
@@ -132,10 +145,16 @@ class HttpService:
         self._model = self._side.model.name
         self._began = int(time.time())  # a date, as clients of this API expect
 
-    def application(self, keys: ApiKeys | None) -> ASGIApp:
+    def application(
+        self, keys: ApiKeys | None, origins: Sequence[str] = (), hosts: Sequence[str] = ()
+    ) -> ASGIApp:
         routes = [
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in FORMS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
+            Route("/v1/search", self._search),
+            *(Route(f"{OLLAMA}{each}", self._tags) for each in ("tags", "ps")),
+            Route(f"{OLLAMA}show", self._show, methods=["POST"]),
+            Route(f"{OLLAMA}version", self._ollama_version),
             Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
             Route("/health", health),
@@ -153,7 +172,7 @@ class HttpService:
             HTTPException: self._wrong_route,
             ClientDisconnect: self._left,
         }
-        return Guard(Starlette(routes=routes, exception_handlers=handlers), keys)
+        return Guard(Starlette(routes=routes, exception_handlers=handlers), keys, origins, hosts)
 
     def _asks(self, form: AnswerForm) -> Handler:
         async def ask(request: Request) -> Response:
@@ -170,10 +189,7 @@ class HttpService:
 
         Tokens are counted by the side's language model. A text too long for the embedder is cut.
         """
-        if self._side.library is None:
-            about = "without documents there is no embedder: give --documents"
-            raise ApiError(404, about, code="no_embedder")
-        embedder, encode = self._side.library.embedder, self._side.model.encode
+        embedder, encode = self._library.embedder, self._side.model.encode
         given, ignored = read(await _body(request, embedder.title), EmbeddingsBody)
         texts = [given.input] if isinstance(given.input, str) else given.input
         data: list[Json] = []
@@ -190,7 +206,36 @@ class HttpService:
             tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         found = {"object": "list", "model": embedder.title, "data": data, "usage": usage}
-        return JSONResponse(found, headers=warning(ignored))
+        return JSONResponse(found, headers=warning(said(ignored)))
+
+    @property
+    def _library(self) -> Library:
+        if self._side.library is None:
+            about = "without documents there is nothing to search: give --documents"
+            raise ApiError(404, about, code="no_documents")
+        return self._side.library
+
+    async def _search(self, request: Request) -> Response:
+        """Return the passages of own documents that may answer a query; no model reads them."""
+        query, limit = (request.query_params.get(each, "") for each in ("query", "limit"))
+        if not query or not (limit or "1").isdecimal() or len(limit) > LONGEST_NUMBER:
+            raise invalid("query", "what to search for, as in /v1/search?query=ferry&limit=4")
+        most = min(int(limit or FOUND), MOST_FOUND)
+        find = partial(self._library.find, query, most, None, "")
+        async with self._desk.admission.place():
+            hits = await self._side.librarian.call(find)
+        found = [{**asdict(hit.chunk), "relevance": round(hit.score, 4)} for hit in hits]
+        return JSONResponse({"object": "list", "data": found})
+
+    async def _tags(self, request: Request) -> Response:
+        return JSONResponse(ollama_forms.listed(self._model, self._began))
+
+    async def _show(self, request: Request) -> Response:
+        await _body(request, self._model)
+        return JSONResponse(ollama_forms.shown(self._side.model.context_length, self._began))
+
+    async def _ollama_version(self, request: Request) -> Response:
+        return JSONResponse({"version": ollama_forms.VERSION})
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": list(self._about_models().values())})
@@ -254,6 +299,8 @@ class HttpService:
 
     async def _rejected(self, request: Request, error: ApiError) -> Response:
         self._desk.metrics.count("refused", {error.status: 1})
+        if request.url.path.startswith(OLLAMA):
+            return JSONResponse({"error": str(error)}, error.status, error.headers)
         return error.response
 
     async def _wrong_route(self, request: Request, error: HTTPException) -> Response:
@@ -269,7 +316,7 @@ def _check_model(name: Any, known: Iterable[str]) -> None:
     here = next(iter(known))
     if not isinstance(name, str):
         raise invalid("model", f"the name of a model, such as {here}")
-    if name not in known:
+    if name.removesuffix(ollama_forms.LATEST) not in known:
         about = f"there is no model {name!r} here: this device has {here}"
         raise ApiError(404, about, code="model_not_found", param="model")
 

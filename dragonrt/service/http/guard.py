@@ -2,12 +2,15 @@
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragonrt.errors import DragonError
@@ -29,6 +32,15 @@ SECURITY = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+
+CORS = "access-control"
+SHARED = {
+    f"{CORS}-allow-methods": "GET, POST",
+    f"{CORS}-expose-headers": "Warning, Retry-After",
+    f"{CORS}-max-age": "600",
+    "Vary": "Origin",
+}
+"""The headers of a response to a page of an allowed origin."""
 
 LONGEST_WAIT_S = 60.0
 """A request that waits longer is rejected."""
@@ -71,30 +83,46 @@ class ApiKeys:
 class Guard:
     """ASGI middleware in front of everything.
 
-    Pages of other sites cannot send requests: a foreign Origin is rejected. Without keys the Host
-    must be this machine's own, because another name could be made to resolve to this machine.
+    Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
+    Without keys the Host must be this machine's own, or among `hosts`, because another name could
+    be made to resolve to this machine.
     """
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys | None) -> None:
-        self._app = app
-        self._keys = keys
+    def __init__(
+        self,
+        app: ASGIApp,
+        keys: ApiKeys | None,
+        origins: Sequence[str] = (),
+        hosts: Sequence[str] = (),
+    ) -> None:
+        self._app, self._keys, self._origins, self._hosts = app, keys, origins, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or reject it; either response gets the headers of SECURITY."""
+        """Pass a request on, or reject it; either response gets the headers of SECURITY.
+
+        Those to a page of an allowed origin, and to its preflight, permit it to read them.
+        """
+        headers = Headers(scope=scope)
+        origin, asked = headers.get("origin", ""), headers.get(f"{CORS}-request-method")
+        preflight = scope["method"] == "OPTIONS" and asked is not None
 
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY)
                 headers.setdefault("Cache-Control", "no-store")
+                if origin in self._origins:
+                    headers.update({f"{CORS}-allow-origin": origin, **SHARED})
             await send(message)
 
-        error = self._objection(scope)
+        error = self._objection(headers, scope["path"], preflight=preflight)
         app = self._app if error is None else error.response
+        if preflight and error is None:
+            names = headers.get(f"{CORS}-request-headers", "")
+            app = Response(status_code=204, headers={f"{CORS}-allow-headers": names})
         await app(scope, receive, secured)
 
-    def _objection(self, scope: Scope) -> ApiError | None:
-        headers, path = Headers(scope=scope), scope["path"]
+    def _objection(self, headers: Headers, path: str, *, preflight: bool) -> ApiError | None:
         if len(headers.getlist("host")) > 1:
             return ApiError(400, "a request names one Host", code="invalid_host")
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -102,11 +130,14 @@ class Guard:
             named, own = urlsplit(f"//{host}").hostname, urlsplit(origin or f"//{host}").netloc
         except ValueError:  # an address in brackets that is none
             return ApiError(400, "Host or Origin is not an address", code="invalid_host")
-        if self._keys is None and not is_loopback(named or ""):
-            return ApiError(403, f"{host!r} is not local; use localhost", code="foreign_host")
-        if origin is not None and own != host:
-            return ApiError(403, "foreign origin; open this service's page", code="foreign_origin")
-        if self._keys is None or path in OPEN or path.startswith(PAGE):
+        if self._keys is None and not is_loopback(named or "") and named not in self._hosts:
+            return ApiError(
+                403, f"{host!r} is not local; use localhost, or --allow-host", code="foreign_host"
+            )
+        if origin is not None and own != host and origin not in self._origins:
+            about = f"the origin {origin!r} is foreign; open this service's page, or --allow-origin"
+            return ApiError(403, about, code="foreign_origin")
+        if self._keys is None or preflight or path in OPEN or path.startswith(PAGE):
             return None
         if self._keys.allow(headers.get("authorization")):
             return None
@@ -115,17 +146,25 @@ class Guard:
 
 
 class Admission:
-    """Limits the answers at a time and the waiting requests, first come, first served."""
+    """Limits the answers at a time and the waiting requests, first come, first served.
+
+    Those of nobody who waits are `behind` the others.
+    """
 
     def __init__(self, at_once: int, waiting: int) -> None:
         self.running = 0
-        self.waiting = 0
         self.closing = False
         self._at_once = at_once
         self._most_waiting = waiting
-        self._turns = asyncio.Semaphore(at_once)
+        self._queue: set[tuple[bool, int]] = set()
+        self._numbers = itertools.count()
+        self._moved = asyncio.Event()  # set, and replaced by another, when the queue moves
         self._answer_s = FIRST_GUESS_S
         self._drained = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
 
     def close(self, *, at_once: bool = False) -> None:
         """Reject further requests; if `at_once`, `drained` does not wait for accepted ones."""
@@ -142,34 +181,48 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Hold a place among the answers until the context ends.
+        """Hold a place among the answers until the context ends. Raises ApiError as `enter`."""
+        leave = await self.enter()
+        try:
+            yield
+        finally:
+            leave()
+
+    async def enter(self, *, behind: bool = False) -> Callable[[], None]:
+        """Take a place among the answers, and return what frees it.
 
         Raises ApiError: 429 if too many requests wait, 503 at shutdown or after the longest wait.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)
-        if self._turns.locked() and self.waiting >= self._most_waiting:
+        if self.running >= self._at_once and self.waiting >= self._most_waiting:
             about = f"{self.running} answers are under way and {self.waiting} wait"
             raise self._full(429, "queue_full", about)
-        self.waiting += 1
+        self._queue.add(own := (behind, next(self._numbers)))
         try:
             async with asyncio.timeout(LONGEST_WAIT_S):
-                await self._turns.acquire()
+                while self.running >= self._at_once or own != min(self._queue):
+                    await self._moved.wait()
+            self.running += 1
         except TimeoutError:
             about = f"no answer could begin within {LONGEST_WAIT_S:g} s"
             raise self._full(503, "overloaded", about) from None
         finally:
-            self.waiting -= 1
-        clock = asyncio.get_running_loop().time
-        self.running, began_s = self.running + 1, clock()
-        try:
-            yield
-        finally:
-            self.running -= 1
-            self._answer_s += SMOOTHING * (clock() - began_s - self._answer_s)
-            self._turns.release()
-            if self.closing:
-                self.close()
+            self._queue.remove(own)
+            self._move()
+        return partial(self._leave, asyncio.get_running_loop().time())
+
+    def _leave(self, began_s: float) -> None:
+        took_s = asyncio.get_running_loop().time() - began_s
+        self._answer_s += SMOOTHING * (took_s - self._answer_s)
+        self.running -= 1
+        self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+        if self.closing:
+            self.close()
 
     def _full(self, status: int, code: str, about: str) -> ApiError:
         free_s = min(LONGEST_WAIT_S, self._answer_s * (self.waiting + 1) / self._at_once)

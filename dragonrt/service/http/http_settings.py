@@ -1,5 +1,6 @@
 """The settings of the HTTP service, which need none of its libraries."""
 
+import re
 import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -32,10 +33,21 @@ class HttpSettings:
     http_tls_key: Path | None = setting(None, "Its private key.")
     uploads: Path | None = setting(None, "Store and index files uploaded on the page.", daily=True)
     answers_at_once: Annotated[int, Meta(ge=1, le=48)] = setting(
-        16, "Answers at a time; four times as many may wait."
+        16, "Answers at a time; four times as many may wait, at least 16."
     )
     sources_in_text: bool = setting(
-        True, "Name the sources at the end of each text, for clients that drop annotations."
+        True,
+        "Name the sources at the end of each text, for clients that drop annotations.",
+        rare=True,
+    )
+    allow_origin: tuple[Text, ...] = setting(
+        (), "Origin of pages that may ask, such as app://obsidian.md; may be repeated."
+    )
+    allow_host: tuple[Text, ...] = setting(
+        (), "Name of this machine elsewhere, such as host.docker.internal; may be repeated."
+    )
+    http_bridge: Text = setting(
+        "", "Serve the containers on this bridge alone: with keys, but without TLS.", rare=True
     )
 
     def __post_init__(self) -> None:
@@ -44,8 +56,14 @@ class HttpSettings:
             raise DragonError(
                 "a certificate needs its private key: give --http-tls-cert and --http-tls-key"
             )
-        protected = self.api_keys is not None and self.http_tls_cert is not None
-        if not is_loopback(self.http_host) and not protected:
+        for origin in self.allow_origin:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/*]+", origin):
+                raise DragonError(f"{origin!r} is no origin: --allow-origin app://obsidian.md")
+        bridge = Path("/sys/class/net", self.http_bridge, "bridge")  # Linux
+        if self.http_bridge and not bridge.is_dir():
+            raise DragonError(f"there is no bridge {self.http_bridge!r} on this machine")
+        private = self.http_tls_cert is not None or self.http_bridge
+        if not is_loopback(self.http_host) and not (private and self.api_keys):
             raise DragonError(
                 f"serving on {self.http_host} lets anyone read your documents: give --api-keys, "
                 "--http-tls-cert and --http-tls-key, or leave --http-host out"

@@ -1,7 +1,7 @@
 """The forms of OpenAI's APIs, `/v1/chat/completions` and `/v1/responses`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dragonrt.service.answer import Answer
 from dragonrt.service.http.api_answer import (
@@ -11,6 +11,7 @@ from dragonrt.service.http.api_answer import (
     Delta,
     RankedToken,
     Reply,
+    Waiting,
     annotations,
     report,
     sse,
@@ -18,26 +19,43 @@ from dragonrt.service.http.api_answer import (
     usage,
 )
 from dragonrt.service.http.api_request import (
+    PROBABILITIES,
     ApiRequest,
     Asked,
     ChatMessage,
     Length,
+    NoCall,
+    Unstored,
     Wanted,
     dialogue,
 )
-from dragonrt.service.http.request_body import ApiError, Json, invalid, read
+from dragonrt.service.http.request_body import (
+    MAX_NAME,
+    ApiError,
+    Json,
+    invalid,
+    read,
+    unsupported,
+)
 
 TRACE = "dragonrt.trace"
 """The value of `include` for the events of decoding, and their type in the stream."""
+WAITING = ": waiting\n\n"
+"""A comment between events."""
+LOGPROBS = "message.output_text.logprobs"
 
 
 class ChatBody(Asked, kw_only=True):
     """The body of a chat completion."""
 
-    messages: list[ChatMessage] | None = None
-    logprobs: bool | None = None
+    messages: Annotated[list[ChatMessage] | None, "turns; images and files are refused"] = None
+    logprobs: Annotated[bool | None, PROBABILITIES] = None
     max_completion_tokens: Length = None
     max_tokens: Length = None
+    n: Annotated[Literal[1] | None, "only 1"] = None
+    modalities: Annotated[list[Literal["text"]] | None, "only text"] = None
+    tool_choice: NoCall = None
+    function_call: NoCall = None
 
 
 def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
@@ -61,7 +79,7 @@ def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
                 yield _chunk(reply, {"content": event.text}, _logprobs(reply, event.tokens))
         case Answer():
             delta = {"annotations": annotations(event, _url_citation)}
-            yield _chunk(reply, delta, None, _reason(event), **report(event))
+            yield _chunk(reply, delta, None, _reason(event), **report(reply, event))
             options = reply.request.body.stream_options
             if options is not None and options.include_usage:
                 counts = usage(event, "prompt", "completion")
@@ -69,6 +87,8 @@ def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
             yield sse("[DONE]")
         case ApiError():
             yield sse(event.to_json()) + sse("[DONE]")
+        case Waiting():
+            yield WAITING
 
 
 def chat_completion(reply: Reply, answer: Answer) -> Json:
@@ -80,7 +100,7 @@ def chat_completion(reply: Reply, answer: Answer) -> Json:
         "logprobs": _logprobs(reply, reply.tokens),
         "finish_reason": _reason(answer),
     }
-    more = {"usage": usage(answer, "prompt", "completion"), **report(answer)}
+    more = {"usage": usage(answer, "prompt", "completion"), **report(reply, answer)}
     return _chat_object(reply, "", [choice], **more)
 
 
@@ -117,19 +137,29 @@ def _reason(answer: Answer) -> str:
 class ResponseBody(Asked, kw_only=True):
     """The body of a response."""
 
-    input: str | list[ChatMessage] | None = None
-    instructions: str | None = None
-    text: dict[str, Any] | None = None
-    include: list[Literal["dragonrt.trace", "message.output_text.logprobs"]] | None = None
+    input: Annotated[
+        str | list[ChatMessage] | None, "the question, or items; of these messages are read"
+    ] = None
+    instructions: Annotated[str | None, "before the conversation"] = None
+    text: Annotated[dict[str, Any] | None, "a `format` is not kept"] = None
+    include: Annotated[list[str] | None, f"`{TRACE}`, `{LOGPROBS}`"] = None
     max_output_tokens: Length = None
+    tool_choice: NoCall = None
+    background: Annotated[bool | None, "only false: an answer ends with its connection"] = None
+    previous_response_id: Unstored = None
+    conversation: Unstored = None
+    prompt: Unstored = None
 
 
 def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
     """Return the request in a body. Raises ApiError for unsupported features."""
     given, ignored = read(body, ResponseBody)
     included, top = given.include or [], given.top_logprobs or 0
+    if given.background:
+        raise unsupported("background", "an answer ends with its client's connection")
+    ignored += (f"include {each[:MAX_NAME]}" for each in included if each not in (TRACE, LOGPROBS))
     ranked = Wanted("top_logprobs" if top else "include", top)
-    wanted = top or "message.output_text.logprobs" in included
+    wanted = top or LOGPROBS in included
     asked = dialogue(given.input or [], "input", given.instructions or "")
     lengths, traced = ("max_output_tokens",), TRACE in included
     return defaults.asked(given, ignored, asked, lengths, ranked if wanted else None, traced=traced)
@@ -168,6 +198,8 @@ def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
             yield _typed(
                 reply, "failed", response=_response_object(reply, "failed", [], error=failure)
             )
+        case Waiting():
+            yield WAITING
 
 
 def response(reply: Reply, answer: Answer) -> Json:
@@ -182,7 +214,7 @@ def response(reply: Reply, answer: Answer) -> Json:
         "incomplete_details": {"reason": "max_output_tokens"} if too_long(answer) else None,
         "usage": usage(answer, "input", "output") | details,
     }
-    return _response_object(reply, status, [message], **more, **report(answer))
+    return _response_object(reply, status, [message], **more, **report(reply, answer))
 
 
 RESPONSES = AnswerForm(parse_response, response_chunks, response)

@@ -1,12 +1,14 @@
 """The bodies of requests, and the errors of requests as OpenAI's clients expect them.
 
-Fields of a body are checked, rejected by name, or ignored. Null is not given.
+A field that changes nothing is accepted. One that cannot be honoured is named in the response, and
+refused by name only if the answer would be another thing. Null is not given.
 """
 
 import asyncio
+import json
 import math
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +18,8 @@ from starlette.responses import JSONResponse
 
 from dragonrt.errors import DragonError
 
+MAX_WARNED = 16
+"""Ignored fields that a response names."""
 MAX_NAME = 64
 """Characters of an ignored field's name in the response's warning."""
 BODY_S, BYTES_PER_S = 30.0, 64 * 1024
@@ -78,33 +82,37 @@ def invalid(name: str, must: str) -> ApiError:
 IDLE = {
     *("model", "user", "metadata", "safety_identifier", "service_tier", "prompt_cache_key"),
     *("prompt_cache_retention", "parallel_tool_calls", "truncation", "id", "name", "status"),
-    *("type", "annotations", "refusal"),
+    *("annotations", "refusal", "include_obfuscation", "keep_alive"),
 }
 """Fields without effect, of which no client is warned."""
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("tools", "functions", "tool_calls"), ([],)),
-    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty"), (0, 0.0)),
-    **dict.fromkeys(("audio", "previous_response_id", "conversation", "prompt"), ()),
-    **dict.fromkeys(("response_format", "format"), ({"type": "text"},)),
-    "background": (False,),  # an answer ends with its client's connection, and is not stored
-    "logit_bias": ({},),
-    "modalities": ([], ["text"]),
-    "n": (1,),
+UNKEPT: dict[str, tuple[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(("tools", "functions", "tool_calls"), ("no tool is called", ([],))),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), ("no effect here", (0,))),
+    **dict.fromkeys(
+        ("response_format", "format"),
+        ("the form is not kept, ask for it in words", ({"type": "text"}, "")),
+    ),
+    "logit_bias": ("no effect here", ({},)),
 }
-"""Fields of OpenAI's APIs that are not supported, and the values that ask for nothing."""
+"""Fields that cannot be honoured: what a client is told, and the values that ask for nothing."""
 INSTEAD = {
-    **dict.fromkeys(("response_format", "format"), "ask for the form in words, or leave it out"),
-    "type": "send text only",
-    "include": "nothing but dragonrt.trace and message.output_text.logprobs can be included",
+    **dict.fromkeys(
+        ("tool_choice", "function_call"), "the answer is text, not a call: leave it out"
+    ),
+    **dict.fromkeys(("modalities", "images"), "send text only"),
+    **dict.fromkeys(("previous_response_id", "conversation"), "nothing is stored, send all turns"),
+    "input": "send texts, none of them empty; the numbers of a tokenizer are not read",
+    "n": "ask again for another answer",
+    "prompt": "nothing is stored, send the words",
+    "suffix": "nothing is filled in",
 }
-"""What to do about an unsupported field, if not to leave it out."""
+"""Fields of which only some values can be honoured: what to do instead of sending another one."""
 
 
 def json_object(data: bytes) -> Json:
-    """Return the body of a request. Raises ApiError if it is not a JSON object."""
+    """Return the body of a request; 256.0 is 256. Raises ApiError if it is not a JSON object."""
     try:
-        value = msgspec.json.decode(data)
+        value = DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ApiError(400, "the body must be JSON", code="invalid_json") from None
     if not isinstance(value, dict):
@@ -112,8 +120,16 @@ def json_object(data: bytes) -> Json:
     return value
 
 
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+DECODER = msgspec.json.Decoder(float_hook=_number)
+
+
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
-    """Return a body as that kind, and the names of the fields that are ignored.
+    """Return a body as that kind, and the names of the fields without effect.
 
     Raises ApiError for a wrong or unsupported value.
     """
@@ -124,15 +140,29 @@ def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
     return found, list(_ignored(body, found))
 
 
+def said(ignored: Sequence[str]) -> list[str]:
+    """Return what a client is told of the fields without effect."""
+    last = {name: name.rpartition(".")[2] for name in ignored}
+    plain = [name for name in last if last[name] not in UNKEPT][:MAX_WARNED]
+    unkept = [f"{name}: {UNKEPT[last[name]][0]}" for name in last if last[name] in UNKEPT]
+    return [*([f"ignored: {', '.join(plain)}"] if plain else []), *unkept[:MAX_WARNED]]
+
+
+def warning(lines: Sequence[str]) -> dict[str, str]:
+    """Return the header `Warning` with these lines, or none (RFC 7234, 5.5)."""
+    # JSON's quoted text is ASCII without control characters, as a header needs it.
+    return {"Warning": f"299 - {json.dumps('; '.join(lines))}"} if lines else {}
+
+
 def _rejected(problem: str) -> ApiError:
     """Return the error of a body, by msgspec's own: "Expected `int`, got `str` - at `$.seed`"."""
     text, _, place = problem.partition(" - at `$")
     missing = re.fullmatch(r"Object missing required field `(\w+)`", text)
     name = f"{place.rstrip('`')}.{missing[1]}" if missing else place.rstrip("`")
     name = name.removeprefix(".")
-    last = re.sub(r"\[\d+\]$", "", name).rpartition(".")[2]
-    if last in INSTEAD:
-        return unsupported(name, INSTEAD[last])
+    top = re.sub(r"\[\d+\]$", "", name)
+    if top in INSTEAD:
+        return unsupported(top, INSTEAD[top])
     what = "is missing" if missing else f"is wrong: {text[:1].lower()}{text[1:]}"
     return ApiError(400, f"{name} {what}", code="invalid_value", param=name)
 
@@ -147,11 +177,12 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
             inner = f"{name}.{each}" if name else each
             if each in known:
                 yield from _ignored(value, getattr(found, each), inner)
-            elif each in NEUTRAL and value is not None:
-                if not any(type(value) is type(one) and value == one for one in NEUTRAL[each]):
-                    raise unsupported(inner, INSTEAD.get(each, "leave it out"))
-            elif each not in IDLE and value is not None:
+            elif value is not None and each not in IDLE and value not in _nothing(each):
                 yield inner[:MAX_NAME]
+
+
+def _nothing(name: str) -> tuple[Any, ...]:
+    return UNKEPT[name][1] if name in UNKEPT else ()
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:

@@ -235,12 +235,15 @@ class WebServer(uvicorn.Server):
         self.should_exit = True
 
 
-def listen_on(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises DragonError if it cannot listen."""
+def listen_on(host: str, port: int, interface: str = "") -> socket.socket:
+    """Return a listening socket, on that interface if named. Raises DragonError if it cannot."""
     try:
-        return socket.create_server(
+        listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
+        if interface:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        return listening
     except OSError as error:
         why = f"{reason_of(error)}; choose another address or port"
         raise DragonError(f"cannot listen on {host}:{port}: {why}") from None

@@ -110,6 +110,8 @@ async def served(
     bounds: HttpBounds = USUAL,
     how: DragonSettings = ALONE,
     uploads: Path | None = None,
+    origins: tuple[str, ...] = (),
+    hosts: tuple[str, ...] = (),
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers and has no cloud."""
     device, side = reciting_device(answers, halt_at=halt_at)
@@ -123,7 +125,8 @@ async def served(
     metrics.watch_device(device, admission, places)
     with listen_on("127.0.0.1", 0) as listening:
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
-        async with serving(service.application(keys), listening, tls, places) as server:
+        app = service.application(keys, origins, hosts)
+        async with serving(app, listening, tls, places) as server:
             async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S, verify=trusted) as http:
                 yield Served(url, http, server, admission, places, side)
             server.stop()

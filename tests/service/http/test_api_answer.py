@@ -17,8 +17,13 @@ from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
-from dragonrt.service.http import api_answer, application
+from dragonrt.service.http import api_answer, application, guard
+from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, Reply
+from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.metrics import DeviceMetrics
+from dragonrt.service.http.openai_forms import CHAT_COMPLETIONS
 from dragonrt.service.http.web_server import WebServer
 from dragonrt.service.setup import DeviceSetup
 from tests.service.conftest import READS_ENGLISH, reciting_device
@@ -121,7 +126,7 @@ async def test_responses_are_typed_events() -> None:
         annotated = [e for e in told if e.type == "response.output_text.annotation.added"]
         assert len(annotated) == 1
         cut = await client.responses.create(model="bytes", input="long?", max_output_tokens=7)
-        assert (cut.status, cut.output_text[:16]) == ("incomplete", "xxxxxxx\n\nSources")
+        assert (cut.status, cut.output_text) == ("incomplete", "xxxxxxx")
         assert cut.incomplete_details is not None
         assert cut.incomplete_details.reason == "max_output_tokens"
 
@@ -178,6 +183,8 @@ async def test_ignored_fields_are_a_header_and_timings_are_there() -> None:
             warned = '299 - "ignored: cache_prompt; max_tokens: 200 is the most"'
             assert response.headers["warning"] == warned
             told = events(response) if stream else [response.json()]
+            (own,) = [e["dragonrt"] for e in told if e != "[DONE]" and "dragonrt" in e]
+            assert "; ".join(own["warnings"]) in warned
             (timings,) = [e["timings"] for e in told if e != "[DONE]" and "timings" in e]
             assert {"prompt_n", "prompt_ms", "predicted_ms", "predicted_per_second"} <= set(timings)
             # There is nobody to compare a draft with.
@@ -222,7 +229,9 @@ async def test_without_documents_there_is_no_embedder() -> None:
     async with served(KNOWN) as service:
         body = {"model": "all-MiniLM-L6-v2", "input": "x"}
         refused = await service.http.post("/v1/embeddings", json=body)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_embedder")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_documents")
+        refused = await service.http.get("/v1/search", params={"query": "x"})
+        assert refused.json()["error"]["code"] == "no_documents"
 
 
 @EVERY_FORM
@@ -285,15 +294,94 @@ async def test_a_client_that_goes_away_stops_its_answer(stream: bool, halt_at: i
             assert 'dragonrt_answers_total{finish="cancelled"} 1.0' in page
 
 
-async def test_a_silent_stream_sends_comments(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("form", "silent"), [("chat", ": waiting"), ("ollama", '{"model"')])
+async def test_a_waiting_stream_sends_bytes_at_once(
+    form: str, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the queue, while documents are read, and then while nothing is decided."""
+    monkeypatch.setattr(api_answer, "FIRST_S", 0.0)
     monkeypatch.setattr(api_answer, "PING_S", 0.001)
-    async with served(KNOWN, halt_at=3) as service, asyncio.timeout(BOUND_S):
+    path = {"chat": "/v1/chat/completions", "ollama": "/api/chat"}[form]
+    async with served(KNOWN, halt_at=3, at_once=1) as service, asyncio.timeout(BOUND_S):
         body = chat_body("long?", stream=True)
-        async with service.http.stream("POST", "/v1/chat/completions", json=body) as response:
-            async for line in response.aiter_lines():
-                if line == ": ping":
-                    break
+        first = service.http.stream("POST", path, json=body)
+        second = service.http.stream("POST", path, json=body)
+        async with first as running, second as waiting:
+            assert service.admission.waiting == 1
+            for response in (running, waiting):
+                assert (await anext(response.aiter_lines())).startswith(silent)
+        await until(lambda: service.admission.running + service.admission.waiting == 0)
+
+
+async def test_a_late_refusal_is_an_event_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_answer, "FIRST_S", 0.0)
+    monkeypatch.setattr(guard, "LONGEST_WAIT_S", 0.05)
+    async with served(KNOWN, halt_at=0, at_once=1) as service:
+        busy = asyncio.create_task(service.chat("long?"))
+        await until(lambda: service.admission.running == 1)
+        told = events(await service.chat("b?", stream=True))
+        assert (told[0]["error"]["code"], told[1]) == ("overloaded", "[DONE]")
+        assert 'refused_total{status="503"} 1.0' in (await service.http.get("/metrics")).text
+        busy.cancel()
         await until(lambda: service.admission.running == 0)
+
+
+async def test_a_reader_that_stops_reading_holds_no_place() -> None:
+    device, _ = reciting_device(KNOWN)
+    admission = Admission(1, 0)
+    desk = AnswerDesk(device, admission, DeviceMetrics())
+    defaults = ApiRequest(Question(max_tokens=400), None, (), True, 400)
+    request = CHAT_COMPLETIONS.parse(chat_body("long?", stream=True), defaults)
+    sent, gone = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.set()
+        await gone.wait()
+
+    response = AnswerResponse(desk, Reply("bytes", request), CHAT_COMPLETIONS)
+    reading = asyncio.create_task(response({"type": "http"}, receive, send))
+    async with asyncio.timeout(BOUND_S):
+        await sent.wait()
+        await until(lambda: admission.running == 0)
+        async with admission.place():
+            gone.set()
+        await reading
+
+
+async def test_tasks_of_a_chat_page_wait_behind_people() -> None:
+    task = "### Task:\nGenerate a title.\n<chat_history>\n"
+    async with served({**KNOWN, task: "{}\n"}, halt_at=0, at_once=1) as service:
+        asked = [asyncio.create_task(service.chat("long?"))]
+        await until(lambda: service.admission.running == 1)
+        for words in (task, "b?", "a?"):
+            asked.append(asyncio.create_task(service.chat(words, sources_in_text=True)))
+            await until(lambda: service.admission.waiting == len(asked) - 1)
+        service.side.halt_at = None
+        asked[0].cancel()
+        answers = await asyncio.gather(*asked[1:])
+        assert [each.status_code for each in answers] == [200, 200, 200]
+        assert [words for words, _ in service.side.heard] == ["long?", "b?", "a?", task]
+        own = answers[0].json()
+        assert own["choices"][0]["message"]["content"] == "{}"
+        assert own["dragonrt"]["ledger"]["question_bytes"] == 0
+        assert service.side.questions[-1].documents == 0
+
+
+async def test_nothing_follows_an_answer_that_its_client_ends() -> None:
+    async with served(KNOWN) as service:
+        for fields, text in (
+            ({"stop": "w"}, "one t"),
+            ({"stop": ["hre", "th"]}, "one two "),
+            ({"max_tokens": 3}, "one"),
+        ):
+            response = await service.chat("b?", sources_in_text=True, **fields)
+            assert response.json()["choices"][0]["message"]["content"] == text
+        whole = await service.chat("b?", sources_in_text=True, stop="never")
+        assert "Sources:" in whole.json()["choices"][0]["message"]["content"]
 
 
 async def test_a_client_that_goes_away_leaves_the_queue() -> None:

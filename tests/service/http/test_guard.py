@@ -12,7 +12,7 @@ from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.settings import assemble
 from tests.certificates import make_certificates
 
-from .served import served
+from .served import chat_body, served
 
 KEY = "k" * 32
 
@@ -54,6 +54,37 @@ async def test_pages_of_other_sites_are_refused() -> None:
         assert posted.status_code == 415
 
 
+async def test_pages_of_allowed_origins_may_ask() -> None:
+    page, keys = "app://obsidian.md", ApiKeys((KEY,))
+    async with served({"a?": "yes\n"}, keys=keys, origins=(page,)) as service:
+        path, other = "/v1/chat/completions", "https://evil.example"
+        asked = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os",
+        }
+        preflight = await service.http.options(path, headers={**asked, "Origin": page})
+        assert preflight.status_code == 204
+        permitted = preflight.headers["access-control-allow-headers"]
+        assert permitted == asked["Access-Control-Request-Headers"]
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        own = {"Origin": page, "Authorization": f"Bearer {KEY}"}
+        answer = await service.http.post(path, json=chat_body("a?", store=True), headers=own)
+        for response in (preflight, answer):
+            assert response.headers["access-control-allow-origin"] == page
+        assert "Warning" in answer.headers["access-control-expose-headers"]
+        assert (await service.http.get("/v1/models", headers={"Origin": page})).status_code == 401
+        refused = await service.http.options(path, headers={**asked, "Origin": other})
+        assert refused.status_code == 403
+        assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_names_that_are_allowed_are_this_machine() -> None:
+    async with served({}, hosts=("host.docker.internal",)) as service:
+        for host, status in (("host.docker.internal:8080", 200), ("evil.example", 403)):
+            named = await service.http.get("/v1/models", headers={"Host": host})
+            assert named.status_code == status
+
+
 async def test_every_response_tells_browsers_to_be_strict() -> None:
     async with served({}) as service:
         for path in ("/health", "/nothing"):
@@ -83,8 +114,13 @@ def test_beyond_loopback_keys_and_tls_are_needed(tmp_path: Path) -> None:
         with pytest.raises(DragonError):
             assemble(HttpSettings, {"http_host": "0.0.0.0", **more})
     HttpSettings(http_host="::", api_keys=tmp_path, http_tls_cert=tmp_path, http_tls_key=tmp_path)
-    with pytest.raises(DragonError):
-        HttpSettings(http_tls_cert=tmp_path)
+    for wrong in (
+        {"http_tls_cert": tmp_path},
+        {"allow_origin": ("*",)},
+        {"http_host": "0.0.0.0", "api_keys": tmp_path, "http_bridge": "lo"},
+    ):
+        with pytest.raises(DragonError):
+            assemble(HttpSettings, wrong)
 
 
 def test_keys_are_lines_of_a_file(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from dragonrt.modes.question import Question
 from dragonrt.service.answer import Source
 from dragonrt.service.http.api_request import ApiRequest
 from dragonrt.service.http.application import FORMS, EmbeddingsBody
-from dragonrt.service.http.request_body import ApiError, json_object, read
+from dragonrt.service.http.request_body import ApiError, json_object, read, warning
 from dragonrt.service.view import sources_text, without_sources
+from tests.service.conftest import ByteModel
 
 DEFAULTS = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
 Parse = Callable[[dict[str, Any], ApiRequest], ApiRequest]
@@ -38,6 +39,7 @@ NAMES = st.sampled_from(
 APIS: dict[str, tuple[Parse, dict[str, Any]]] = {
     "chat": (FORMS["/v1/chat/completions"].parse, {"messages": HELLO}),
     "response": (FORMS["/v1/responses"].parse, {"input": "Hello?"}),
+    "ollama": (FORMS["/api/chat"].parse, {"messages": HELLO}),
 }
 
 
@@ -50,7 +52,7 @@ def chat(**fields: Any) -> ApiRequest:
     return parsed("chat", **fields)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["chat", "response"])
 def test_given_fields_count_and_others_are_the_services(api: str) -> None:
     request = parsed(api)
     assert request.question == Question(prompt="Hello?", max_tokens=64)
@@ -65,23 +67,96 @@ def test_given_fields_count_and_others_are_the_services(api: str) -> None:
     ("name", "neutral", "rejected"),
     [
         ("n", 1, 2),
-        ("n", None, True),
-        ("tools", [], [{"type": "function"}]),
         ("tool_choice", "none", "required"),
-        ("presence_penalty", 0.0, 0.5),
-        ("response_format", {"type": "text"}, {"type": "json_object"}),
-        ("response_format", None, {"type": "json_schema", "json_schema": {"name": "a"}}),
-        ("logit_bias", {}, {"5": 1}),
+        ("tool_choice", "auto", {"type": "function", "function": {"name": "look"}}),
+        ("function_call", None, {"name": "look"}),
+        ("modalities", ["text"], ["text", "audio"]),
         ("user", "me", None),
-        ("audio", None, {"voice": "alloy"}),
     ],
 )
 def test_only_neutral_values_are_taken(name: str, neutral: Any, rejected: Any) -> None:
-    chat(**{name: neutral})
+    assert chat(**{name: neutral}).warnings == []
     if rejected is not None:
         with pytest.raises(ApiError) as error:
             chat(**{name: rejected})
         assert (error.value.code, error.value.param) == ("unsupported_parameter", name)
+
+
+@pytest.mark.parametrize(
+    ("api", "fields", "warned"),
+    [
+        ("chat", {"tools": [{"type": "function"}]}, "tools: no tool is called"),
+        ("chat", {"tools": []}, None),
+        ("chat", {"presence_penalty": 0.6}, "presence_penalty: no effect here"),
+        ("chat", {"presence_penalty": 0}, None),
+        ("chat", {"logit_bias": {"5": 1}}, "logit_bias: no effect here"),
+        ("chat", {"response_format": {"type": "text"}}, None),
+        ("chat", {"response_format": {"type": "json_object"}}, "response_format: the form"),
+        ("response", {"text": {"format": {"type": "json_schema"}}}, "text.format: the form"),
+        ("response", {"include": ["reasoning.encrypted_content"]}, "ignored: include reasoning"),
+        ("chat", {"audio": {"voice": "alloy"}}, "ignored: audio"),
+        ("chat", {"previous_response_id": "resp_1"}, "ignored: previous_response_id"),
+        ("response", {"n": 2}, "ignored: n"),
+        ("ollama", {"options": {"num_ctx": 8192}}, "ignored: num_ctx"),
+        ("ollama", {"format": "json", "think": False}, "format: the form"),
+        ("ollama", {"format": "", "keep_alive": "5m"}, None),
+    ],
+)
+def test_what_cannot_be_kept_is_said(api: str, fields: Any, warned: str | None) -> None:
+    lines = parsed(api, **fields).warnings
+    assert any(line.startswith(warned) for line in lines) if warned else lines == []
+
+
+def test_values_that_ask_for_nothing_are_the_defaults() -> None:
+    request = chat(seed=-1, top_k=-1, stop="")
+    assert (request.seed, request.stops) == (None, ("END",))
+    assert request.question == chat().question
+    assert chat(stop=["", "x"]).stops == ("END", "x")
+    assert chat(**json_object(b'{"max_tokens": 32.0}')).question.max_tokens == 32
+
+
+def test_calls_and_results_of_tools_are_not_read() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "dark"}]},
+        {"role": "developer", "content": "Be brief."},
+    ]
+    request = chat(messages=said)
+    assert (request.question.prompt, request.question.history) == ("Who?", ())
+    assert request.question.instructions == "Be brief."
+    unread, called = request.warnings
+    assert (unread, called) == (
+        "ignored: messages[2]",
+        "messages[1].tool_calls: no tool is called",
+    )
+    items = [
+        {"role": "user", "content": "Who?"},
+        {"type": "reasoning", "summary": [], "encrypted_content": "x"},
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "dark"},
+    ]
+    request = parsed("response", input=items)
+    assert request.question.prompt == "Who?"
+    assert request.warnings == ["ignored: input[1], input[2], input[3]"]
+
+
+@pytest.mark.parametrize(("name", "deaf"), [("smollm2", True), ("qwen", False)])
+def test_instructions_that_no_one_follows_are_said(name: str, deaf: bool) -> None:
+    model: Any = replace(ByteModel(), name=name)
+    asked = parsed("response", instructions="Answer in French.").fitted(64, model)
+    assert [name in line for line in asked.warnings] == [True] * deaf
+    assert bool(asked.question.instructions) is not deaf
+    assert parsed("response").fitted(64, model).warnings == []
+
+
+def test_tasks_of_a_chat_page_read_no_document() -> None:
+    task = "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: Who?\n"
+    request = chat(messages=[{"role": "user", "content": task}])
+    assert (request.background, request.question.documents) == (True, 0)
+    for asked in ("### Task:\nRespond to the user query.\n<context>\n", "What is <chat_history>?"):
+        assert not chat(messages=[{"role": "user", "content": asked}]).background
 
 
 def message(**fields: Any) -> dict[str, Any]:
@@ -95,12 +170,11 @@ def message(**fields: Any) -> dict[str, Any]:
         ("chat", {"temperature": "hot"}, "temperature"),
         ("chat", {"temperature": True}, "temperature"),
         ("chat", {"top_p": 1.5}, "top_p"),
-        ("chat", {"seed": -1}, "seed"),
         ("chat", {"seed": 2**64}, "seed"),
         ("chat", {"max_tokens": 0}, "max_tokens"),
-        ("chat", {"max_tokens": -2}, "max_tokens"),
+        ("chat", {"max_tokens": -3}, "max_tokens"),
         ("chat", {"max_completion_tokens": 1.5}, "max_completion_tokens"),
-        ("chat", {"stop": [""]}, "stop[0]"),
+        ("chat", {"top_k": -2}, "top_k"),
         ("chat", {"stop": ["x"] * 17}, "stop"),
         ("chat", {"stop": 3}, "stop"),
         ("chat", {"stream": "yes"}, "stream"),
@@ -117,13 +191,13 @@ def message(**fields: Any) -> dict[str, Any]:
         ("chat", message(content="b" * 10**7), "messages[0].content"),
         ("response", {"input": "b" * 10**7}, "input"),
         ("chat", message(content=[{"type": "image_url"}]), "messages[0].content[0].type"),
-        ("chat", message(tool_calls=[{}]), "messages[0].tool_calls"),
+        ("ollama", {"messages": [{**HELLO[0], "images": ["aGk="]}]}, "messages[0].images"),
+        ("ollama", {"suffix": "end"}, "suffix"),
+        ("ollama", {"options": 3}, "options"),
         ("chat", {"top_logprobs": 2}, "logprobs"),
         ("chat", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("response", {"previous_response_id": "resp_1"}, "previous_response_id"),
-        ("response", {"include": ["file_search_call.results"]}, "include[0]"),
         ("response", {"background": True}, "background"),
-        ("response", {"text": {"format": {"type": "json_object"}}}, "text.format"),
         ("response", {"instructions": 3}, "instructions"),
         ("response", {"input": " "}, "input"),
         ("response", {"input": None}, "input"),
@@ -166,27 +240,26 @@ def test_the_longest_answer_has_room(asked: int | None, tokens: int, warned: boo
         ("chat", "max_tokens"),
         ("chat", "max_completion_tokens"),
         ("response", "max_output_tokens"),
+        ("ollama", "num_predict"),
     ):
         request = parsed(api, **{field: asked})
         assert request.question.max_tokens == tokens
-        assert ("Warning" in request.warnings) == warned
-        assert not warned or f"{field}: 200" in request.warnings["Warning"]
+        assert request.warnings == [f"{field}: 200 is the most"] * warned
 
 
 def test_what_is_unknown_is_ignored_and_named_in_a_header() -> None:
-    assert chat(user="me", n=1).warnings == {}
+    assert chat(user="me", n=1).warnings == []
     unknown = {"store": True, "reasoning_effort": "low", "repeat_penalty": 1.1, "store2": None}
     nested = [{"role": "user", "content": "Hello?", "cache_control": {}}]
-    warned = chat(**unknown, messages=nested).warnings["Warning"]
+    warned = warning(chat(**unknown, messages=nested).warnings)
     named = "messages[0].cache_control, store, reasoning_effort, repeat_penalty"
-    assert warned == f'299 - "ignored: {named}"'
-    warnings = parsed("response", reasoning={}).warnings
-    assert warnings == {"Warning": '299 - "ignored: reasoning"'}
+    assert warned == {"Warning": f'299 - "ignored: {named}"'}
+    assert parsed("response", reasoning={}).warnings == ["ignored: reasoning"]
 
 
 @given(st.dictionaries(st.text(), st.just(1), max_size=40))
 def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) -> None:
-    for value in chat(**{f"?{name}": 1 for name in fields}).warnings.values():
+    for value in warning(chat(**{f"?{name}": 1 for name in fields}).warnings).values():
         assert value.isascii()
         assert value.isprintable()
         assert len(value) < 16_000
