@@ -63,7 +63,8 @@ class HttpSettings:
         if self.http_bridge and not bridge.is_dir():
             raise DragonError(f"there is no bridge {self.http_bridge!r} on this machine")
         private = self.http_tls_cert is not None or self.http_bridge
-        if not is_loopback(self.http_host) and not (private and self.api_keys):
+        public = self.http_bridge or not is_loopback(self.http_host)
+        if public and not (private and self.api_keys):
             raise DragonError(
                 f"serving on {self.http_host} lets anyone read your documents: give --api-keys, "
                 "--http-tls-cert and --http-tls-key, or leave --http-host out"

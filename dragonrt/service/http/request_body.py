@@ -95,6 +95,8 @@ UNKEPT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "logit_bias": ("no effect here", ({},)),
 }
 """Fields that cannot be honoured: what a client is told, and the values that ask for nothing."""
+ASKED: tuple[str, tuple[Any, ...]] = ("", ())
+"""Of other fields every value asks for something."""
 INSTEAD = {
     **dict.fromkeys(
         ("tool_choice", "function_call"), "the answer is text, not a call: leave it out"
@@ -177,12 +179,8 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
             inner = f"{name}.{each}" if name else each
             if each in known:
                 yield from _ignored(value, getattr(found, each), inner)
-            elif value is not None and each not in IDLE and value not in _nothing(each):
+            elif value is not None and each not in IDLE and value not in UNKEPT.get(each, ASKED)[1]:
                 yield inner[:MAX_NAME]
-
-
-def _nothing(name: str) -> tuple[Any, ...]:
-    return UNKEPT[name][1] if name in UNKEPT else ()
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:

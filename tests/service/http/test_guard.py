@@ -118,6 +118,7 @@ def test_beyond_loopback_keys_and_tls_are_needed(tmp_path: Path) -> None:
         {"http_tls_cert": tmp_path},
         {"allow_origin": ("*",)},
         {"http_host": "0.0.0.0", "api_keys": tmp_path, "http_bridge": "lo"},
+        {"http_bridge": "docker0"},
     ):
         with pytest.raises(DragonError):
             assemble(HttpSettings, wrong)
