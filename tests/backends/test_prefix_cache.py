@@ -22,11 +22,6 @@ ANSWER = "Press the green button twice, wait for the light and open the left dra
 DOCUMENTS = ("The button is green.", "The light is on the left.")
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small")
-
-
 def fresh(model: LanguageModel, weighing: Weighing | None = None) -> PrefixCache:
     documents = [model.document_kv(model.encode(text)) for text in DOCUMENTS]
     return PrefixCache.behind(model.rows(documents, 64), model.encode(PROMPT), START, weighing)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from random import Random
 from typing import Any, cast
@@ -32,11 +32,7 @@ START = 5
 DOCUMENTS = ("The printer beeps twice.", "Spare ink is in the left drawer.", "")
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small")
-
-
+@cache
 def info(exact: int | None) -> ModelInfo:
     return replace(LanguageModel.load("dragon-draft", "cpu").backend.info, exact_tokens=exact)
 
@@ -132,7 +128,7 @@ def test_prompts_are_cut_at_pieces_and_are_read_alone_if_they_find_no_room() -> 
 # What is read: a real model.
 
 
-def cache(model: LanguageModel, *documents: int, prompt: str = "Where?") -> PrefixCache:
+def cached(model: LanguageModel, *documents: int, prompt: str = "Where?") -> PrefixCache:
     stored = [model.document_kv(model.encode(DOCUMENTS[number])) for number in documents]
     return PrefixCache(partial(model.rows, stored, 64), model.encode(prompt), START)
 
@@ -149,7 +145,7 @@ def sessions(model: LanguageModel) -> list[Any]:
     for number, (documents, length, first) in enumerate(
         [((0, 1), 1, 1), ((2,), 7, 0), ((1, 0, 2), 5, 3), ((0,), 90, 90)]
     ):
-        of = cache(model, *documents, prompt=f"Question {number}: where is the ink?")
+        of = cached(model, *documents, prompt=f"Question {number}: where is the ink?")
         of.read([], [START], 0, hidden=True)
         tokens = [(11 * number + 7 * place) % 400 + 5 for place in range(length)]
         found.append(make(of, tokens, first))
@@ -182,7 +178,7 @@ def test_others_join_and_leave_between_two_forwards(model: LanguageModel) -> Non
 def test_a_prompt_read_in_pieces_leaves_the_bits_of_one_read_at_once(
     model: LanguageModel, piece: int
 ) -> None:
-    whole, cut = (cache(model, 0, 1, prompt="Where is the ink? " * 30) for _ in range(2))
+    whole, cut = (cached(model, 0, 1, prompt="Where is the ink? " * 30) for _ in range(2))
     scheduler = Scheduler(model.backend.info)
     scheduler.add(cut.prefill(lambda _: None, Preemption()))
     while scheduler.requests:
@@ -197,7 +193,7 @@ def test_errors_and_preemptions_reach_those_they_belong_to(model: LanguageModel)
     scheduler.add(these[1](partial(found.__setitem__, "right"), Preemption()))
     scheduler.add(these[3](partial(found.__setitem__, "stopped"), stopped))
     with pytest.raises(ModelError):
-        scheduler.add(make(cache(model, 0), [10**6], 1)(found.clear, Preemption()))
+        scheduler.add(make(cached(model, 0), [10**6], 1)(found.clear, Preemption()))
     stopped.request()
     while scheduler.requests:
         step(model, scheduler)
@@ -210,7 +206,7 @@ def test_errors_and_preemptions_reach_those_they_belong_to(model: LanguageModel)
 
 
 def test_what_is_known_needs_no_forward(model: LanguageModel) -> None:
-    of, found = cache(model, 0), list[Any]()
+    of, found = cached(model, 0), list[Any]()
     expected = bits(run_alone(make(of, [], 0)))
     scheduler = Scheduler(model.backend.info)
     scheduler.add(make(of, [], 0)(found.append, Preemption()))
