@@ -6,6 +6,7 @@ independent of the umask.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
@@ -76,8 +77,8 @@ def narrow(paths: Iterable[Path]) -> bool:
 def shown(name: str) -> str:
     """Return a file's name in printable characters: others are escaped, a backslash is doubled."""
 
-    def escaped(character: str) -> str:
-        code = ord(character)
+    def escaped(found: re.Match[str]) -> str:
+        code = ord(character := found[0])
         if character == "\\":
             return "\\\\"
         if character.isprintable():
@@ -86,4 +87,4 @@ def shown(name: str) -> str:
             return f"\\x{code - 0xDC00:02x}"
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
-    return "".join(map(escaped, name))
+    return re.sub(r"[^ -\[\]-~]", escaped, name)

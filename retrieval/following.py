@@ -1,11 +1,13 @@
-"""A program that keeps an index up to date with its documents: `python -m retrieval.following`.
+"""A program that keeps an index up to date with its documents.
 
-It runs at the lowest priority beside the answering process. It reads an Order, a line of JSON, and
-ends with its input or, without watching, when the index is complete. It writes lines of JSON: a
-Report per portion of an update, or {"error": reason}.
+It reads an Order, a line of JSON, and then a line of JSON whenever answers begin (true) or the last
+one ends (false). While an answer is open it embeds for a small share of the time. It ends with its
+input or, without watching, when the index is complete. It writes lines of JSON: a Report per
+portion of an update, or {"error": reason}.
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -13,20 +15,28 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TypedDict
 
+import numpy as np
+
 from . import RetrievalError
-from .embedding import Embedder
+from .embedding import Embedder, Encode, Vectors
 from .index import Index
 from .ingestion import FoundFiles
+from .reader import Reader
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _LOOK_S, _SHARE = 0.5, 0.02
-"""Between looks at the documents; at most the share of the time that they may take."""
+"""Between looks at the documents; at most the share of the time that looks take, that reading a
+file takes which changes again and again, and that embedding takes beside an answer."""
+_LATEST_S = 64.0  # after which a file is read that changes all the time
+_TEXTS = 8  # embedded before it is looked whether an answer is open
+
+Stamps = dict[str, tuple[int, ...]]
 
 
 class UpdateOptions(TypedDict):
@@ -49,16 +59,51 @@ class Order:
     options: UpdateOptions
 
 
-def stamps(order: Order) -> dict[str, tuple[int, ...]]:
-    """Return what changes with each file that an update would read. Raises RetrievalError."""
-    paths, options = [Path(path) for path in order.documents], order.options
-    files = FoundFiles(paths, Path(order.directory), options["exclude"]).files
-    found: dict[str, tuple[int, ...]] = {}
-    for name, path in files.items():
+def found_files(order: Order) -> FoundFiles:
+    """Return the files that an update would read. Raises RetrievalError."""
+    paths = [Path(path) for path in order.documents]
+    return FoundFiles(paths, Path(order.directory), order.options["exclude"])
+
+
+def stamps(found: FoundFiles) -> Stamps:
+    """Return what changes with each file."""
+    seen = Stamps()
+    for name, path in found.files.items():
         with suppress(OSError):  # it is gone again
-            at = path.stat()
-            found[name] = at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino
-    return found
+            at = os.stat(path)  # noqa: PTH116 (many files)
+            seen[name] = at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino
+    return seen
+
+
+class Changes:
+    """When to update an index, by looks at the documents' stamps. Times are in seconds.
+
+    Files are often written in several steps: a change is read once no other one follows until the
+    next look, or at the latest after `_LATEST_S`. A file that has been read again waits.
+    """
+
+    def __init__(self) -> None:
+        self._read = self._last = Stamps({"": ()})  # as no look finds it
+        self._waits, self._latest_s = dict[str, float](), -math.inf
+
+    def due(self, now: Stamps, at_s: float) -> bool:
+        """Return whether to read what has changed."""
+        last, self._last = self._last, now
+        if not (changed := _changed(self._read, now)):
+            self._latest_s = at_s + _LATEST_S
+        calm = (name for name in changed if last.get(name) == now.get(name))
+        return any(at_s >= self._waits.get(name, 0.0) for name in calm) or at_s >= self._latest_s
+
+    def read(self, begun_s: float, at_s: float) -> None:
+        """Note that what the last look found has been read meanwhile."""
+        changed, self._latest_s = _changed(self._read, self._last), at_s + _LATEST_S
+        wait_s = min((at_s - begun_s) / max(len(changed), 1) / _SHARE, _LATEST_S)
+        self._waits = dict.fromkeys(changed & self._read.keys(), at_s + wait_s)
+        self._read = self._last
+
+
+def _changed(before: Stamps, now: Stamps) -> set[str]:
+    return {name for name, _ in before.items() ^ now.items()}
 
 
 def _say(**line: Any) -> bool:
@@ -66,44 +111,55 @@ def _say(**line: Any) -> bool:
     return True
 
 
-def _follow(order: Order, load: Callable[[str], Embedder]) -> None:
-    documents, directory = [Path(path) for path in order.documents], Path(order.directory)
-    update = partial(Index.update, directory, documents, load(order.embedder))
-    before = now = stamps(order)
-    indexed: dict[str, tuple[int, ...]] | None = None
-    while True:
-        # Files are often written in several steps: a change is read once no other one follows.
-        if now == before and now != indexed:
-            indexed = now
-            try:
-                report = update(
-                    on_portion=lambda report: _say(**asdict(report)),
-                    wait_s=_WAIT_S,
-                    **order.options,
-                )
-                _say(**asdict(report))
-            except RetrievalError as error:
-                _say(error=str(error))
-        if not order.watch:
-            return
-        begun_s, before = time.monotonic(), now
-        try:
-            now = stamps(order)
-        except RetrievalError:  # the next update says so
-            now = {}
-        time.sleep(max(_LOOK_S, (time.monotonic() - begun_s) / _SHARE))
+def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
+    embedder, options, changes = load(order.embedder), order.options, Changes()
+    embedder = replace(embedder, documents=partial(beside_answers, embedder.documents, idle))
+    with Reader(options["words"], options["largest"]) as reader:
+        while True:
+            begun_s, now = time.monotonic(), Stamps()
+            found: Sequence[Path] | FoundFiles = [*map(Path, order.documents)]
+            with suppress(RetrievalError):  # the update says so
+                now = stamps(found := found_files(order))
+            looked_s = time.monotonic()
+            if changes.due(now, looked_s):
+                try:
+                    report = Index.update(
+                        Path(order.directory),
+                        found,
+                        embedder,
+                        on_portion=lambda report: _say(**asdict(report)),
+                        wait_s=_WAIT_S,
+                        reader=reader,
+                        **options,
+                    )
+                    _say(**asdict(report))
+                except RetrievalError as error:
+                    _say(error=str(error))
+                changes.read(looked_s, time.monotonic())
+            if not order.watch:
+                return
+            time.sleep(max(_LOOK_S, (looked_s - begun_s) / _SHARE))
 
 
-def main(load: Callable[[str], Embedder] = Embedder.load) -> None:
+def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
+    """Encode texts; unless it is `idle`, for a small share of the time."""
+    rows = list[Vectors]()
+    for first in range(0, len(texts), _TEXTS):
+        begun_s = time.monotonic()
+        rows.append(documents(texts[first : first + _TEXTS]))
+        idle.wait((time.monotonic() - begun_s) / _SHARE)
+    return np.concatenate(rows)
+
+
+def main(load: Callable[[str], Embedder]) -> None:
     """Run the program; `load` makes the embedder of the name that the order has."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
-    if hasattr(os, "nice"):
-        os.nice(19)
-    order = Order(**json.loads(sys.stdin.readline()))
-    Thread(target=_end_with_input, daemon=True).start()
+    order, idle = Order(**json.loads(sys.stdin.readline())), Event()
+    idle.set()
+    Thread(target=_listen, args=(idle,), daemon=True).start()
     try:
-        _follow(order, load)
+        _follow(order, load, idle)
     except RetrievalError as error:
         _say(error=str(error))
     except KeyboardInterrupt:
@@ -115,10 +171,8 @@ def main(load: Callable[[str], Embedder] = Embedder.load) -> None:
         sys.exit(1)
 
 
-def _end_with_input() -> None:
-    sys.stdin.read()
+def _listen(idle: Event) -> None:
+    """Follow whether answers are open; end this process with its input."""
+    for line in sys.stdin:
+        (idle.clear if json.loads(line) else idle.set)()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -20,7 +22,7 @@ from .reader import Reader
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
 
-_AT_ONCE = 64  # chunks embedded before they are kept
+_AT_ONCE = 64  # chunks, of any number of files, that are embedded together
 _PORTION, _SHARE = 256, 4
 """New chunks of a portion, or the share of the indexed ones if that is more."""
 _CHUNKS_AT_ONCE = 1000  # read by one query
@@ -53,7 +55,8 @@ class Report:
 
     `deleted` includes indexed files that can no longer be read. `skipped` are unreadable files,
     with reasons, `ignored` those of other kinds. `left` files, of `left_bytes`, are still to be
-    read, first `next_file`. `unread` are files read now, with counts of what is not in their text.
+    read, in about `left_s` seconds, first `next_file`. `unread` are files read now, with counts of
+    what is not in their text.
     """
 
     added: int
@@ -67,8 +70,16 @@ class Report:
     snapshot: int
     left: int = 0
     left_bytes: int = 0
+    left_s: float = 0.0
     next_file: str = ""
     unread: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rest(self) -> str:
+        """Return in words what is left, and how long it takes; empty if nothing is."""
+        minutes = round(self.left_s / 60)
+        long = f"{minutes} minutes" if minutes > 1 else "a minute"
+        return f"{self.left} files, {self.left_bytes / 1e6:.1f} MB, about {long}" * bool(self.left)
 
     @property
     def other_kinds(self) -> str:
@@ -157,7 +168,7 @@ class Index:
     def update(
         cls,
         directory: Path,
-        documents: Path | Sequence[Path],
+        documents: Path | Sequence[Path] | FoundFiles,
         embedder: Embedder,
         words: int = 64,
         progress: Callable[[Progress], None] = lambda now: None,
@@ -167,6 +178,7 @@ class Index:
         wait_s: float = 0.0,
         exclude: Sequence[str] = (),
         largest: float = math.inf,
+        reader: Reader | None = None,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -183,18 +195,21 @@ class Index:
             wait_s: how long to wait for another process that updates the index.
             exclude: see `ingestion.FoundFiles`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
+            reader: of the same `words` and `largest`, which stays for the next update.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
         another model made it, or the disk refuses.
         """
-        found = FoundFiles(documents, directory, exclude)
+        found = documents
+        if not isinstance(found, FoundFiles):
+            found = FoundFiles(found, directory, exclude)
         settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
             if url
             else SqliteStore.writing(directory, rebuild, wait_s)
         )
-        with writing as store, Reader(words, largest) as reader:
+        with writing as store, nullcontext(reader) if reader else Reader(words, largest) as reader:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
@@ -206,21 +221,14 @@ class Index:
             return report
 
 
-def near(hits: Sequence[Hit], gap: float) -> list[Hit]:
-    """Return the first hit and those whose cosine is at most `gap` below its own."""
-    return [hit for hit in hits if hit.score >= hits[0].score - gap]
-
-
 class Retriever:
-    """An index and the embedding model it was made with; see `near` for the `gap`."""
+    """An index and the embedding model it was made with."""
 
-    def __init__(
-        self, index: Index, embedder: Embedder, search: Search = "hybrid", gap: float = math.inf
-    ) -> None:
+    def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
         """Raise RetrievalError if another embedding model made the index."""
         index.store.require(embedder, index.manifest)
-        self.index, self._embedder, self._search, self._gap = index, embedder, search, gap
-        self.fingerprint = f"{index.fingerprint()} {search} {gap}"
+        self.index, self._embedder, self._search = index, embedder, search
+        self.fingerprint = f"{index.fingerprint()} {search}"
         """Equal if the same chunks are found for every question."""
 
     def retrieve(
@@ -233,16 +241,16 @@ class Retriever:
         if len(self.index) == 0 or k < 1:
             return []
         vector = self._embedder.encode_question(question)
-        found = self.index.search(vector, k, question, self._search, within)
-        hits = near(found, self._gap)
+        hits = self.index.search(vector, k, question, self._search, within)
         return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_kept` are the files that are up to date, `_written` those read in this run, `_changes` what is
-    not committed yet.
+    `_waiting` are the sizes of the files that are not done, small ones first. Those in `_read` are
+    read, with the number of embedded chunks that completes each. `_kept` are the files that are up
+    to date, `_written` those of this run, `_changes` what is not committed yet.
     """
 
     def __init__(
@@ -257,14 +265,16 @@ class _Update:
         self._store, self._manifest, self._settings = store, old, settings
         self._found, self._embedder, self._reader = found, embedder, reader
         self._kept, self._written = set[str](), set[str]()
-        self._changes: dict[str, IndexedFile] = {}
-        self._stamps: dict[str, str] = {}
+        self._changes, self._stamps = dict[str, IndexedFile](), dict[str, str]()
+        self._read, self._new = dict[str, tuple[IndexedFile, int]](), dict[str, Chunk]()
         self._skipped, self._unread = found.skipped, list[tuple[str, str]]()
-        self._embedded = 0
-        self._old = store.files() if old else {}
+        stored = store.files()
+        self._stored, self._old = {*stored}, stored if old else {}
         self._same_cut = old is not None and old.words == settings.words
-        self._waiting = sorted(self._to_read(), reverse=True)
-        self._portion = self._embedded, time.monotonic()
+        self._waiting = {name: size for size, name in sorted(self._to_read())}
+        self._done = self._embedded = 0
+        self._total, self._begun_s = sum(self._waiting.values()), time.monotonic()
+        self._portion = self._embedded, self._begun_s
 
     def _to_read(self) -> Iterator[tuple[int, str]]:
         """Yield the sizes and names of files that may have changed; keep or skip the others."""
@@ -283,48 +293,84 @@ class _Update:
 
     def run(self, progress: Callable[[Progress], None], *, portions: bool) -> Iterator[Report]:
         """Update the index; yield a report after every portion and at the end."""
-        done, total = 0, sum(size for size, _ in self._waiting)
-        while self._waiting:
-            size, name = self._waiting[-1]
+
+        def full() -> bool:
+            return portions and bool(self._waiting) and self._portion_is_full()
+
+        names = [*self._waiting]
+        for name in names:
             try:
-                for part in self._read(name):
-                    progress(Progress(name, done + int(part * size), total, self._embedded))
-                    if portions and self._portion_is_full():
-                        yield self._committed(last=False)
-                self._kept.add(name)
+                self._begin(name)
             except DocumentError as error:
                 self._skipped[name] = str(error)
-            self._waiting.pop()
-            done += size
-            progress(Progress(name, done, total, self._embedded))
-            if portions and self._waiting and self._portion_is_full():
-                yield self._committed(last=False)
+                self._done += self._waiting.pop(name)
+            progress(self._progress(name))
+            enough = 1 if name == names[-1] or full() else _AT_ONCE
+            while (ready := len(self._new) >= enough) or full():
+                if ready:
+                    self._embed()
+                    progress(self._progress(name))
+                if full():
+                    yield self._committed(last=False)
         yield self._committed(last=True)
 
-    def _read(self, name: str) -> Iterator[float]:
-        """Read a file and embed its new text; yield the share that is stored so far."""
+    def _progress(self, name: str) -> Progress:
+        """Return how far the update is; the first file that is read may be embedded in part."""
+        done = self._done
+        for first, (file, end) in islice(self._read.items(), 1):
+            part = 1 - (end - self._embedded) / len(file.chunks)
+            done += int(max(0.0, part) * self._waiting[first])
+        return Progress(name, done, self._total, self._embedded)
+
+    def _begin(self, name: str) -> None:
+        """Read a file; its new text is to be embedded, with that of others."""
         known, before = self._old.get(name, ("", ""))
         size, stamp, date = look(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
-        content, pieces, unread, front = self._reader.read(path, size, known if cut_alike else "")
+        content, pieces, unread, front = self._reader.read(
+            Path(path), size, known if cut_alike else ""
+        )
         if pieces is None:
-            self._stamps[name] = stamp
+            if stamp != before:
+                self._stamps[name] = stamp
+            self._keep(name)
             return
-        chunks, model = [_chunk(name, *piece) for piece in pieces], self._embedder.fingerprint
-        new = self._store.without_vector(model, chunks)
-        for first in range(0, len(new), _AT_ONCE):
-            part = new[first : first + _AT_ONCE]
-            vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
-            named = {chunk.digest: vector for chunk, vector in zip(part, vectors, strict=True)}
-            self._store.keep_vectors(model, named)
-            self._embedded += len(part)
-            if first + _AT_ONCE < len(new):
-                yield (first + _AT_ONCE) / len(new)
+        chunks = [_chunk(name, *piece) for piece in pieces]
+        unknown = (chunk for chunk in chunks if chunk.digest not in self._new)
+        new = self._store.without_vector(self._embedder.fingerprint, unknown)
+        self._new |= {chunk.digest: chunk for chunk in new}
+        end = self._embedded + len(self._new)
         dated, about = described(name, front)
-        self._changes[name] = IndexedFile(content, chunks, stamp, unread, dated or date, about)
-        if unread:
-            self._unread.append((name, unread))
-        self._written.add(name)
+        file = IndexedFile(content, chunks, stamp, unread, dated or date, about)
+        self._read[name] = file, end
+        self._finish()
+
+    def _embed(self) -> None:
+        """Embed the first of the new chunks."""
+        part = [*islice(self._new.values(), _AT_ONCE)]
+        vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
+        named = {chunk.digest: vector for chunk, vector in zip(part, vectors, strict=True)}
+        self._store.keep_vectors(self._embedder.fingerprint, named)
+        for digest in named:
+            del self._new[digest]
+        self._embedded += len(part)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Note the changes of the files whose chunks all have vectors."""
+        for name, (file, end) in [*self._read.items()]:
+            if end > self._embedded:
+                return
+            del self._read[name]
+            self._changes[name] = file
+            if file.unread:
+                self._unread.append((name, file.unread))
+            self._written.add(name)
+            self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        self._kept.add(name)
+        self._done += self._waiting.pop(name)
 
     def _portion_is_full(self) -> bool:
         many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
@@ -333,14 +379,17 @@ class _Update:
 
     def _committed(self, *, last: bool) -> Report:
         """Make visible what has been read. Other files stay unchanged, if they are cut alike."""
-        waiting, old = {name for _, name in self._waiting}, self._old.keys()
+        waiting, old = self._waiting.keys(), self._old.keys()
         stays = self._kept | (waiting & old if self._same_cut else set())
-        gone, manifest = self._store.files().keys() - stays, self._manifest
+        gone, manifest = self._stored - stays, self._manifest
         if self._changes or gone or manifest is None or manifest.settings() != self._settings:
             manifest = self._store.commit(self._settings, self._changes, gone, last=last)
+            self._stored = (self._stored | self._changes.keys()) - gone
         self._store.stamp(self._stamps)
         self._manifest, self._changes, self._stamps = manifest, {}, {}
-        self._portion = self._embedded, time.monotonic()
+        now_s = time.monotonic()
+        self._portion = self._embedded, now_s
+        left = self._total - self._done
         return Report(
             added=len(self._kept - old),
             changed=len(self._written & old),
@@ -352,8 +401,9 @@ class _Update:
             embedded=self._embedded,
             snapshot=manifest.snapshot,
             left=len(waiting),
-            left_bytes=sum(size for size, _ in self._waiting),
-            next_file=self._waiting[-1][1] if waiting else "",
+            left_bytes=left,
+            left_s=(now_s - self._begun_s) * left / max(self._done, 1),
+            next_file=next(iter(waiting), ""),
             unread=tuple(self._unread),
         )
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 import stat
 import time
@@ -9,6 +10,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from unicodedata import normalize
 
 from . import DocumentError, RetrievalError
 from .documents import SUFFIXES
@@ -18,6 +20,10 @@ CUT = "5"
 """Version of the cutting of texts: files cut by another version are read again."""
 
 _MAILDIR = f"{os.sep}cur", f"{os.sep}new"  # messages have names with dots and commas there
+_CONFLICT = re.compile(
+    r" \([^()/]*conflicted copy[^()/]*\)|\.sync-conflict-\d{8}-\d{6}(-\w+)?(?=\.[^./]*$|$)"
+)
+"""In names of copies by Dropbox and Nextcloud, or by Syncthing."""
 _SETTLED_NS = 2_000_000_000
 
 
@@ -44,7 +50,7 @@ class FoundFiles:
         if not paths:
             raise RetrievalError("no documents are named: give a directory or files to index")
         self.root = shown(shlex.join(map(str, paths)))
-        self.files: dict[str, Path] = {}
+        self.files: dict[str, str] = {}
         self.ignored: list[str] = []
         self.skipped: dict[str, str] = {}
         self._before = len(str(_base(paths) / "x")) - 1
@@ -55,19 +61,28 @@ class FoundFiles:
             if path.is_dir():
                 self._walk(str(path))
             elif path.exists():
-                self.files[shown(self._name(str(path)))] = path
+                self._add(str(path))
             else:
                 raise RetrievalError(f"there is no file or directory {path}")
-        links = {name: os.path.realpath(p) for name, p in self.files.items() if p.is_symlink()}
-        seen = {str(path) for name, path in self.files.items() if name not in links}
+        links = {name: os.path.realpath(p) for name, p in self.files.items() if os.path.islink(p)}  # noqa: PTH114
+        seen = {path for name, path in self.files.items() if name not in links}
         for name, real in links.items():
             if real in seen:
                 del self.files[name]
             seen.add(real)
+        for name in [*self.files]:
+            if (other := _CONFLICT.sub("", name)) != name and other in self.files:
+                del self.files[name]
+                self.skipped[name] = f"is another version of {other} by a sync program: merge them"
 
     def _name(self, path: str) -> str:
-        """Return a file's name, not yet `shown`."""
-        return path[self._before :].replace(os.sep, "/")
+        """Return a file's name, not yet `shown`; accents are stored in one way."""
+        return normalize("NFC", path[self._before :].replace(os.sep, "/"))
+
+    def _add(self, path: str) -> None:
+        name = shown(self._name(path))
+        if self.files.setdefault(name, path) != path:
+            self.skipped[name] = "is the name of two files, with accents stored in two ways"
 
     def _walk(self, root: str) -> None:
         """Collect the new files below a directory; in strings, for speed."""
@@ -83,9 +98,9 @@ class FoundFiles:
                 continue
             self._seen.add(real)
             folders[:] = [n for n in sorted(folders) if self._wanted(f"{folder}{os.sep}{n}", "/")]
-            for path in (f"{folder}{os.sep}{file}" for file in files):
+            for path in (f"{folder}{os.sep}{file}" for file in sorted(files)):
                 if self._wanted(path):
-                    self.files[shown(self._name(path))] = Path(path)
+                    self._add(path)
 
     def _wanted(self, path: str, slash: str = "") -> bool:
         """Return whether to read a file, or with a `slash` a directory, and note why not."""
@@ -123,7 +138,8 @@ def _is_text(path: str) -> bool:
 def index_name(documents: Sequence[Path], file: Path) -> str:
     """Return the name in the index of a file below (or among) `documents`."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
-    return shown(Path(os.path.abspath(file)).relative_to(base).as_posix())  # noqa: PTH100
+    name = Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
+    return shown(normalize("NFC", name))
 
 
 def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -132,7 +148,7 @@ def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
     As in .gitignore, without "!": "*" and "?" match within a name, "**" across directories, "[ab]"
     one of several. A "/" before the end anchors at the root, one at the end means a directory.
     """
-    found = [_parts(pattern) for pattern in patterns if pattern.strip("/")]
+    found = [_parts(normalize("NFC", each)) for each in patterns if each.strip("/")]
     return lambda name: any(_matches(name.split("/"), parts) for parts in found)
 
 
@@ -165,19 +181,21 @@ def content_hash(path: Path) -> str:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
-def look(path: Path) -> tuple[int, str, str]:
+def look(path: str) -> tuple[int, str, str]:
     """Return a file's size, a stamp that changes with its content and with `CUT`, and its date.
 
     The stamp begins with "/" if the content has just changed: two changes in one tick of the file
     system's clock have one time (as in git's index). Raises DocumentError for no regular file.
     """
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 (many files)
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
     if not stat.S_ISREG(found.st_mode):
         raise DocumentError("is not a regular file")
-    settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) >= _SETTLED_NS
+    # A time in the future is no present change, either: the clock was wrong, or the date is made.
+    now, times = time.time_ns(), (found.st_mtime_ns, found.st_ctime_ns)
+    settled = all(abs(now - at) >= _SETTLED_NS for at in times)
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(min(found.st_mtime, time.time())))
     return found.st_size, f"{stamp if settled else ''}/{CUT}", date

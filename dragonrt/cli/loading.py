@@ -70,7 +70,7 @@ def load(
     from dragonrt.node.process.composition import Loaded, open_library
 
     report = index(settings, lambda report: False)
-    library = open_library(settings, model, incomplete=report is not None and report.left > 0)
+    library = open_library(settings, model, "" if report is None else report.rest)
     loaded = Loaded(settings, model, library, say_report)
     if library is None:
         return loaded
@@ -172,8 +172,7 @@ def say_report(report: "Report | DragonError") -> None:
     if report.ignored:
         line += f"; {len(report.ignored)} files of other kinds: {report.other_kinds}"
     if report.left:
-        size = f"{report.left_bytes / 1e6:.1f} MB"
-        say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")
+        say(f"{line}; still to index: {report.rest}, next {report.next_file}")
         return
     say(line)
     if parts := ", ".join(f"{name} ({what})" for name, what in report.unread):

@@ -93,7 +93,8 @@ class Worker(JobThread):
 
     Two workers of one model, as of two sides in a process, take turns.
     `postprocessing` runs what computes on no forward. `answers` counts the open answers.
-    `on_forward` is called in the model's thread with the number of requests of each forward.
+    `on_forward` is called in the model's thread with the number of requests of each forward,
+    `on_busy` on the loop when answers begin, and when the last one ends.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -102,6 +103,7 @@ class Worker(JobThread):
         self.scheduler = Scheduler(backend.info)
         self.answers = 0
         self.on_forward: Callable[[int], None] = lambda requests: None
+        self.on_busy: Callable[[bool], None] = lambda busy: None
         self._backend = backend
         self._questions = 0  # that are being prepared
         self._clients: Counter[Client] = Counter()  # their open answers and questions
@@ -112,17 +114,22 @@ class Worker(JobThread):
 
     # On the loop.
 
+    @property
+    def busy(self) -> bool:
+        """Return whether an answer is open, or a question is being prepared."""
+        return bool(self.answers or self._questions)
+
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Count open answers and questions; if there are any, preempt background requests."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
         self._clients = self._clients + Counter({client: answers + questions})
-        if not (self.answers or self._questions):
-            self._quiet.set()
-            return
-        self._quiet.clear()
-        for preemption in self._background:
+        busy = self.busy
+        if busy == self._quiet.is_set():
+            (self._quiet.clear if busy else self._quiet.set)()
+            self.on_busy(busy)
+        for preemption in self._background if busy else ():
             preemption.request()
 
     @contextmanager
@@ -142,7 +149,7 @@ class Worker(JobThread):
     async def read_in_background(self, make: Make[T]) -> T:
         """Read while no answer is open and none is `wanted`; begin anew after each."""
         while True:
-            while self.answers or self._questions:
+            while self.busy:
                 await self._quiet.wait()
             self._background.add(preemption := Preemption())
             try:

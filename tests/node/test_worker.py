@@ -280,6 +280,16 @@ class TakingTurns(Worker):
             TakingTurns.inside -= 1
 
 
+async def test_the_first_and_the_last_of_open_answers_are_reported(model: LanguageModel) -> None:
+    said: list[bool] = []
+    async with running(model) as worker:
+        worker.on_busy = said.append
+        with worker.wanted(), worker.wanted():
+            assert worker.busy
+        assert not worker.busy
+    assert said == [True, False]
+
+
 async def test_two_sides_that_share_a_model_do_not_compute_at_once(model: LanguageModel) -> None:
     async with (
         JobThread("beside") as beside,

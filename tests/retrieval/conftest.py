@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from retrieval import Embedder, Index, Report
+from retrieval.ingestion import FoundFiles
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Shelf:
 
     def update(
         self,
-        documents: Path | Sequence[Path] | None = None,
+        documents: Path | Sequence[Path] | FoundFiles | None = None,
         embedder: Embedder | None = None,
         **how: Any,
     ) -> Report:

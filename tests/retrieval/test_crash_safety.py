@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from retrieval import Embedder, Index, KvStore, RetrievalError, store
+from retrieval import index as updating
 from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes
@@ -122,6 +123,7 @@ def test_a_kill_during_the_first_update_leaves_no_index_or_the_whole(
     embedder = hashes.embedder()
     where = tmp_path / "index"
     with monkeypatch.context() as patched:
+        patched.setattr(updating, "_AT_ONCE", 1)
         points = CrashPoints(where, tmp_path / "crashes", patched)
         Index.update(where, documents, embedder)
     new = answers(where, embedder)

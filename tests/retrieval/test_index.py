@@ -3,9 +3,12 @@
 import os
 import shlex
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -89,7 +92,8 @@ def test_reading_all_chunks_takes_few_queries(
     assert len(queries) < 10
 
 
-def test_nothing_is_done_twice(shelf: Shelf) -> None:
+def test_nothing_is_done_twice(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingestion, "_SETTLED_NS", 10**18)
     shelf.update()
     before = (shelf.where / "index.sqlite").stat().st_mtime_ns
     report = shelf.update()
@@ -368,6 +372,7 @@ def test_an_update_in_portions_equals_a_whole_one(
 ) -> None:
     """At every portion a reader sees the changed files as they were, or as they are."""
     monkeypatch.setattr(updating, "_PORTION", 1)
+    monkeypatch.setattr(updating, "_AT_ONCE", 1)
     monkeypatch.setattr(updating, "_SHARE", 10**9)
     shelf.update()
     for name in ("ferry.txt", "museum.md", "bus.txt"):
@@ -394,13 +399,14 @@ def test_a_rebuild_in_portions_begins_with_nothing(
     shelf: Shelf, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updating, "_PORTION", 1)
+    monkeypatch.setattr(updating, "_AT_ONCE", 1)
     shelf.update(embedder=hashes.embedder("one"))
     other = hashes.embedder("two")
     shelf.update(embedder=other, rebuild=True, on_portion=lambda report: False)
     assert shelf.open().manifest.files == 1
     report = shelf.update(embedder=other)
     assert (report.unchanged, report.added) == (1, 3)
-    shelf.update(embedder=other, words=3, on_portion=lambda report: False)
+    shelf.update(embedder=other, words=8, on_portion=lambda report: False)
     assert shelf.open().manifest.files == 1, "no chunk is there that was cut otherwise"
 
 
@@ -493,17 +499,22 @@ def test_any_file_name_can_be_indexed(shelf: Shelf) -> None:
     assert shelf.update().deleted == len(names)
 
 
-def test_files_whose_stamps_are_as_they_were_are_not_read_again(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the name of each file that is read is appended."""
+    read, whole = list[str](), Reader.read
 
     def counted(reader: Reader, path: Path, *rest: Any) -> Any:
         read.append(path.name)
         return whole(reader, path, *rest)
 
-    whole = Reader.read
     monkeypatch.setattr(Reader, "read", counted)
+    return read
+
+
+def test_files_whose_stamps_are_as_they_were_are_not_read_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = _counted(monkeypatch)
     shelf.update()
     assert len(read) == 4
     shelf.update()
@@ -522,17 +533,16 @@ def test_files_whose_stamps_are_as_they_were_are_not_read_again(
     assert read == ["ferry.txt"]
 
 
-@pytest.mark.parametrize(("stop", "kept"), [("embedding", 7), ("progress", 7), ("long", 7 + 64)])
+@pytest.mark.parametrize(("stop", "kept"), [("first", 0), ("progress", 64), ("second", 64)])
 def test_an_interrupted_update_is_resumed(
     shelf: Shelf, hashes: WordHashes, stop: str, kept: int
 ) -> None:
-    """Ctrl-C between files, at a file's embedding, or within a long file."""
+    """Ctrl-C at the first embedding, after it, or at the second, within a long file."""
     (shelf.documents / "museum.md").write_text("".join(f"It goes on {n}.\n\n" for n in range(150)))
     armed = True
 
     def encode(texts: Sequence[str]) -> Any:
-        first = {"embedding": "It goes on 0.", "long": "It goes on 64."}.get(stop, "-")
-        if armed and texts[0].endswith(first):
+        if armed and len(hashes.encoded) == {"first": 0, "second": 64}.get(stop):
             raise KeyboardInterrupt
         return hashes(texts)
 
@@ -548,3 +558,90 @@ def test_an_interrupted_update_is_resumed(
     armed = False
     report = shelf.update(embedder=embedder, words=4)
     assert report.embedded == report.chunks - kept
+
+
+def test_small_files_are_embedded_together(shelf: Shelf, hashes: WordHashes) -> None:
+    for number in range(100):
+        (shelf.documents / f"{number}.txt").write_text(f"The bus {number} is yellow.")
+    (shelf.documents / "100.txt").write_text("The bus 7 is yellow.")
+    batches: list[int] = []
+
+    def encode(texts: Sequence[str]) -> Any:
+        batches.append(len(texts))
+        return hashes(texts)
+
+    report = shelf.update(embedder=Embedder("words", "words-1", encode, encode))
+    assert (report.added, report.embedded, batches) == (105, 104, [64, 40])
+
+
+def test_a_portion_says_how_long_the_rest_takes(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updating, "_PORTION", 1)
+    monkeypatch.setattr(updating, "_AT_ONCE", 1)
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(updating, "time", clock)
+    reports: list[Report] = []
+
+    def taken(report: Report) -> bool:
+        reports.append(report)
+        clock.monotonic = lambda: 10.0 * len(reports)
+        return True
+
+    total = sum(path.stat().st_size for path in shelf.documents.rglob("*.*"))
+    assert shelf.update(on_portion=taken).left_s == 0
+    assert [report.left for report in reports] == [3, 2, 1]
+    for number, report in enumerate(reports):
+        done = total - report.left_bytes
+        assert report.left_s == pytest.approx(10 * number * report.left_bytes / done)
+
+
+@pytest.mark.parametrize("ahead_s", [3600, 10**8])
+def test_a_file_of_the_future_is_read_once(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    clock = time.time_ns
+    (shelf.documents / "ferry.txt").touch()
+    at = clock() + ahead_s * 10**9
+    os.utime(shelf.documents / "ferry.txt", ns=(at, at))
+    monkeypatch.setattr("retrieval.ingestion.time.time_ns", lambda: clock() + 60 * 10**9)
+    shelf.update()
+    read = _counted(monkeypatch)
+    shelf.update()
+    assert read == []
+
+
+def test_names_in_both_unicode_forms_are_one(shelf: Shelf) -> None:
+    composed, decomposed = (normalize(form, "café.txt") for form in ("NFC", "NFD"))
+    ferry = shelf.documents / "ferry.txt"
+    ferry.rename(shelf.documents / composed)
+    shelf.update()
+    before = shelf.open().files()
+    (shelf.documents / composed).rename(shelf.documents / decomposed)
+    report = shelf.update()
+    assert (report.added, report.deleted, shelf.open().files()) == (0, 0, before)
+    assert index_name([shelf.documents], shelf.documents / decomposed) == composed
+    (shelf.documents / composed).write_text("The bus is yellow.")
+    report = shelf.update()
+    assert [name for name, _ in report.skipped] == [composed]
+    assert len(shelf.open().files()) == 4
+    assert shelf.update(exclude=[composed]).deleted == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ferry (conflicted copy 2026-11-02 101112).txt",
+        "ferry (Jane's conflicted copy 2026-11-02).txt",
+        "ferry.sync-conflict-20261102-101112-ABCDEFG.txt",
+    ],
+)
+def test_the_conflict_of_a_sync_is_no_second_witness(shelf: Shelf, name: str) -> None:
+    copy = shelf.documents / name
+    copy.write_text("The ferry leaves at ten from the north quay.")
+    report = shelf.update()
+    assert ([each for each, _ in report.skipped], report.added) == ([name], 4)
+    (shelf.documents / "ferry.txt").unlink()
+    report = shelf.update()
+    assert (report.skipped, report.added) == ((), 1)
+    assert shelf.found("When does the ferry leave?") == [name]

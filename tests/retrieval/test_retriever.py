@@ -33,14 +33,6 @@ def test_nothing_below_the_floor_is_found(index: Index, embedder: Embedder) -> N
     assert retriever.retrieve(question, 2, 1.1) == []
 
 
-def test_further_chunks_may_be_wanted_only_near_the_first(index: Index, embedder: Embedder) -> None:
-    question = "Which gate for my flight?"
-    best, second = Retriever(index, embedder).retrieve(question, 2)
-    for gap, found in ((1.01, 2), (0.99, 1), (0.0, 1)):
-        retriever = Retriever(index, embedder, gap=gap * (best.score - second.score))
-        assert retriever.retrieve(question, 2) == [best, second][:found]
-
-
 def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHashes) -> None:
     (tmp_path / "empty").mkdir()
     Index.update(tmp_path / "index", tmp_path / "empty", hashes.embedder())

@@ -1,10 +1,11 @@
 """Embedding models in GGUF files, the bundled one among them."""
 
-import threading
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import LifoQueue
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from retrieval.embedding import DEFAULT, bundled_directory, fingerprint
 
 _LONGEST = 2048
 """The most tokens of a text: memory grows with their square in models that allow more."""
+_SHORT = 512
+"""The most tokens of texts that are encoded at once, one by each thread: at 2048 the scores of a
+model of 16 heads take 268 MB for each."""
 _POOLED = (1, 2, 3)  # by the mean, the first or the last token
 
 
@@ -29,8 +33,8 @@ def load_embedder(
     A GGUF file puts no prompt before a text.
 
     Args:
-        threads: that encode documents; by default those of a model. A question is encoded by one.
-            The vectors do not depend on it.
+        threads: that encode documents, each a text or, in models of long texts, all one; by default
+            those of a model. A question is encoded by one. The vectors do not depend on it.
         library: see `load_library`.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.
@@ -42,30 +46,48 @@ def load_embedder(
         # The bundled model's vectors are those of sentence-transformers: it has their fingerprint.
         version = fingerprint(path)
         path = embedder_file(path, version) if name == DEFAULT else path
-        model = _Model(load_library(library), path)
+        threads = usual_threads() if threads is None else threads
+        model = _Model(load_library(library), path, threads)
     except ModelError as error:
         raise RetrievalError(str(error)) from error
-    documents = partial(model.encode, threads=usual_threads() if threads is None else threads)
-    return Embedder(name, version, documents, partial(model.encode, threads=1))
+    return Embedder(name, version, model.documents, partial(model.encode, threads=1))
 
 
 class _Model:
-    """An embedding model and its context. Any thread may call it."""
+    """An embedding model and its contexts, of which each has a text at a time. Thread-safe."""
 
-    def __init__(self, library: Library, path: Path) -> None:
+    def __init__(self, library: Library, path: Path, threads: int) -> None:
         """Load a GGUF file. Raises ModelError."""
-        self._library, self._lock = library, threading.Lock()
-        self._model = LlamaModel(library, path)
+        self._library, self._model = library, LlamaModel(library, path)
         self._limit = min(self._model.context_length, _LONGEST)
-        options = library.context_default_params()
-        options.n_ctx = options.n_batch = options.n_ubatch = self._limit
-        self._context = library.init_from_model(self._model.pointer, options)
-        weakref.finalize(self, library.free, self._context).atexit = False
-        if not self._context or library.pooling_type(self._context) not in _POOLED:
+        self._threads, self._at_once = threads, threads if self._limit <= _SHORT else 1
+        first = self._context()
+        if not first or library.pooling_type(first) not in _POOLED:
             raise ModelError(f"{path} is no embedding model: its file names no pooling")
-        library.set_embeddings(self._context, True)
-        self._memory = library.get_memory(self._context)  # none of an encoder
         self._end = self._model.tokens("", framed=True)[-1:]
+        self._free = LifoQueue[int | None]()  # None: not made yet
+        for context in (*[None] * (self._at_once - 1), first):
+            self._free.put(context)
+
+    def _context(self) -> int:
+        options = self._library.context_default_params()
+        options.n_ctx = options.n_batch = options.n_ubatch = self._limit
+        context: int = self._library.init_from_model(self._model.pointer, options)
+        weakref.finalize(self, self._library.free, context).atexit = False
+        if context:
+            self._library.set_embeddings(context, True)
+        return context
+
+    def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return embeddings as `encode` does, with all threads.
+
+        Threads that share a forward wait for each other at each layer: a fifth of their time.
+        """
+        at_once = max(1, min(self._at_once, len(texts)))
+        with ThreadPoolExecutor(at_once) as pool:
+            one = partial(self.encode, threads=self._threads // at_once)
+            rows = [*pool.map(one, ([text] for text in texts))]
+        return np.concatenate([np.zeros((0, self._model.hidden_size), np.float32), *rows])
 
     def encode(self, texts: Sequence[str], threads: int) -> NDArray[np.float32]:
         """Return pooled embeddings, float32 [texts, dimension]; texts are cut to the context.
@@ -73,12 +95,18 @@ class _Model:
         A text has the same bits alone and beside any other texts. A text without tokens is zero.
         """
         vectors = np.zeros((len(texts), self._model.hidden_size), np.float32)
-        with self._lock:
-            self._library.set_n_threads(self._context, threads, threads)
+        context = self._free.get()
+        try:
+            context = context or self._context()
+            if not context:
+                raise RetrievalError("there is no memory to embed with so many threads")
+            self._library.set_n_threads(context, threads, threads)
             # One forward per text: several are no faster on a CPU, and would change the bits.
             for vector, text in zip(vectors, texts, strict=True):
                 if (tokens := self._model.tokens(text, framed=True)).size:
-                    vector[:] = self._forward(self._cut(tokens))
+                    vector[:] = self._forward(context, self._cut(tokens))
+        finally:
+            self._free.put(context)
         return vectors
 
     def _cut(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -88,14 +116,15 @@ class _Model:
         end = self._end[self._end == tokens[-1:]]
         return np.concatenate([tokens[: self._limit - end.size], end])
 
-    def _forward(self, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
+    def _forward(self, context: int, tokens: NDArray[np.int32]) -> NDArray[np.float32]:
         count = tokens.size
         places, sequence = np.arange(count, dtype=np.int32), np.zeros(1, np.int32)
         sequences = np.full(count, sequence.ctypes.data, np.uintp)
         arrays = (places, np.ones(count, np.int32), sequences, np.ones(count, np.int8))
         batch = Batch(count, tokens.ctypes.data, None, *(each.ctypes.data for each in arrays))
-        self._library.memory_clear(self._memory, False)
-        if self._library.decode(self._context, batch):
+        memory = self._library.get_memory(context)  # none of an encoder
+        self._library.memory_clear(memory, False)
+        if self._library.decode(context, batch):
             raise RetrievalError(f"the embedding model fails at a text of {count} tokens")
-        found = self._library.get_embeddings_seq(self._context, 0)
+        found = self._library.get_embeddings_seq(context, 0)
         return np.ctypeslib.as_array(found, (self._model.hidden_size,))

@@ -111,9 +111,7 @@ def update_index(
         raise DragonError(str(error)) from error
 
 
-def open_library(
-    settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
-) -> Library | None:
+def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
     """Open a side's library, if it has one, from the current index. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None:
@@ -128,7 +126,7 @@ def open_library(
             return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, incomplete)
+        return Library(model, found, embedder, kv, newest, left)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -197,7 +195,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
         if memory is not None:
             limit = min(parse_size(memory), info.kv_memory or math.inf)
         model.backend.pool.limit = limit
-        followed = library is not None and (settings.watch or library.incomplete)
+        followed = library is not None and (settings.watch or bool(library.left))
         side = LocalSide(
             side=settings.side,
             model=model,
@@ -234,7 +232,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
                     _options(settings),
                 )
                 watching = reindexing(
-                    order, library, reported, side.following, settings.llama_library
+                    order, library, worker, reported, side.following, settings.llama_library
                 )
                 await stack.enter_async_context(watching)
         yield side

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unicodedata import normalize
 
 from numpy.typing import NDArray
 
@@ -31,9 +32,9 @@ PROMPT, BYTES = 64, 4
 class Library:
     """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
 
-    `newest` opens the current index; assign it to `retriever` to use it. `incomplete`: some
-    documents are not indexed yet. `skipped` counts unreadable files. `on_notice` gets each notice
-    once, in any thread.
+    `newest` opens the current index; assign it to `retriever` to use it. `left` says what is still
+    to be indexed. `skipped` counts unreadable files. `on_notice` gets each notice once, in any
+    thread.
     """
 
     model: LanguageModel
@@ -41,7 +42,7 @@ class Library:
     embedder: Embedder
     kv: KvStore
     newest: Callable[[], Retriever]
-    incomplete: bool = False
+    left: str = ""
     skipped: int = 0
     on_notice: OnNotice = lambda notice: None
     _noticed: set[Noticed] = field(default_factory=set)
@@ -53,10 +54,12 @@ class Library:
 
         `within` limits the documents to search. Raises RetrievalError if there is none.
         """
+        within = normalize("NFC", within)
         return self.retriever.retrieve(question, k, floor, within)
 
     def chunks_of(self, document: str) -> list[Chunk]:
         """Return the chunks of a document in order. Raises RetrievalError if there is none."""
+        document = normalize("NFC", document)
         chunks = self.retriever.index.store.chunks_of(document)
         if not chunks:
             raise RetrievalError(f"there is no document {document!r} in the index")

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.errors import DragonError
 from retrieval import Report, RetrievalError
-from retrieval.following import Order, main, stamps
+from retrieval.following import Order, found_files, main
 
 if TYPE_CHECKING:
     from dragonrt.node.process.library import Library
+    from dragonrt.node.worker import Worker
 
 END_S = 2.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -44,21 +45,24 @@ class Following:
 async def reindexing(
     order: Order,
     library: "Library",
+    worker: "Worker",
     on_report: OnReport,
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
     """Keep an index and its library equal to the documents until the context ends.
 
+    While the worker has an answer, the process takes little time.
+
     A process that dies is restarted. Raises DragonError if the documents cannot be watched.
     """
     if order.watch:
         try:
-            await asyncio.to_thread(stamps, order)
+            await asyncio.to_thread(found_files, order)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
     arguments = () if llama_library is None else (str(llama_library),)
-    work = _kept_up(order, arguments, library, on_report, following)
+    work = _kept_up(order, arguments, library, worker, on_report, following)
     task = asyncio.create_task(work, name="reindexing")
     try:
         yield
@@ -71,6 +75,7 @@ async def _kept_up(
     order: Order,
     arguments: Sequence[str],
     library: "Library",
+    worker: "Worker",
     on_report: OnReport,
     following: Following,
 ) -> None:
@@ -79,14 +84,14 @@ async def _kept_up(
     while True:
         since, reason = clock(), "its process ended"
         try:
-            async with _process(order, arguments) as lines:
+            async with _process(order, arguments, worker) as lines:
                 following.stopped = ""
                 await _follow(lines, library, on_report, following)
         except OSError as error:
             reason = f"no process can be started: {error.strerror}"
         except (ValueError, TypeError):  # a line that was cut or has no end, or one of another kind
             reason = "its process wrote what is no report"
-        if not order.watch and not library.incomplete:
+        if not order.watch and not library.left:
             return
         wait_s = FIRST_WAIT_S if clock() - since > LONGEST_WAIT_S else wait_s
         following.stopped = f"changes of the documents are not noticed: {reason}"
@@ -97,7 +102,9 @@ async def _kept_up(
 
 
 @asynccontextmanager
-async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyncio.StreamReader]:
+async def _process(
+    order: Order, arguments: Sequence[str], worker: "Worker"
+) -> AsyncIterator[asyncio.StreamReader]:
     """Start the process; yield its output; end it with the context."""
     pipe = asyncio.subprocess.PIPE
     program = (sys.executable, "-P", "-m", "dragonrt.node.process.reindexing", *arguments)
@@ -107,9 +114,13 @@ async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyn
     try:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
+        say = partial(_say, process)
+        say(asdict(order))
+        say(worker.busy)
+        worker.on_busy = say
         yield process.stdout
     finally:
+        worker.on_busy = lambda busy: None
         try:
             if process.returncode is None:
                 process.terminate()
@@ -123,6 +134,12 @@ async def _process(order: Order, arguments: Sequence[str]) -> AsyncIterator[asyn
                 await process.wait()
 
 
+def _say(process: asyncio.subprocess.Process, line: object) -> None:
+    assert process.stdin is not None
+    if process.returncode is None and not process.stdin.is_closing():
+        process.stdin.write(json.dumps(line).encode() + b"\n")
+
+
 async def _follow(
     lines: asyncio.StreamReader, library: "Library", on_report: OnReport, following: Following
 ) -> None:
@@ -134,8 +151,8 @@ async def _follow(
                 raise DragonError(found["error"])
             report = Report(**found)
             changed = report.snapshot != library.retriever.index.manifest.snapshot
-            complete = library.incomplete and not report.left
-            library.incomplete = report.left > 0
+            complete = bool(library.left) and not report.left
+            library.left = report.rest
             if changed:
                 library.retriever = await asyncio.to_thread(library.newest)
             following.failed = ""

@@ -149,7 +149,7 @@ class Metrics(Collector):
         yield state("index_chunks", "Chunks in the index.", manifest.chunks)
         yield state("index_bytes", "Bytes on disk, of the index and of stored KV.", sizes, "of")
         yield state("index_changed_timestamp_seconds", "When the index last changed.", changed_s)
-        yield state("index_incomplete", text, library.incomplete)
+        yield state("index_incomplete", text, bool(library.left))
         yield state("files_skipped", "Files that could not be read.", self._skipped)
 
     def page(self, request: Request) -> Response:

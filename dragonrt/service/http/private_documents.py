@@ -77,7 +77,7 @@ class PrivateDocuments:
     async def listing(self, side: LocalSide) -> dict[str, Any]:
         """Return the names of all documents, deletable ones first, and the accepted file types.
 
-        Of the sample documents also `questions`, a few that they answer.
+        `left` says what is still to be indexed, `questions` a few that the sample documents answer.
         """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
@@ -87,8 +87,9 @@ class PrivateDocuments:
         samples = {path.name for path in bundled.documents("device").iterdir()}
         known = samples <= {Path(name).name for name in names}
         texts = [each.text for each in bundled.questions() if each.kind == "private" and known]
-        questions = texts[:EXAMPLES]
-        return {"files": listed, "total": len(names), "kinds": kinds, "questions": questions}
+        found = {"files": listed, "total": len(names), "kinds": kinds}
+        left = side.library.left if side.library else ""
+        return {**found, "questions": texts[:EXAMPLES], "left": left}
 
     async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
         """Return the text of a document around the chunk that begins at a character.

@@ -1,6 +1,7 @@
 """The process that indexes beside a side: it dies, and is started again."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -25,7 +26,7 @@ from retrieval import Report
 from retrieval.following import Order
 
 pytestmark = pytest.mark.slow
-BOUND_S = 300.0  # the process is nice, and this machine may be busy
+BOUND_S = 300.0  # this machine may be busy
 ON_LINUX = pytest.mark.skipif(
     not Path("/proc/self/task").exists(), reason="Linux tells the children"
 )
@@ -136,6 +137,22 @@ async def test_a_process_that_writes_no_report_has_ended(
         assert following.stopped
 
 
+async def test_the_process_is_told_when_answers_begin_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "lines"
+    os.mkfifo(lines)
+    script = f"exec 3> {lines}\nread order\nwhile read line; do echo $line >&3; done"
+    monkeypatch.setattr("sys.executable", _program(tmp_path, script))
+    worker: Any = SimpleNamespace(busy=True)
+    async with asyncio.timeout(BOUND_S), _reindexing(tmp_path, lambda report: None, worker):
+        with await asyncio.to_thread(lines.open) as said:
+            assert await asyncio.to_thread(said.readline) == "true\n"
+            for busy in (False, True):
+                worker.on_busy(busy)
+                assert json.loads(await asyncio.to_thread(said.readline)) is busy
+
+
 @ON_LINUX
 async def test_a_process_that_does_not_end_outlives_no_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,11 +178,12 @@ def _program(folder: Path, script: str) -> str:
 
 @asynccontextmanager
 async def _reindexing(
-    folder: Path, on_report: reindexing.OnReport
+    folder: Path, on_report: reindexing.OnReport, worker: Any = None
 ) -> AsyncIterator[reindexing.Following]:
     options: Any = {"exclude": ()}
     order = Order([str(folder)], str(folder / "i"), "words", watch=True, options=options)
-    library: Any = SimpleNamespace(incomplete=False)
+    library: Any = SimpleNamespace(left="")
+    worker = worker or SimpleNamespace(busy=False)
     following = reindexing.Following()
-    async with reindexing.reindexing(order, library, on_report, following, None):
+    async with reindexing.reindexing(order, library, worker, on_report, following, None):
         yield following

@@ -35,6 +35,7 @@ class WatchedSide:
     unreadable: tuple[tuple[str, str], ...] = ()
     following: Following = field(default_factory=Following)
     chunks: Sequence[Any] = ()
+    left: str = ""
 
     @property
     def library(self) -> Self:
@@ -215,11 +216,12 @@ async def test_files_are_deleted_by_the_names_that_are_listed(notes: tuple[Path,
 
 async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
     documents = PrivateDocuments((), None)
-    side: Any = WatchedSide(tmp_path)
+    side: Any = WatchedSide(tmp_path, left="7 files")
     with pytest.raises(ApiError) as error:
         await documents.add(side, "a.md", pieces(b"x"))
     assert error.value.status == 403
-    assert (await documents.listing(side))["kinds"] == []
+    found = await documents.listing(side)
+    assert (found["kinds"], found["left"]) == ([], "7 files")
 
 
 @pytest.mark.parametrize(("start", "shown"), [(9, "01"), (10, "012"), (99, "23")])

@@ -29,7 +29,7 @@ export class DocumentsView {
 
   async refresh() {
     const found = await getJson("/documents");
-    const { files, total, kinds } = found;
+    const { files, total, kinds, left } = found;
     const open = kinds.length > 0;
     this.choose.hidden = !open;
     this.files.accept = kinds.join(",");
@@ -51,6 +51,7 @@ export class DocumentsView {
       ),
     );
     if (total > files.length) rows.push(element("li", {}, `and ${total - files.length} more`));
+    if (left) rows.push(element("li", {}, `Still to index: ${left}`));
     this.listed.replaceChildren(...rows);
     const { value } = this.chosen;
     const names = files.map(({ name }) => name);
