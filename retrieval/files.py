@@ -17,6 +17,20 @@ from typing import BinaryIO
 MOST = 2**20
 """Bytes of a file of settings, keys or the like."""
 
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "ceph", "lustre")
+
+
+def network_drive(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the kind of the network drive that has a path, such as nfs4; "" if none is known."""
+    kinds = dict[Path, str]()
+    with suppress(OSError):  # only Linux has the list
+        for line in mounts.read_text("utf-8", "replace").splitlines():
+            _, place, kind, *_ = line.split(" ")
+            kinds[Path(place.replace("\\040", " "))] = kind
+    here = path.resolve()
+    kind = next((kinds[each] for each in (here, *here.parents) if each in kinds), "")
+    return kind if kind in _NETWORK else ""
+
 
 def opened(path: Path) -> BufferedReader:
     """Open a regular file for reading, without waiting; OSError for any other."""

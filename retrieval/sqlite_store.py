@@ -22,7 +22,7 @@ from typing_extensions import override
 from . import RetrievalError
 from .chunking import spaced
 from .embedding import Vectors
-from .files import create, make_directory, narrow
+from .files import create, make_directory, narrow, network_drive
 from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
 log = logging.getLogger(__name__)
@@ -179,8 +179,12 @@ class SqliteStore(Store):
     def explained(self, error: Exception) -> RetrievalError:
         path = self.where / _FILE
         if isinstance(error, sqlite3.OperationalError):
-            full = shutil.disk_usage(self.where).free < _LEAST_FREE
-            return RetrievalError(f"cannot use {path}: {'the disk is full' if full else error}")
+            why = str(error)
+            if shutil.disk_usage(self.where).free < _LEAST_FREE:
+                why = "the disk is full"
+            elif drive := network_drive(self.where):
+                why += f"; SQLite needs locks that {drive} may lack: --index DIR on a local disk"
+            return RetrievalError(f"cannot use {path}: {why}")
         return RetrievalError(
             f"{path} is damaged ({error}): rebuild the index with dragonrt index "
             f"DIR{self.options} --rebuild"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.files import create, make_directory, read_bytes, shown
+from retrieval import Index, RetrievalError
+from retrieval.files import create, make_directory, network_drive, read_bytes, shown
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,26 @@ def test_a_shown_name_is_printable_and_like_no_other() -> None:
     assert len(set(told)) == len(names)
     assert told[0] == "a b"
     assert told[5] == "日本"
+
+
+def test_the_innermost_mount_says_whether_a_drive_is_on_the_network(tmp_path: Path) -> None:
+    mounts, home = tmp_path / "mounts", tmp_path / "my notes"
+    (home / "local").mkdir(parents=True)
+    place = str(home).replace(" ", "\\040")
+    mounts.write_text(
+        f"none / ext4 rw 0 0\nhost:/x {place} nfs4 rw 0 0\nnone {place}/local tmpfs rw 0 0\n"
+    )
+    found = [network_drive(each, mounts) for each in (tmp_path, home / "new", home / "local")]
+    assert found == ["", "nfs4", ""]
+    assert network_drive(home, tmp_path / "none") == ""
+
+
+def test_an_index_that_a_network_drive_refuses_names_the_drive(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "index.sqlite").mkdir()
+    for drive in ("", "nfs4"):
+        monkeypatch.setattr("retrieval.sqlite_store.network_drive", lambda path, drive=drive: drive)
+        with pytest.raises(RetrievalError) as refused:
+            Index.open(tmp_path)
+        assert ("nfs4" in str(refused.value)) == bool(drive)

@@ -23,6 +23,7 @@ from dragonrt.node.process.composition import index_directory, kv_limit, load_mo
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.side_settings import SideSettings
 from retrieval import Index, RetrievalError
+from retrieval.files import network_drive
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -143,7 +144,10 @@ def _index(side: SideSettings) -> Iterator[Finding]:
         yield Finding("warn", "index", str(error), "the next start makes it, too")
     else:
         where = "PostgreSQL" if side.store else directory  # its URL may hold a password
-        yield Finding("ok", "index", f"{chunks} chunks in {where}")
+        drive = "" if side.store else network_drive(directory)
+        seen = f"{chunks} chunks in {where}" + f", on {drive}" * bool(drive)
+        remedy = "SQLite needs a local disk: --index DIR, or --store postgresql://…"
+        yield Finding(_warns(bool(drive)), "index", seen, remedy)
     place = next(each for each in (directory, *directory.parents) if each.exists())
     free = shutil.disk_usage(place).free
     level = _warns(free < LEAST_FREE_BYTES)
