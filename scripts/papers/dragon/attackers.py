@@ -76,6 +76,7 @@ def convolutions(observed: Observed, asked: Sequence[int], others: Observed) -> 
 
 CLASSIFIERS: Mapping[str, tuple[Callable[[Sequence[Seen]], Observed], Classifier]] = {
     "random forest": (features, forest),
+    "times alone": (lambda seen: events(seen)[::2].ravel(), forest),  # after arXiv 2410.17175
     "convolutions": (events, convolutions),
 }
 

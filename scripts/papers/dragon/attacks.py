@@ -308,5 +308,3 @@ def plot(rows: list[Row], path: Path) -> None:
             kind = "AUC" if "AUC" in attack or "prefixes" in attack else attack.split()[0]
             if kind in chances:
                 axis.axvline(chances[kind], color=charts.GREY, linestyle="--")
-        for axis in list(axes.flat)[len(attacks) :]:
-            axis.remove()
