@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .index import Report as Report
     from .index import Retriever as Retriever
     from .kv_store import KvStore as KvStore
+    from .search import Search as Search
     from .store import Chunk as Chunk
-    from .store import Search as Search
 
 _MODULES = {
     **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),

@@ -19,8 +19,9 @@ from .kv_store import prune_kv
 from .postgres_store import PostgresStore
 from .questions import described, words_of
 from .reader import Reader
+from .search import Search, search
 from .sqlite_store import SqliteStore
-from .store import Chunk, IndexedFile, Manifest, Search, Store
+from .store import Chunk, IndexedFile, Manifest, Store
 
 _AT_ONCE = 64  # chunks, of any number of files, that are embedded together
 _PORTION, _SHARE = 256, 4
@@ -161,7 +162,7 @@ class Index:
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
         vector = np.asarray(vector, dtype=np.float32)
-        found = self.store.search(vector, words_of(question), k, by, within)
+        found = search(self.store, vector, words_of(question), k, by, within)
         return [Hit(chunk, cosine) for cosine, chunk in found]
 
     @classmethod

@@ -1,7 +1,8 @@
 """An index in a directory: one SQLite file, read by many processes and written by one.
 
-index.sqlite files, chunks, places, full text and vectors, with a write-ahead log writer.lock held
-while the index is updated kv/ see `kv_store`
+- `index.sqlite`: files, chunks, places, words and vectors, with a write-ahead log.
+- `writer.lock`: held while the index is updated.
+- `kv/`: see `kv_store`.
 
 A reader has all vectors in memory; FAISS finds the nearest ones exactly.
 """

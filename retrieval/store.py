@@ -5,21 +5,15 @@ are stored as they are computed; everything else changes in one transaction. An 
 leaves the index unchanged, and the next one finds the finished vectors.
 """
 
-import heapq
-import math
 import re
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
-from functools import lru_cache
-from itertools import accumulate, permutations
-from pathlib import PurePath
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from . import RetrievalError
 from .embedding import Embedder, Vectors
@@ -48,18 +42,6 @@ class Chunk:
     def citation(self) -> str:
         """The chunk's title, and its page if it has one."""
         return f"{self.title}, page {self.page}" if self.page else self.title
-
-    def replaces(self, other: "Chunk") -> bool:
-        """Return whether it says nearly the same in a newer file of one name or title.
-
-        Names may differ in numbers and marks of versions, the texts in a quarter of their words.
-        """
-        if self.dated <= other.dated:
-            return False
-        if not _names(self.source, self.title) & _names(other.source, other.title):
-            return False
-        mine, others = set(self.text.split()), set(other.text.split())
-        return 4 * len(mine & others) >= 3 * max(len(mine), len(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +78,8 @@ class Manifest:
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
-Search = Literal["hybrid", "dense", "words"]
-"""The way in which chunks are chosen: see `Index.search`."""
-
+FREQUENT = 1000
+"""Rare words are in at most so many chunks together; `Store.having` returns twice as many."""
 FORMAT = 6
 """Version of the tables; a store of another format is refused until it is rebuilt."""
 
@@ -126,15 +107,6 @@ CREATE TABLE IF NOT EXISTS vectors (
 );
 """
 
-FREQUENT = 1000
-"""Rare words are in at most so many chunks together; twice as many are scored by their words."""
-_MOST_WORDS = 64  # of a question, the rarest
-_LEAST_POOL = 50  # chunks of each order whose scores are fused
-_WORDS = 0.5
-"""Added to the cosine of a chunk with all words of the question. Between 0.4 and 0.6 at most one of
-100 questions, by names, numbers or in other words, loses a chunk that cosines or words find."""
-
-_VERSION = re.compile(r"\bv?\d\w*|\b(?:version|draft|final|new|old|copy)\b|\W+")
 _SINCE = re.compile(r"since:(\S+)\s*(.*)", re.DOTALL)
 _PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
@@ -269,84 +241,6 @@ class Store(ABC):
                 f"dragonrt index {manifest.documents}{self.options} --rebuild"
             )
 
-    def search(
-        self, vector: Vectors, words: Mapping[str, float], k: int, by: Search, within: str = ""
-    ) -> list[tuple[float, Chunk]]:
-        """Return `k` chunks that may answer a question, and their cosines, best first.
-
-        `words` are the question's, with their weights. `within` limits the documents, see
-        `_limit`; RetrievalError if there is none. Of chunks that say nearly the same, and have as
-        much of the question, the newest is returned.
-        """
-        own = None
-        if within:
-            condition, values = _limit(within)
-            own = {
-                n for (n,) in self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
-            }
-            if not own:
-                raise RetrievalError(
-                    f"no document of the index is {within!r}: name a file, a folder/, a #tag or "
-                    "since:2026-01-31"
-                )
-        few = own is not None and len(own) <= 2 * FREQUENT
-        pool = 2 * FREQUENT if few else max(4 * k, _LEAST_POOL)
-        cosines = {} if by == "words" else self.nearest(vector, pool, own)
-        shares = {} if by == "dense" else self._shares(words, cosines, pool, own)
-        missing = shares.keys() - cosines.keys()
-        cosines |= self.nearest(vector, len(missing), missing)
-        scores = dict(shares if by == "words" else cosines)
-        if by == "hybrid":
-            scores = {number: cosines[number] + _WORDS * shares[number] for number in cosines}
-        best = heapq.nlargest(4 * k, scores, key=scores.__getitem__)
-        chunks = self.chunks(best, within)
-        old = {
-            n
-            for m, n in permutations(best, 2)
-            if shares.get(m, -1.0) >= shares.get(n, 0.0) and chunks[m].replaces(chunks[n])
-        }
-        best = heapq.nsmallest(
-            k, {*best} - old, key=lambda n: (-scores[n], chunks[n].source, chunks[n].start)
-        )
-        return [(cosines[n], chunks[n]) for n in best]
-
-    def _shares(
-        self,
-        words: Mapping[str, float],
-        near: Collection[int],
-        pool: int,
-        own: AbstractSet[int] | None,
-    ) -> dict[int, float]:
-        """Return by chunk the share of the words that it has, weighed by how rare they are.
-
-        The chunks are those `near`, and the best `pool` that have words. Chunks are found by the
-        rare words, or if no word is rare by the two rarest together; all are scored if those
-        allowed, `own`, are few.
-        """
-        ((total,),) = self.run("SELECT chunks FROM manifest")
-        counts = self.counts([*words])
-        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)[:_MOST_WORDS]
-        weights = {
-            word: weight * math.log((total + 1) / (counts[word] + 0.5))
-            for word, weight in words.items()
-            if word in known or not counts[word]
-        }
-        among, found = set(near), dict[str, Collection[int]]()
-        if own is not None and len(own) <= 2 * FREQUENT:
-            among |= own
-        else:
-            reach = accumulate(counts[word] for word in known)
-            rare = [word for word, number in zip(known, reach, strict=True) if number <= FREQUENT]
-            found = {word: self.having([word]) for word in rare}
-            among.update(*found.values(), [] if rare or not known else self.having(known[:2]))
-            among &= among if own is None else own
-        shares, whole = dict.fromkeys(among, 0.0), sum(weights.values())
-        for word in known:
-            for number in among.intersection(found.get(word) or self.having([word], among)):
-                shares[number] += weights[word] / whole
-        best = heapq.nlargest(pool, filter(shares.get, shares), key=lambda n: (shares[n], -n))
-        return {number: shares[number] for number in {*near, *best}}
-
     def _described(self, numbers: Collection[int]) -> Iterator[int]:
         """Update the words about chunks, those of all their files; yield the changed chunks."""
         about, ids = defaultdict[int, list[str]](list), [*numbers]
@@ -368,6 +262,17 @@ class Store(ABC):
         ):
             found.setdefault(number, chunk)
         return found
+
+    def within(self, limit: str) -> set[int]:
+        """Return the chunks of some documents, see `_limit`. RetrievalError if there are none."""
+        condition, values = _limit(limit)
+        found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
+        if not found:
+            raise RetrievalError(
+                f"no document of the index is {limit!r}: name a file, a folder/, a #tag or "
+                "since:2026-01-31"
+            )
+        return {number for (number,) in found}
 
     def chunks_of(self, path: str) -> list[Chunk]:
         """Return the chunks of a file in order; none if there is no such file."""
@@ -478,13 +383,6 @@ class Store(ABC):
             self.connection.rollback()
             raise
         return manifest
-
-
-@lru_cache(maxsize=4096)
-def _names(source: str, title: str) -> frozenset[str]:
-    """Return a file's name and a chunk's title without what differs between versions."""
-    names = PurePath(source).stem.replace("_", " "), title
-    return frozenset(_VERSION.sub("", name.lower()) for name in names) - {""}
 
 
 def _limit(within: str) -> tuple[str, Sequence[object]]:
