@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     **dict.fromkeys(("Hit", "Index", "Progress", "Report", "Retriever"), "index"),
-    **dict.fromkeys(("Chunk", "Search"), "store"),
+    "Chunk": "store",
     "Embedder": "embedding",
     "KvStore": "kv_store",
+    "Search": "search",
 }
 
 

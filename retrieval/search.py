@@ -1,4 +1,4 @@
-"""The chunks that may answer a question: near by cosine, with its rare words, newest of versions."""
+"""The chunks that may answer a question: by cosine and rare words, and of versions the newest."""
 
 import heapq
 import math

@@ -17,7 +17,6 @@ from retrieval import (
     RetrievalError,
     Retriever,
     Search,
-    store,
 )
 
 from .conftest import WordHashes
@@ -77,7 +76,7 @@ def test_both_stores_give_the_same_hits(
     monkeypatch: pytest.MonkeyPatch,
     frequent: int,
 ) -> None:
-    monkeypatch.setattr(store, "FREQUENT", frequent)
+    monkeypatch.setattr("retrieval.search.FREQUENT", frequent)
     for number in range(40):
         text = f"Invoice INV-70{number:02} was paid. " * (1 + number % 3)
         (documents / f"{number}.txt").write_text(text)

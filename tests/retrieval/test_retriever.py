@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from retrieval import Embedder, Index, Retriever, Search, store
+from retrieval import Embedder, Index, Retriever, Search
 
 from .conftest import WordHashes
 
@@ -61,7 +61,7 @@ def test_words_find_what_vectors_cannot_tell_apart(
     search: Search,
     frequent: int,
 ) -> None:
-    monkeypatch.setattr(store, "FREQUENT", frequent)
+    monkeypatch.setattr("retrieval.search.FREQUENT", frequent)
     blind = replace(
         hashes.embedder(), questions=lambda texts: hashes(["invoice paid"] * len(texts))
     )
@@ -105,7 +105,7 @@ def test_frequent_words_count_in_what_the_rare_ones_find(
     retriever = Retriever(Index.open(tmp_path / "index"), embedder, search="words")
     whole = retriever.retrieve("pump error filter", 5)
     assert len(whole) == 5
-    monkeypatch.setattr(store, "FREQUENT", 10)
+    monkeypatch.setattr("retrieval.search.FREQUENT", 10)
     assert retriever.retrieve("pump error filter", 5) == whole
     assert all("pump" in hit.chunk.text for hit in retriever.retrieve("pump error", 5))
 
