@@ -91,7 +91,7 @@ def differences(kept: Sequence[Table], made: Sequence[Table], *, timed: bool) ->
 def table_differences(kept: Table, made: Table, *, timed: bool) -> Iterator[str]:
     """Yield a line for each row, and each number of one, that the table `made` does not confirm.
 
-    Rows are told apart by as many of their first cells as that takes.
+    The fewest first cells that differ between all rows identify a row.
     """
     headings, rows = kept
     names = next(
@@ -156,10 +156,10 @@ INDEX = """# Results
 
 {made}
 
-One line a claim: the numbers with their 95 % intervals, and beside what. `scripts/results NAME`
-measures the page NAME again and compares it; on pages marked timed every number depends on the
-machine and its load, and may differ by a factor of {factor:g} ([artefact](../artefact.md)).
-netns, netns-serving and dragon-code are made by hand.
+Each claim has its numbers, with intervals of 95 % in parentheses. `scripts/results NAME` measures
+the page NAME again and compares it. On pages marked timed every number depends on the machine and
+its load, and may differ by a factor of {factor:g} ([artefact](../artefact.md)). netns,
+netns-serving and dragon-code are measured by hand.
 """
 PICTURE = (
     '<picture><source media="(prefers-color-scheme: dark)" srcset="../figures/{name}-dark.png">'
@@ -242,10 +242,8 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
         if not own:
             continue
         claims = [each for each in layout()["claim"] if each["page"] in own]
-        rows = [_claim(each, folder) for each in claims]
         parts.append(f"## {paper['title']}\n")
-        if rows:
-            parts.append(_markdown(("claim", "measured", "beside"), rows))
+        parts += [_claim(each, folder) for each in claims]
         claimed = {each["page"] for each in claims}
         if more := [f"[{name}]({name}.md)" for name in own if name not in claimed]:
             parts.append(f"\nMore: {', '.join(more)}.")
@@ -253,7 +251,7 @@ def _index(runs: Mapping[str, Mapping[str, Any]], folder: Path) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _claim(claim: Mapping[str, Any], folder: Path) -> Cells:
+def _claim(claim: Mapping[str, Any], folder: Path) -> str:
     name = claim["page"]
     found = kept_tables(name, folder)
 
@@ -263,16 +261,14 @@ def _claim(claim: Mapping[str, Any], folder: Path) -> Cells:
         same = [each for each in rows if list(each[: len(row)]) == list(row)]
         if place < 0 or len(same) != 1:
             raise DragonError(f"{LAYOUT.name}: {name} has not one cell {', '.join(row)}, {column}")
-        return " ".join(filter(None, (_compact(same[0][place]), claim.get("unit", ""))))
+        return _compact(same[0][place])
 
     table = claim.get("table", 1)
-    value = number(claim["row"], table, claim["column"])
-    beside = claim.get("beside", "")
+    numbers = {"value": number(claim["row"], table, claim["column"])}
     if "beside_row" in claim or "beside_column" in claim:
         row = claim.get("beside_row", claim["row"])
-        other = number(row, table, claim.get("beside_column", claim["column"]))
-        beside = f"{beside}: {other}"
-    return f"[{claim['what']}]({name}.md)", value, beside
+        numbers["beside"] = number(row, table, claim.get("beside_column", claim["column"]))
+    return f"- {claim['says'].format(**numbers)} [{name}]({name}.md)"
 
 
 def page(name: str, folder: Path = RESULTS) -> str:
