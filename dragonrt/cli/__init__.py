@@ -86,8 +86,8 @@ app = App(
     config=ENVIRONMENT,
     group_parameters=group(DAILY),
     help_format="plaintext",
-    help_epilogue="--help-all shows all options. Each may also stand in the environment "
-    "(DRAGONRT_<OPTION>) or in dragonrt.toml, in the command's table.",
+    help_epilogue="--help-all shows all options. Each is also read from the environment "
+    "(DRAGONRT_<OPTION>) and from the table of the command in dragonrt.toml.",
     help_formatter=Help(),
     console=output,
     result_action="return_value",
@@ -101,9 +101,9 @@ app.meta.config = (ENVIRONMENT,)  # which also says where the settings file is
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Annotated[
-        Path | None, option("Settings: a TOML file with one table per command.")
+        Path | None, option("Settings file, TOML with one table per command.")
     ] = None,
-    verbose: Annotated[bool, option("Log more, but no text; show tracebacks.")] = False,
+    verbose: Annotated[bool, option("Log more (but no text), and show tracebacks.")] = False,
     log_format: Annotated[
         Literal["text", "json"], option("Log format on stderr: text or json.")
     ] = "text",

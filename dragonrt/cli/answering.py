@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-PREVIEW = "Show what is sent before the first question, and ask; without a terminal, send nothing."
+PREVIEW = "Show the first question as it is sent, and ask. Without a terminal, send nothing."
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
 
 
@@ -135,13 +135,13 @@ Host = Annotated[
 Workers = Annotated[
     tuple[str, ...],
     option(
-        "A worker (`dragonrt cloud`) and its weight. Default: equal weights. May be repeated.",
+        "Worker (a `dragonrt cloud`) and its weight. Default: equal weights. May be repeated.",
         kind="HOST:PORT[=X]",
         panel=WORKERS,
     ),
 ]
 Stops = Annotated[
-    tuple[str, ...], option("Text that ends the answer; may be repeated.", panel=SAMPLING)
+    tuple[str, ...], option("Text that ends the answer. May be repeated.", panel=SAMPLING)
 ]
 
 
@@ -281,7 +281,7 @@ def doctor(
     host: Host = (),
     link: Annotated[
         str | None,
-        option("Report the pair of this side and that cloud instead.", kind="HOST[:PORT]"),
+        option("Measure the link and both sides instead.", kind="HOST[:PORT]"),
     ] = None,
     as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
 ) -> None:

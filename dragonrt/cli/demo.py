@@ -71,9 +71,9 @@ def demo(
     stop: Stops = (),
     link: LinkOptions | None = None,
     model: Annotated[
-        str | None, option("What both sides run.", default="smollm2 if it is installed")
+        str | None, option("Model of both sides.", default="smollm2 if it is installed")
     ] = None,
-    serve: Annotated[bool, option("Serve the sample documents: a page, and OpenAI's API.")] = False,
+    serve: Annotated[bool, option("Serve the sample documents over HTTP.")] = False,
     http: HttpOptions | None = None,
 ) -> None:
     """Ask sample documents, private and public, in two processes, and compare."""
@@ -217,12 +217,12 @@ def latency(
     ] = None,
     round_trip: Annotated[
         tuple[str, ...],
-        option("Added to the network's; may be repeated.", default="0ms, 100ms, 300ms"),
+        option("Round trip to add. May be repeated.", default="0ms, 100ms, 300ms"),
     ] = ("0ms", "100ms", "300ms"),
     answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,
     results: Annotated[
-        Path, option("Writes latency.csv there.", kind="DIR", default="results")
+        Path, option("Directory for latency.csv.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
     """Ask the same questions at increasing round-trip times, by four methods.

@@ -28,7 +28,7 @@ KEY = Path("dragonrt.key")
 def new(
     file: File = KEY,
     *,
-    days: Annotated[int, option("How long it is good.", low=1)] = 365,
+    days: Annotated[int, option("Days until the key should be renewed.", low=1)] = 365,
 ) -> None:
     """Make a key that only its owner can read."""
     from dragonrt.link.shared_key import new_key, write_secret
@@ -87,7 +87,7 @@ class ModelOptions:
 
 
 def index(
-    documents: Annotated[list[Path], Parameter(help="A directory, or files.", negative=())],
+    documents: Annotated[list[Path], Parameter(help="Directory or files to index.", negative=())],
     *,
     kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
     options: IndexOptions | None = None,
@@ -114,8 +114,8 @@ def index(
 def profile(
     *,
     model: ModelOptions | None = None,
-    rows: Annotated[int, option("Documents decoded at the same time.", low=1)] = 2,
-    runs: Annotated[int, option("Times the context is filled.", low=1)] = 3,
+    rows: Annotated[int, option("Documents that are decoded at once.", low=1)] = 2,
+    runs: Annotated[int, option("Number of measurements.", low=1)] = 3,
 ) -> None:
     """Measure this machine's time per token, which the scheduler of later answers uses."""
     side = settings(SideSettings, model, side="device")
@@ -145,7 +145,7 @@ models = App(name="model", help="Write the default models as files for other pro
 def build(
     path: Annotated[Path, Parameter(help="The GGUF file to write.")],
     *,
-    draft: Annotated[bool, option("Write the draft model instead.")] = False,
+    draft: Annotated[bool, option("Write the draft model instead of the default model.")] = False,
 ) -> None:
     """Write smollm2 with its adapter, in 4 bits, as a GGUF file."""
     from dragonrt.backends.llama_cpp.model_file import MADE

@@ -39,7 +39,7 @@ class Question:
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
-    instructions: LongText = setting("", "What holds for all.", traced=False)
+    instructions: LongText = setting("", "Instructions for all turns.", traced=False)
     history: Annotated[tuple[Turn, ...], Meta(max_length=MAX_TURNS)] = setting(
         (), "Earlier turns.", traced=False
     )
@@ -55,7 +55,7 @@ class Question:
         2, "Chunks that each side reads.", option="documents_per_side"
     )
     relevance_temperature: Annotated[float, Meta(ge=1e-9, le=1e9)] = setting(
-        0.2, "Divides the relevances; low: only the best document counts.", rare=True
+        0.2, "Divisor of relevances. A low one weighs the best document alone.", rare=True
     )
     relevance_floor: Annotated[float, Meta(ge=-1, le=1)] | None = own(
         None,
@@ -63,17 +63,17 @@ class Question:
         rare=True,
     )
     reweight_every: Annotated[int, Meta(ge=0, le=MAX_TOKENS)] = setting(
-        0, "Rank the documents again every N tokens; 0: never.", rare=True
+        0, "Tokens after which the documents are ranked again. 0: never.", rare=True
     )
     doubt: Annotated[float, Meta(ge=0, le=100)] = setting(
-        1.0, 'How much "I don\'t know." after a document counts against it; 0: nothing.', rare=True
+        1.0, 'Relevance that a document loses for "I don\'t know." after it. 0: none.', rare=True
     )
     accepted: Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS)] = setting(
         (), "Tokens decided already.", traced=False
     )
 
     document: LongText = own(
-        "", "Answer from these of your documents: a file, folder/, #tag or since:2026-01-31."
+        "", "Part of your documents to answer from: a file, folder/, #tag or since:2026-01-31."
     )
     chunk: Annotated[int, Meta(ge=0)] | None = own(None, traced=False)
     parts: Literal["on", "off"] = own(

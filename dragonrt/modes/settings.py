@@ -26,8 +26,8 @@ from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
 
-LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
-VERIFIER_HELP = "Verifier: its name or its file. Default: the bundled one of these models."
+LOSS_HELP = "If the cloud is lost: alone (continue without it) or wait (for it)."
+VERIFIER_HELP = "Verifier: a name or a file. Default: the bundled one of these models."
 
 
 class Settings:

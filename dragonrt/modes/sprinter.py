@@ -61,7 +61,7 @@ class SprinterSettings(Settings):
     mode: ClassVar[str] = "sprinter"
     verifies: ClassVar[bool] = True
 
-    rule: Text = setting(Rejection.name, "Rule: rejection.")
+    rule: Text = setting(Rejection.name, "Decision rule: rejection.")
     codec: Text = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
     verifier: PathText | None = own(None, VERIFIER_HELP)
     threshold: Share | None = own(
@@ -217,7 +217,7 @@ class SprinterMode(VerifiedMode[SprinterSettings, SprinterResources]):
     """The one mode whose text is approximate."""
 
     settings, judging = SprinterSettings, SprinterJudging
-    help = "a trained verifier accepts drafts: the text is approximate"
+    help = "a trained verifier accepts drafts, so the text is approximate"
     exact = False
     unread = UNREAD.format("the cloud's, approximately")
 

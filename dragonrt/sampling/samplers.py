@@ -28,11 +28,11 @@ class Sampler:
     """
 
     temperature: Temperature = setting(
-        1.0, "0: always the most likely token.", letter="t", daily=True
+        1.0, "Sampling temperature. 0 is greedy.", letter="t", daily=True
     )
-    top_k: TopK = setting(0, "Keep the K most likely tokens; 0: all.")
-    top_p: TopP = setting(1.0, "Keep the most likely tokens with this total probability; 1: all.")
-    min_p: Share = setting(0.0, "Keep tokens with this fraction of the top probability; 0: all.")
+    top_k: TopK = setting(0, "Sample from the K most likely tokens. 0 keeps all.")
+    top_p: TopP = setting(1.0, "Sample from the likeliest tokens of this mass. 1 keeps all.")
+    min_p: Share = setting(0.0, "Drop tokens below this share of the top probability. 0 keeps all.")
 
     def __post_init__(self) -> None:
         check(self)

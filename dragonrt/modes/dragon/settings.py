@@ -48,27 +48,27 @@ class DragonSettings(Settings):
 
     rule: Text = setting(
         "coupled",
-        "Rule: coupled, or algorithm1 (with --aggregator greedy and so on).",
+        "Decision rule: coupled, or algorithm1 (with an --aggregator other than both).",
     )
     aggregator: Aggregator = setting(
-        Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
+        Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random, or sync (no drafts)."
     )
-    codec: Text = setting("topp:0.8", "Codec: topp:P, topk:K:residual, dense:fp16 …")
+    codec: Text = setting("topp:0.8", "Codec of drafts: topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: Annotated[int, Meta(ge=1, le=MAX_RUN_AHEAD)] = setting(
-        32, "Undecided tokens to draft ahead.", rare=True
+        32, "Most undecided tokens that a side drafts.", rare=True
     )
     follow: bool = setting(
-        True, "Adopt the other side's drafts, and look up drafts in the documents."
+        True, "Draft behind the other side's drafts, and look up drafts in the documents."
     )
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,
-        "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
-        "those redacted: no token that only your documents make likely.",
+        "What leaves this side: drafts (tokens and distributions), answer (its tokens), or "
+        "redacted (its tokens without those that only your documents make likely).",
     )
     withhold: Annotated[float, Meta(ge=1, le=1e6)] = own(
         8.0,
-        "redacted: withhold tokens that your documents make more than X times likelier than the "
-        "cloud alone.",
+        "redacted: tokens are withheld that your documents make more than X times likelier than "
+        "the cloud alone.",
         rare=True,
     )
     reveal: Annotated[float, Meta(ge=0, le=1e6)] = own(
@@ -76,9 +76,9 @@ class DragonSettings(Settings):
     )
     traffic: Text | None = setting(
         None,
-        "Frames: plain; padded to one of four sizes; or constant:TICK[:TICKS], one frame of one "
-        "size every TICK, such as 20ms, for 500 or TICKS ticks, or a multiple. Default: padded at "
-        "--disclose answer and redacted, else plain.",
+        "Frames: plain, padded (to one of four sizes), or constant:TICK[:TICKS] (one frame every "
+        "TICK, such as 20ms, for a multiple of 500 or TICKS ticks). Default: padded at --disclose "
+        "answer and redacted, otherwise plain.",
     )
     on_loss: OnLoss = own("alone", LOSS_HELP)
 

@@ -19,7 +19,7 @@ class FederatedMode(VerifiedMode[FederatedSettings, FederatedResources]):
     """The mode of several workers."""
 
     settings, judging = FederatedSettings, FederatedJudging
-    help = "this side drafts blocks, several workers verify them together"
+    help = "this side drafts blocks, and several workers verify them together"
     several = True
     unread = UNREAD.format("the workers'")
 

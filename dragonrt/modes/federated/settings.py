@@ -30,11 +30,11 @@ class FederatedSettings(Settings):
     mode: ClassVar[str] = "federated"
     verifies: ClassVar[bool] = True
 
-    rule: Text = setting("coupled", "Rule: coupled or rejection.")
+    rule: Text = setting("coupled", "Decision rule: coupled or rejection.")
     codec: Text = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
     block_tokens: Annotated[int, Meta(ge=0, le=MAX_BLOCK - 1)] = own(8, "Tokens of a block.")
     weights: Weighing = own(
-        "fixed", "Weights of workers: fixed, or relevance (of their documents).", rare=True
+        "fixed", "Weights of workers: fixed, or the relevance of their documents.", rare=True
     )
     quorum_deadline: Annotated[float, Meta(ge=0.001, le=1e6)] | None = own(
         None,

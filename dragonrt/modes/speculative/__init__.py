@@ -26,7 +26,7 @@ class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
     """The mode of one drafter and one verifier."""
 
     settings, judging = SpeculativeSettings, SpeculativeJudging
-    help = "this side drafts blocks, the cloud's model verifies them"
+    help = "this side drafts blocks, and the cloud's model verifies them"
     unread = UNREAD.format("the cloud's")
 
     @override

@@ -33,25 +33,25 @@ class SpeculativeSettings(Settings):
     verifies: ClassVar[bool] = True
 
     rule: Text = setting(
-        "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
+        "coupled", "Decision rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
-    codec: Text = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    codec: Text = setting("ids", "Codec of drafts: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
     draft: DraftSource = setting(
         "model",
-        "Drafts come from: model, or lookup (what documents, question and answer so far say next; "
-        "no model computes, and the cloud looks up, too, while it decodes by itself).",
+        "Source of drafts: model, or lookup (copies from documents, question and answer; no model "
+        "computes here, and a cloud that decodes by itself looks up, too).",
     )
     block_tokens: Annotated[int, Meta(ge=0, le=256)] | None = own(
         None,
-        "Tokens of a block. Default: 4 if pipelined, 8 if not; 0: the cloud decodes alone.",
+        "Tokens of a block. 0: the cloud decodes alone. Default: 4, or 8 with --no-pipelined.",
     )
-    budget: Positive | None = own(None, "Bit budget of a block.")
+    budget: Positive | None = own(None, "Most bits of a block. Default: no bound.")
     controller: PathText | None = own(
         None,
-        "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
-        "or a FILE.",
+        "What chooses tokens and resolution of each block: static:N:L, heuristic:L, default "
+        "(trained), or a FILE. Default: --block-tokens.",
     )
-    pipelined: bool = own(True, "Draft on while blocks are verified (default), or wait.")
+    pipelined: bool = own(True, "Draft while blocks are verified (default), or wait.")
     cloud_decodes: bool = setting(
         True, "The cloud decodes by itself while no block waits (coupled, ids).", rare=True
     )

@@ -119,7 +119,7 @@ class LinkSettings:
 
     link: PathText | None = setting(
         None,
-        "Emulated link: a one-way delay in each direction, such as 150ms; a name; or a TOML file.",
+        "Emulated link: a delay in each direction, such as 150ms, a name, or a TOML file.",
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
@@ -138,16 +138,14 @@ class NetworkSettings:
     """The address of the cloud, and the protection of the connection."""
 
     host: Text = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
-    port: Port = setting(7070, "Its port.", letter="p", daily=True)
-    key_file: Path | None = setting(
-        None, "File with the shared key. Encrypts the connection.", daily=True
-    )
-    tls: bool = setting(False, "Connect with TLS; trusts the system's authorities.")
-    tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
-    tls_key: Path | None = setting(None, "The certificate's private key.")
-    tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
+    port: Port = setting(7070, "TCP port of the cloud.", letter="p", daily=True)
+    key_file: Path | None = setting(None, "File of the shared key, for encryption.", daily=True)
+    tls: bool = setting(False, "Connect with TLS and trust the system's authorities.")
+    tls_cert: Path | None = setting(None, "This side's certificate, a PEM file.")
+    tls_key: Path | None = setting(None, "Private key of --tls-cert, a PEM file.")
+    tls_ca: Path | None = setting(None, "Authority of the other side's certificate, a PEM file.")
     insecure: bool = setting(
-        False, "Dial another machine without key or TLS: all can be read and changed on the way."
+        False, "Dial another machine without encryption. Others can read and change the traffic."
     )
 
     def cloud_address(self, link: LinkSettings) -> Address:

@@ -48,11 +48,11 @@ REMEMBERED_HOSTS = 256
 class CloudLimits:
     """The limits of a cloud."""
 
-    most_devices: Positive = setting(256, "Devices that may be connected.")
-    most_answers: Positive = setting(128, "Answers under way, of all devices.")
-    device_answers: Positive = setting(32, "Answers under way of one device.")
+    most_devices: Positive = setting(256, "Most connected devices.")
+    most_answers: Positive = setting(128, "Most running answers of all devices.")
+    device_answers: Positive = setting(32, "Most running answers of one device.")
     device_rate: Annotated[float, Meta(ge=0.01, le=FINITE)] = setting(
-        20.0, "Answers per second that one device may begin; three times as many at once."
+        20.0, "Most answers per second that one device begins, with bursts of three seconds."
     )
 
 

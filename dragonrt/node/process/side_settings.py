@@ -28,70 +28,70 @@ class SideSettings:
     side: Side
     model: PathText = setting(
         DEFAULT_MODEL,
-        "Language model: name, GGUF file, directory, hub id, hf.co/OWNER/NAME:QUANT.",
+        "Language model: a name, GGUF file, directory, hub id or hf.co/OWNER/NAME:QUANT.",
         letter="m",
         daily=True,
     )
-    on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
+    on: TorchDevice = setting("auto", "Device for the model: auto, cpu, cuda or mps.", daily=True)
     engine: Text = setting(
         "auto",
-        "What runs the model: auto (llama.cpp for a file, transformers for a directory or hub id), "
-        "llama.cpp, transformers, or vllm.",
+        "Engine that runs the model: llama.cpp, transformers, vllm, or auto (llama.cpp for a file, "
+        "transformers for a directory or hub id).",
     )
     engine_option: Annotated[tuple[LongText, ...], Meta(max_length=256)] = setting(
         (),
-        "An argument of the engine as NAME=VALUE, such as tensor_parallel_size=2; may be repeated.",
+        "Argument of the engine, such as tensor_parallel_size=2. May be repeated.",
     )
     dtype: Precision = setting(
         "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
     )
     adapter: PathText | None = setting(
         None,
-        "LoRA adapter: a directory, or a GGUF file; none: without the bundled one.",
+        "LoRA adapter: a directory or a GGUF file. none omits the bundled one.",
     )
     threads: Positive | None = setting(
         None,
-        "CPU threads of the model. Default: the cores, at most 8; half of them if the cloud and "
-        "its device run on this machine.",
+        "CPU threads of the model. Default: the number of cores, at most 8, or half of it if the "
+        "cloud and its device run on this machine.",
     )
     llama_library: Path | None = setting(
         None, "llama.cpp's library (libllama), in place of an installed package's.", rare=True
     )
-    prompt: Path | None = setting(None, "Prompt template: a TOML file (docs/pairs.md).")
+    prompt: Path | None = setting(None, "Prompt template, a TOML file (docs/pairs.md).")
     documents: Annotated[tuple[Path, ...], Meta(max_length=128)] = setting(
-        (), "Documents. Changes are indexed at each start.", letter="d", daily=True
+        (), "Documents to index: a directory or a file.", letter="d", daily=True
     )
     exclude: Annotated[tuple[LongText, ...], Meta(max_length=128)] = setting(
-        (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
+        (), "Files to skip, as in .gitignore: *.log or drafts/. May be repeated."
     )
-    largest_file: Text = setting("5MB", "Skip larger files, and files with more text.", rare=True)
+    largest_file: Text = setting("5MB", "Most bytes, or characters of text, of a file.", rare=True)
     index: Path | None = setting(
-        None, "Path of the index. Default: one per directory of documents."
+        None, "Directory of the index. Default: one for each set of documents."
     )
     store: PathText | None = setting(
-        None, "PostgreSQL URL: keep the index there, for many machines."
+        None, "URL of a PostgreSQL database for the index, for many machines."
     )
     embedder: PathText = setting(
-        "default", "Embedding model: default, GGUF file, directory, hub id."
+        "default", "Embedding model: default, a GGUF file, directory or hub id."
     )
     chunk_words: Positive = setting(128, "Words per chunk.", rare=True)
-    search: Search = setting("hybrid", "Retrieval: dense (embeddings), words, or hybrid (both).")
+    search: Search = setting("hybrid", "Retrieval by dense embeddings, words, or hybrid (both).")
     kv_cache: Text | None = setting(
         None,
-        "Disk space for stored KV, such as 20GB. Beyond it, KV is computed per question. "
+        "Disk space for stored KV, such as 20GB. Further KV is computed for each question. "
         "Default: 2GB, at most a tenth of the free disk.",
     )
     kv_memory: Text | None = setting(
         None,
-        "Memory for the KV of all running answers, such as 4GB. Beyond it, clients wait. "
-        "Default: a quarter of the machine's.",
+        "Memory for the KV of all running answers, such as 4GB. Further clients wait. Default: a "
+        "quarter of the machine's memory.",
     )
     trace: Path | None = setting(
         None,
-        "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it.",
+        "File to write every event to, about 1 kB per token, for `dragonrt trace`.",
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
-    share_sources: bool = setting(True, "Send devices the names of the files used.")
+    share_sources: bool = setting(True, "Send devices the names and sentences of source files.")
     rebuild: bool = setting(False, "Rebuild the index.")
 
     def __post_init__(self) -> None:

@@ -24,30 +24,28 @@ class HttpSettings:
     Raises DragonError if others could use or intercept it.
     """
 
-    http_host: Text = setting("127.0.0.1", "Address; a public one needs keys and TLS.", daily=True)
-    http_port: Port = setting(8080, "Port; 0: a free one.", daily=True)
-    api_keys: Path | None = setting(
-        None, "File with one API key per line; clients must send one.", daily=True
-    )
+    http_host: Text = setting("127.0.0.1", "Address. A public one needs keys and TLS.", daily=True)
+    http_port: Port = setting(8080, "TCP port to serve on. 0: a free one.", daily=True)
+    api_keys: Path | None = setting(None, "File of API keys for clients, one per line.", daily=True)
     http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.")
-    http_tls_key: Path | None = setting(None, "Its private key.")
-    uploads: Path | None = setting(None, "Store and index files uploaded on the page.", daily=True)
+    http_tls_key: Path | None = setting(None, "Private key of --http-tls-cert.")
+    uploads: Path | None = setting(None, "Directory for files uploaded on the page.", daily=True)
     answers_at_once: Annotated[int, Meta(ge=1, le=48)] = setting(
-        16, "Answers at a time; four times as many may wait, at least 16."
+        16, "Most running answers. Four times as many may wait, at least 16."
     )
     sources_in_text: bool = setting(
         True,
-        "Name the sources at the end of each text, for clients that drop annotations.",
+        "Append the names of sources to each text, for clients that drop annotations.",
         rare=True,
     )
     allow_origin: tuple[Text, ...] = setting(
-        (), "Origin of pages that may ask, such as app://obsidian.md; may be repeated."
+        (), "Origin of pages that may ask, such as app://obsidian.md. May be repeated."
     )
     allow_host: tuple[Text, ...] = setting(
-        (), "Name of this machine elsewhere, such as host.docker.internal; may be repeated."
+        (), "Further name of this machine, such as host.docker.internal. May be repeated."
     )
     http_bridge: Text = setting(
-        "", "Serve the containers on this bridge alone: with keys, but without TLS.", rare=True
+        "", "Bridge whose containers alone are served, with keys but without TLS.", rare=True
     )
 
     def __post_init__(self) -> None:
@@ -80,11 +78,9 @@ class HttpSettings:
 class StatusSettings:
     """The address of a cloud's health and metrics."""
 
-    http_host: Text = setting(
-        "127.0.0.1", "Serve health and metrics on this address, without a key."
-    )
+    http_host: Text = setting("127.0.0.1", "Address that serves health and metrics without a key.")
     http_port: Port | None = setting(
-        None, "Port of health and metrics; 0: a free one. Default: off."
+        None, "TCP port of health and metrics. 0: a free one. Default: off."
     )
 
 
