@@ -69,7 +69,7 @@ class SqliteStore(Store):
         if mode == "ro" and not path.exists():
             raise self.missing()
         if narrow((directory, *(p for name in _OURS for p in directory.glob(name)))):
-            log.warning("others could read the index in %s: it is its owner's alone now", directory)
+            log.warning("others could read the index in %s: now only its owner can", directory)
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         with self.explaining():
             super().__init__(sqlite3.connect(uri, uri=True, check_same_thread=False))

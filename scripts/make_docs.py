@@ -142,7 +142,7 @@ def serve_page() -> str:
     return f"{before}{head}\n\n{table}\n\n{rest[rest.index(BEHIND) :]}"
 
 
-FIELDS, BEHIND = MADE.replace("Made", "Fields, made"), "All others"
+FIELDS, BEHIND = MADE.replace("Made", "Fields, made"), "All other"
 
 
 def _code(names: Iterable[str]) -> str:

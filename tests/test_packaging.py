@@ -33,7 +33,7 @@ def imported() -> set[str]:
     return {found[each][0].lower().replace("_", "-") for each in foreign if each in found}
 
 
-def test_what_is_imported_is_declared_and_every_process_needs_what_is_required() -> None:
+def test_imports_are_declared_and_requirements_are_imported() -> None:
     required, extras = names(PROJECT["dependencies"]), PROJECT["optional-dependencies"]
     optional = names(each for several in extras.values() for each in several)
     assert imported() <= required | optional

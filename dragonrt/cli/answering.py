@@ -303,7 +303,7 @@ def doctor(
         return [_print(finding) async for finding in found]
 
     if "fail" in asyncio.run(look()):
-        raise DragonError("not all is well: see the lines that begin with fail")
+        raise DragonError("a check failed: see the lines that begin with fail")
 
 
 def _report_link(side: SideSettings, cloud: Address, as_json: bool) -> None:

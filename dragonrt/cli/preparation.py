@@ -97,7 +97,7 @@ def index(
     loaded = load_model(side) if kv else None
     report = index_documents(side)
     if report is not None and not report.chunks:
-        raise DragonError("nothing is indexed: the lines above say why")
+        raise DragonError("no document is indexed: see the lines above")
     if loaded is None:
         return
 

@@ -58,7 +58,7 @@ def renormalise(weights: Sequence[float]) -> tuple[float, ...]:
     """Return the weights scaled to sum 1. Raises SamplingError if none is above 0."""
     total = math.fsum(weights)
     if not total > 0:
-        raise SamplingError("no worker that takes part has a weight above 0; wait for one that has")
+        raise SamplingError("no connected worker has a weight above 0: wait for one that has")
     return tuple(weight / total for weight in weights)
 
 

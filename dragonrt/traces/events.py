@@ -271,19 +271,19 @@ class Rejoined(Event, frozen=True, tag="resume"):
 class NoticeKind(StrEnum):
     """The subject of a notice, one word: programs and tests match these, never the text."""
 
-    ALONE = "alone"  # this side goes on alone
+    ALONE = "alone"  # this side continues alone
     WAITING = "waiting"  # the answer waits for another side
-    PARTED = "parted"  # the cloud, which is away, receives no more of this answer
-    ABSENT = "absent"  # a worker takes no part
-    LATE = "late"  # a worker takes no part because it missed the deadline
-    BACK = "back"  # a worker takes part again
+    PARTED = "parted"  # the lost cloud receives no more of this answer
+    ABSENT = "absent"  # a worker is lost
+    LATE = "late"  # a worker missed the deadline of a round
+    BACK = "back"  # a worker has rejoined
     DISAGREEMENT = "disagreement"  # documents hold another value than the answer
     BEGINNING = "beginning"  # only the beginning of a document is read
     LOST = "lost"  # a connection is lost
-    CONNECTED = "connected"  # a connection is there, or there again
+    CONNECTED = "connected"  # a connection is open, or open again
     REFUSED = "refused"  # another side refuses this side
     UNREACHED = "unreached"  # another side cannot be reached yet
-    CUT = "cut"  # a document has pieces that are longer than the model reads
+    CUT = "cut"  # a document has chunks that are longer than the model reads
     STORE = "store"  # computed KV is not stored
 
 

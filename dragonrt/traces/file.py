@@ -113,7 +113,7 @@ def read_trace(path: Path) -> list[Record]:
         except ValueError:
             if number == len(lines) and number > 1 and not line.endswith("\n"):
                 break
-            raise DragonError(f"{path} line {number} is not JSON: is this a trace?") from None
+            raise DragonError(f"{path} line {number} is not JSON: name a trace") from None
         if number == 1:
             _check_start(value, path)
         try:
@@ -121,13 +121,13 @@ def read_trace(path: Path) -> list[Record]:
         except DragonError as error:
             raise DragonError(f"{path} line {number} is not a trace event: {error}") from None
     if not records:
-        raise DragonError(f"{path} is empty: is this a trace?")
+        raise DragonError(f"{path} is empty: name a trace")
     return records
 
 
 def _check_start(value: object, path: Path) -> None:
     if not isinstance(value, dict) or value.get("event") != "start":
-        raise DragonError(f"{path} line 1 does not begin a trace: is this a trace?")
+        raise DragonError(f"{path} line 1 is not the start of a trace: name a trace")
     schema = value.get("schema", 1)
     if schema != SCHEMA:
         raise DragonError(

@@ -118,7 +118,7 @@ def unpack(cls: type[T], values: Values) -> T:
         if name not in known or name in given:
             raise MessageError(
                 Reason.UNSUPPORTED,
-                f"there is no setting {name!r} here, or it came twice: install the same dragonrt "
+                f"the setting {name!r} is unknown here, or came twice: install the same dragonrt "
                 "on both sides",
             )
         given[name] = value

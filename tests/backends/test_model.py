@@ -59,7 +59,7 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert (info.context_length, info.parameters) == (1024, 5_786_368)
 
 
-def test_every_bundled_model_shares_the_tokenizer_and_has_the_prompt_of_its_training(
+def test_bundled_models_share_a_tokenizer_and_keep_their_prompts(
     llama: LanguageModel,
 ) -> None:
     models = [LanguageModel.load(name, "cpu") for name in bundled.models()]

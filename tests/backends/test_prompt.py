@@ -77,7 +77,7 @@ def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: An
         assert prompt.document_text(title, text).endswith(f"Read: {text}\n\nAsked:")
 
 
-def test_a_template_without_system_messages_gets_it_in_the_first_question(tokenizer: Any) -> None:
+def test_without_system_messages_the_first_question_has_it(tokenizer: Any) -> None:
     tokenizer.chat_template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + CHAT
     )
@@ -86,7 +86,7 @@ def test_a_template_without_system_messages_gets_it_in_the_first_question(tokeni
     assert start == "<|endoftext|><user>Be right.\n\nRead: Tea.\n\nAsked:"
 
 
-def test_the_trained_reader_is_not_told_to_refuse_and_other_chat_models_are() -> None:
+def test_only_untrained_chat_models_are_asked_to_refuse() -> None:
     trained, other = TRAINED["dragonrt"], CHAT_PROMPT
     assert other.user == trained.user
     assert other.system == f"{trained.system} {other.system.removeprefix(trained.system).strip()}"

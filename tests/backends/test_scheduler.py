@@ -94,7 +94,7 @@ def test_beside_many_answers_prompts_advance_more() -> None:
     assert plan.forward() == {"0": 1, "1": 1, "2": 1, "3": 1, "prompt": 8}
 
 
-def test_an_exact_forward_carries_so_many_rows_times_tokens_and_nobody_starves() -> None:
+def test_an_exact_forward_is_bounded_and_no_request_starves() -> None:
     plan = Plan(exact=8)
     plan.add("block", 2, 7)
     plan.add("token", 3, 1)
@@ -108,7 +108,7 @@ def test_an_exact_forward_carries_so_many_rows_times_tokens_and_nobody_starves()
     assert plan.forward() == {"wide": 1}
 
 
-def test_prompts_are_cut_at_pieces_and_are_read_alone_if_they_find_no_room() -> None:
+def test_prompts_are_cut_at_pieces_and_read_alone_without_room() -> None:
     plan = Plan(exact=8, piece=16)
     plan.add("prompt", 2, 44, prompt=42)
     plan.add("answer", 2, 5)
@@ -322,9 +322,7 @@ def first_token(
 
 @pytest.mark.parametrize("exact", [None, 63, 16])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_first_token_s_wait_does_not_grow_with_the_sessions_of_another_device(
-    seed: int, exact: int | None
-) -> None:
+def test_a_first_token_waits_no_longer_for_many_sessions(seed: int, exact: int | None) -> None:
     of = info(exact)
     alone, _ = first_token(seed, 0, of)
     for sessions, connections in [(1, 1), (8, 1), (32, 1), (32, 32), (100, 3)]:

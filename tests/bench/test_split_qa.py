@@ -38,7 +38,7 @@ SQUAD = {
 }
 
 
-def test_a_paragraph_of_squad_is_on_one_side_on_both_nowhere_or_cut_in_two() -> None:
+def test_a_squad_paragraph_is_on_one_side_both_neither_or_halved() -> None:
     made = generate.split_qa(SQUAD, 1)
     assert made == generate.split_qa(SQUAD, 1)
     assert made != generate.split_qa(SQUAD, 2)

@@ -57,7 +57,7 @@ def test_runs_that_once_violated_something_do_not(mode: str, seed: int) -> None:
         assert explore_one(scenario).violation is None
 
 
-def test_the_bound_counts_the_questions_that_a_cloud_reads_one_after_another() -> None:
+def test_the_bound_counts_questions_that_are_read_in_turn() -> None:
     """Those of one device, two at a time; nothing else in the bound depends on their number."""
     first = Scenario.draw(0, "sprinter").requests[0]
     link = Schedule(1, device_prepare_s=0.5, cloud_prepare_s=0.4)

@@ -117,7 +117,7 @@ def test_trace_prints_json_for_programs(run: Run, tmp_path: Path) -> None:
 
 def test_a_trace_that_is_none_is_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("Dear diary,\n")
-    assert run("trace", "text").line == "text line 1 is not JSON: is this a trace?"
+    assert run("trace", "text").line == "text line 1 is not JSON: name a trace"
     assert (
         run("trace", "missing").line == "cannot read the trace missing: No such file or directory"
     )

@@ -148,7 +148,7 @@ def test_the_first_round_waits_for_everyone_to_read_the_question() -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_that_was_away_for_long_begins_again_from_the_decided_text(
+def test_a_worker_that_returns_late_resumes_from_decided_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dragonrt.modes.federated.machine.MAX_BLOCK", 16)

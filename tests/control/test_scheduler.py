@@ -127,7 +127,7 @@ def test_estimates_follow_what_is_decoded() -> None:
     assert estimated(99).decode_s["device"] == pytest.approx(0.03)
 
 
-def test_each_side_measures_the_way_without_the_time_that_a_stamp_was_held() -> None:
+def test_the_measured_way_excludes_the_time_of_a_held_stamp() -> None:
     device, cloud = RoundTrip(), RoundTrip()
     device.begin(100.0)
     cloud.begin(7.0)  # the clocks have nothing in common

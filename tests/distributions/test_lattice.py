@@ -315,7 +315,7 @@ def test_backtracking_forgets_what_was_rejected(
     assert backtrack(start, dropped, accepted) == recomputed
 
 
-def test_a_batch_that_stands_whole_takes_the_new_tokens_mass_where_it_is_known() -> None:
+def test_an_accepted_batch_uses_the_known_mass_of_the_new_token() -> None:
     start = ConformalThreshold(0.2, eta=0.5, alpha=0.1)
     drafted = start.after(0.3).after(0.4)
     assert backtrack(start, [0.3, 0.4], 2) == drafted.after(0.4)

@@ -20,6 +20,16 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "profiles/*.md", "dragonrt/bundled/*/README.md")
     for path in CHECKOUT.glob(pattern)
 )
+WRITTEN = [
+    path
+    for path in (CHECKOUT / "README.md", *sorted(CHECKOUT.glob("docs/*.md")))
+    if path.name not in ("method.md", "specification.md", "traces.md", "wire.md")
+]
+"""Pages of sentences: the others are made from the code, or are mathematics."""
+MARKS = 7
+"""Colons and semicolons in 100 sentences. Prose that has more of them leaves out its verbs."""
+IDIOM = re.compile(r"\b(?:told|tells?|stands?|go(?:es)? on|beside|so many|is said)\b")
+"""Words for which the field, or plain English, has a clearer one."""
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -115,3 +125,21 @@ def test_the_readme_has_a_line_for_every_package() -> None:
     found = {path.parent.name for path in CHECKOUT.glob("dragonrt/*/__init__.py")}
     named = re.findall(r"^dragonrt/(\w+)  ", (CHECKOUT / "README.md").read_text("utf-8"), re.M)
     assert sorted(named) == sorted(found)
+
+
+def prose(page: Path) -> str:
+    """The text without code, tables, headings and the targets of links."""
+    text = CODE.sub("", page.read_text("utf-8"))
+    return re.sub(r"^ *\|.*$|^#.*$|`[^`]*`|\]\([^)]*\)|<[^>]*>", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+class TestProse:
+    def test_sentences_are_not_chained_by_colons(self, page: Path) -> None:
+        text = prose(page)
+        sentences = len(re.findall(r"[.!?](?=[\s)*\"]|$)", text))
+        assert len(re.findall(r"[:;]", text)) * 100 <= MARKS * max(sentences, 100 // MARKS + 1)
+
+    def test_words_are_plain(self, page: Path) -> None:
+        words = re.sub(r"`[^`]*`", "", CODE.sub("", page.read_text("utf-8")))
+        assert not IDIOM.findall(words)

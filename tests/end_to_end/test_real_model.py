@@ -126,7 +126,7 @@ async def test_each_side_knows_what_the_other_one_asks(
             assert asked.answered_by(reply.text), reply.text
 
 
-async def test_the_parts_of_a_question_are_answered_by_the_sides_that_know_them(
+async def test_parts_are_answered_by_the_sides_that_know_them(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
     port, question = real_cloud.wait_ready(), Question(max_tokens=40)
@@ -155,7 +155,7 @@ async def test_a_chat_answers_follow_ups_and_does_not_get_worse(
         assert len(talk.history) == 4
 
 
-async def test_a_list_of_a_document_is_read_chunk_by_chunk_and_no_link_changes_it(
+async def test_a_list_is_read_by_chunks_and_is_equal_over_every_link(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
     near = Address("127.0.0.1", real_cloud.wait_ready())

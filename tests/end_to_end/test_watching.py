@@ -61,7 +61,7 @@ async def test_questions_are_answered_while_the_rest_is_indexed(
 
 
 @pytest.mark.slow
-async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change(
+async def test_a_running_answer_keeps_documents_that_the_next_has_anew(
     tmp_path: Path, device_at: DeviceAt
 ) -> None:
     documents = tmp_path / "documents"

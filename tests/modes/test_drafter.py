@@ -217,7 +217,7 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     assert known.rates == [1e3, 1e3 + 7.0]
 
 
-def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided() -> None:
+def test_an_unverified_block_keeps_the_tokens_of_the_cloud() -> None:
     """It decodes by itself, and may be at the end, or gone, before a block reaches it."""
     for last, stand in ((False, 1), (True, 2)):
         mode = drafter()
@@ -234,7 +234,7 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
         assert len(mode.decided) == stand
 
 
-def test_what_the_cloud_decides_while_the_question_is_still_read_has_kept_nobody_waiting() -> None:
+def test_tokens_decided_during_prefill_count_no_waiting() -> None:
     mode = drafter(joined=False)
     mode.handle(Joined("cloud", 8), 1000.0)
     line, found = mode._drafting.prefix, []

@@ -308,7 +308,7 @@ def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
         assert [(verdict.accepted, verdict.token) for verdict in found] == judged
 
 
-def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> None:
+def test_a_block_of_known_tokens_needs_no_forward() -> None:
     right = targets(4)
     mode = decoding(4)
     work = wanted(mode)
@@ -321,7 +321,7 @@ def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> N
     assert len(mode.decided) == 5
 
 
-def test_a_block_that_the_text_contradicts_is_dropped_and_disturbs_nothing() -> None:
+def test_a_block_that_contradicts_the_text_is_dropped() -> None:
     right = targets(3)
     mode = decoding(2)
     assert mode.wanted() is not None

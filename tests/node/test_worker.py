@@ -121,7 +121,7 @@ async def prepared(worker: Worker, model: LanguageModel, tokens: Sequence[int]) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [40, LONG])
-async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards(
+async def test_reading_a_question_delays_a_token_two_forwards_at_most(
     model: LanguageModel, length: int
 ) -> None:
     """A token waits for the forward under way at most; the next one is its own."""
@@ -172,7 +172,7 @@ async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
         assert worker.answers == 0
 
 
-async def test_background_requests_are_preempted_and_are_read_when_no_answer_is_open(
+async def test_background_requests_yield_to_answers_and_run_when_idle(
     model: LanguageModel,
 ) -> None:
     """A question stops one within its forward, and none begins while the answer is open."""
@@ -327,7 +327,7 @@ async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
 
 
 @pytest.mark.usefixtures("_by_references")
-async def test_who_finds_no_room_hears_that_the_side_is_busy_and_nobody_is_pushed_out(
+async def test_a_client_without_room_gets_busy_and_evicts_nobody(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
@@ -381,7 +381,7 @@ async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
             assert (model.backend.pool.used, side.worker.scheduler.requests) == (0, [])
 
 
-async def test_chunks_are_kept_for_answers_that_resume_and_for_the_newest_alone(
+async def test_chunks_are_kept_for_resuming_and_the_newest_answers(
     model: LanguageModel,
 ) -> None:
     """Else a side that runs for months keeps the chunks of all its answers."""

@@ -67,9 +67,7 @@ def test_the_threshold_moves_once_for_every_token_of_the_text(pair: ModelPair) -
 
 
 @pytest.mark.slow
-def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
-    pair: ModelPair, tmp_path: Path
-) -> None:
+def test_prompts_alternate_or_are_pieces_of_a_corpus(pair: ModelPair, tmp_path: Path) -> None:
     model = pair.draft
     sample = prompts(model, 20)
     assert [prompt.kind for prompt in sample] == ["answers", "prose"] * 20

@@ -55,7 +55,7 @@ def test_a_files_evidence_is_that_of_the_answer_without_it(token: int) -> None:
         assert bits == pytest.approx(math.log2(p / q), abs=1e-5)
 
 
-def test_what_no_file_said_counts_for_none_and_a_cut_off_probability_is_bounded() -> None:
+def test_evidence_of_no_file_is_none_and_cut_masses_are_bounded() -> None:
     said = Rows([[1.0, 0.0, 0.0]], [0.0])
     shares = said.shares([0], 0)
     (bits,) = shares.without_each(2, 0.5, 0.9)

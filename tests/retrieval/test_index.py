@@ -239,7 +239,7 @@ def test_an_empty_directory_makes_an_empty_index(shelf: Shelf, tmp_path: Path) -
     assert len(shelf.open()) == 0
 
 
-def test_another_embedding_model_is_refused_with_the_command_that_rebuilds(
+def test_another_embedding_model_is_refused_with_the_remedy(
     shelf: Shelf, hashes: WordHashes
 ) -> None:
     paths = [

@@ -22,7 +22,7 @@ SHIP, ADA = ("When does the Nora sail to Bergen?", "at 7:40"), ("Who is Ada?", "
         ([SHIP, ADA], "Is she there?", "When does the Nora sail to Bergen? at 7:40 Who is Ada?"),
     ],
 )
-def test_a_question_is_joined_to_the_turns_it_needs_and_counts_twice_there(
+def test_a_question_joins_the_turns_it_needs_and_counts_twice(
     earlier: list[tuple[str, str]], question: str, before: str
 ) -> None:
     sought = f"{before} {question} {question}" if before else question

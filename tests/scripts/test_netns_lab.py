@@ -91,7 +91,7 @@ def test_what_the_kernel_refuses_is_said_and_taken_down(lab: Lab, fails_at: str,
     assert set(made) <= set(deleted)
 
 
-def test_a_cloud_that_does_not_start_is_reported_after_the_link_without_netem(lab: Lab) -> None:
+def test_a_cloud_that_does_not_start_is_reported_without_netem(lab: Lab) -> None:
     done = lab.run("--delay", "20", fails_at="netns exec")
     assert done.returncode == 1
     lines = done.stderr.splitlines()

@@ -49,11 +49,11 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to go on with the answer: `losses` says why, by worker."""
+    """Too few workers are left to continue the answer; `losses` has the reason of each."""
 
     def __init__(self, losses: Mapping[str, End]) -> None:
-        told = "; ".join(f"{name}: {end}" for name, end in losses.items())
-        super().__init__(f"the answer ends here: {told}")
+        lost = "; ".join(f"{name}: {end}" for name, end in losses.items())
+        super().__init__(f"too few workers are left: {lost}")
         self.losses = losses
 
 

@@ -102,14 +102,14 @@ def attendance(
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
-            text = f"{worker.name} takes no part from token {step} on: "
+            text = f"{worker.name} is missing from token {step} on: "
             if worker.here:
                 notices.append(Noticed(NoticeKind.LATE, f"{text}it missed the deadline"))
             else:
                 loss = worker.loss
                 notices.append(Noticed(NoticeKind.ABSENT, f"{text}{loss}", loss.reason))
         elif worker.name not in missing and worker.name in absent:
-            text = f"{worker.name} takes part again from token {step} on"
+            text = f"{worker.name} has rejoined at token {step}"
             notices.append(Noticed(NoticeKind.BACK, text))
     return notices
 

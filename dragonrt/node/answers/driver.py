@@ -187,7 +187,8 @@ class AnswerSession(Session):
             async with asyncio.timeout(self.timeouts.answer_s):
                 await self._closed.wait()
         except TimeoutError:
-            raise DragonError("the other side did not close the complete answer") from None
+            waited = f"{self.timeouts.answer_s:g} s"
+            raise DragonError(f"the other side did not close the answer in {waited}") from None
 
     async def settle(self) -> None:
         if self._draining is not None:

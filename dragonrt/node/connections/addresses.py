@@ -217,11 +217,11 @@ def members(
     named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
     if any(weighted) and how.weighs:
-        raise DragonError(f"{how.weighs} finds the weights: give the workers none")
+        raise DragonError(f"{how.weighs} sets the weights: name each --worker without one")
     if any(weighted) and not all(weighted):
-        raise DragonError("give every worker a weight, or none of them")
+        raise DragonError("some workers have no weight: give every --worker a weight, or none")
     if len({each.name for each in named}) < len(named):
-        raise DragonError("each worker may be named once: give them different ports")
+        raise DragonError("a worker is named twice: name each --worker once")
     for each in named:
         each.address.check()
     return tuple(named)

@@ -120,7 +120,7 @@ class Connector:
                 self._before = self.traffic()
                 end, self._peer = self._peer.end or ENDED, None
                 self.absence = end.text
-                text = f"{self._who} is lost, and dialled again: {end}"
+                text = f"{self._who} is lost and is dialled again: {end}"
                 self._on_notice(Noticed(NoticeKind.LOST, text, end.reason))
             await self._dial_again()
 
@@ -131,7 +131,7 @@ class Connector:
         self.connections += 1
         if self.absence:
             self.absence = ""
-            text = f"{self._who} is there{' again' if self.connections > 1 else ''}"
+            text = f"{self._who} is connected{' again' if self.connections > 1 else ''}"
             self._on_notice(Noticed(NoticeKind.CONNECTED, text))
         self._back.set()
         self._back = asyncio.Event()

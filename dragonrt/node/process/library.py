@@ -72,8 +72,8 @@ class Library:
         if len(tokens) > most:
             self.notice(
                 NoticeKind.CUT,
-                f"{chunk.source} has pieces of more than {most} tokens, of which {self.model.name} "
-                "does not read the rest: index it with a smaller chunk-words",
+                f"{chunk.source} has chunks of more than {most} tokens, and {self.model.name} does "
+                "not read their ends: index it with a smaller chunk-words",
             )
         return tokens[:most]
 

@@ -40,8 +40,8 @@ class LongQuestionError(DragonError):
 
     def __init__(self, tokens: int, room: int, model: str) -> None:
         super().__init__(
-            f"the question takes {tokens} tokens, but {model} has room for {room} beside its "
-            "documents and the answer: ask a shorter question or lower --max-tokens"
+            f"the question has {tokens} tokens, but {model} has room for {room} after documents "
+            "and answer: ask a shorter question or lower --max-tokens"
         )
         self.tokens, self.room = tokens, room
 

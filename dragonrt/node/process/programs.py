@@ -281,7 +281,7 @@ async def _dialling(
             if error is not None and mistaken(error):
                 raise DragonError(f"{who}: {error}") if several else error
             if error is not None:
-                until = "going on without" if how.goes_alone else "answering nothing without"
+                until = "continuing without" if how.goes_alone else "not answering without"
                 text = f"{until} {who} until it can be reached: {error}"
                 on_notice(Noticed(NoticeKind.UNREACHED, text))
         yield {member.name: link for member, link in zip(members, links, strict=True)}

@@ -96,7 +96,7 @@ class SideSettings:
 
     def __post_init__(self) -> None:
         if self.watch and not self.documents:
-            raise DragonError("--watch needs to know what to watch: name it with --documents")
+            raise DragonError("--watch needs documents: name them with --documents")
 
     def beside(self, hosts: Iterable[str]) -> "SideSettings":
         """Return these, with half of the cores if the other side has one of these local `hosts`.

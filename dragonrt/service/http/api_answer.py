@@ -319,7 +319,7 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
         case LongQuestionError():
             text = (
                 f"the question in {request.asked_in} takes {error.tokens} tokens, but there is "
-                f"room for {error.room} beside documents and answer: shorten it, or lower "
+                f"room for {error.room} after documents and answer: shorten it, or lower "
                 f"{request.length.field if request.length else 'max_tokens'}"
             )
             return ApiError(400, text, code=code, param=request.asked_in)

@@ -32,7 +32,7 @@ Stops = Annotated[list[Stop], Meta(max_length=16)]
 Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
 Length = Annotated[
     Annotated[int, Meta(ge=-2)] | None,
-    "at most a quarter of the model's context, and the room beside question and documents; "
+    "at most a quarter of the model's context, and the room after question and documents; "
     "below 0: as many as possible",
 ]
 """The most tokens of an answer."""

@@ -44,7 +44,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
     if directory is None:
         return side
     if side.store is not None or (side.index is not None and not side.documents):
-        raise DragonError("--uploads needs an index of its own: give --documents, or nothing")
+        raise DragonError("--uploads cannot extend this index: leave --store and --index out")
     try:
         make_directory(directory)
     except OSError as error:
@@ -173,7 +173,7 @@ class PrivateDocuments:
                         return {what: False, "reason": following.failed}
                     if content is not None and name in self._skipped:
                         raise ApiError(422, self._skipped[name], code=UNREADABLE)
-        return {what: False, "reason": "it takes long: the index has it later"}
+        return {what: False, "reason": "it is not indexed yet: ask again later"}
 
     def _uploaded(self) -> dict[str, Path]:
         files = self._directory().iterdir()
@@ -181,7 +181,7 @@ class PrivateDocuments:
 
     def _directory(self) -> Path:
         if self._uploads is None:
-            raise ApiError(403, "nothing can be changed here: start with --uploads DIR")
+            raise ApiError(403, "documents cannot be changed here: start with --uploads DIR")
         return self._uploads
 
 

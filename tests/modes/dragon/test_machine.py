@@ -303,7 +303,7 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     assert not joined().times_bandwidth
 
 
-def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times() -> None:
+def test_only_the_sides_of_a_schedule_exchange_times() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     mode = machine("cloud", settings=greedy, profile=DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
     mode.handle(Joined("device", 8), 1.0)
@@ -388,7 +388,7 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
 # What a device keeps to itself.
 
 
-def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
+def test_tokens_decided_alone_are_withheld_from_another_cloud() -> None:
     mode = left(REDACTED)
     for _ in range(3):
         effects = do(mode, wanted(mode))

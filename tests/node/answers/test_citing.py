@@ -43,7 +43,7 @@ def moved(*files: float, other: float | None = None) -> Moved:
 
 
 @given(st.lists(BITS, max_size=4), st.lists(BITS, max_size=4), st.none() | BITS)
-def test_files_with_clear_evidence_are_named_or_else_the_one_with_the_most(
+def test_sources_have_clear_evidence_or_the_most_of_all(
     own: list[float], others: list[float], most: float | None
 ) -> None:
     bound = math.inf if most is None else most
@@ -67,7 +67,7 @@ def test_files_with_clear_evidence_are_named_or_else_the_one_with_the_most(
     assert found == wanted
 
 
-def test_the_chunks_of_a_file_are_one_source_in_the_order_in_which_they_were_read() -> None:
+def test_chunks_of_one_file_are_one_source_in_reading_order() -> None:
     read = [
         Passage("Boat", "boat.md", 0.4, "The boat is red."),
         Passage("Car", "car.md", 0.9, "The car is blue."),

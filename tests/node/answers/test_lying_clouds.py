@@ -184,7 +184,7 @@ def test_no_cloud_is_more_relevant_than_its_documents_can_be(
     assert f"{relevance:g}" in notice.text
 
 
-def test_a_cloud_whose_relevance_moves_is_left_with_what_it_was_told_by_then() -> None:
+def test_a_cloud_whose_relevance_moves_learns_no_more() -> None:
     for begins in (LED, LED[:1]):
         found = attack(leading(begins, at_first=BOUND, then=LEAST), ANSWER)
         assert (found.told, found.alone_from) == (list(begins), len(begins))
@@ -243,7 +243,7 @@ def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> No
         ]
 
 
-def test_a_cloud_that_leaves_after_it_led_the_answer_is_not_told_the_rest() -> None:
+def test_a_cloud_that_led_and_left_does_not_receive_the_rest() -> None:
     found = attack(leading(), ANSWER, lost_at=len(LED))
     assert found.answer.tokens == [*LED, *SECRET, STOP]
     assert (found.stolen, found.opened) == (0, 1)

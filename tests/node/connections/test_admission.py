@@ -80,7 +80,7 @@ def seconds(answer: Answer) -> float:
     return answer.decisions[-1][0] - answer.asked_s
 
 
-def test_who_asks_too_often_is_told_when_to_come_back_and_gets_the_same_answers() -> None:
+def test_a_client_over_its_rate_retries_and_gets_equal_answers() -> None:
     usual = asked_at_once([12], USUAL_LIMITS)[0]
     slowed = asked_at_once([12], CloudLimits(device_rate=2.0))[0]
     assert [each.tokens for each in slowed] == [each.tokens for each in usual]
@@ -132,7 +132,7 @@ class CountedSide(SimulatedSide):
 
 
 @virtual
-async def test_what_is_computed_counts_for_the_address_and_connection_that_asked() -> None:
+async def test_computed_tokens_count_for_their_address_and_connection() -> None:
     CountedSide.asked.clear()
     cloud = SimulatedCloud(CountedSide("cloud", lambda _: SCRIPT))
     link = linked_device(cloud, SimulatedSide("device", lambda _: SCRIPT), lambda stream: stream)
@@ -213,7 +213,7 @@ async def begun(device: SimulatedDevice, tokens: int) -> tuple[ClientSession, as
 
 
 @virtual
-async def test_a_cloud_that_ends_finishes_answers_begins_none_and_sends_the_idle_away() -> None:
+async def test_a_draining_cloud_ends_answers_and_drops_idle_devices() -> None:
     async with one_cloud(2) as (cloud, (busy, idle)):
         _, answering = await begun(busy, 200)
         of_busy, of_idle = (each.connector.peer for each in (busy, idle))

@@ -186,7 +186,7 @@ def test_a_mistake_is_what_somebody_has_to_mend(error: DragonError | None, whose
     assert mistaken(error) is whose
 
 
-def test_a_question_dials_at_once_and_goes_on_without_a_cloud_that_stays_away() -> None:
+def test_a_question_dials_now_and_continues_without_the_cloud() -> None:
     """Also while the back-off is long."""
 
     async def ask(link: Connector) -> tuple[float, float]:

@@ -268,7 +268,7 @@ class Refusing(SilentSession):
         raise DragonError("no place for this")
 
 
-def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why() -> None:
+def test_a_silent_connection_is_lost_and_its_sessions_say_why() -> None:
     session = SilentSession()
 
     async def wait() -> tuple[Goodbye, float]:

@@ -129,7 +129,7 @@ def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("settings", [DRAGON, replace(DRAGON, on_loss="wait")])
-def test_a_cloud_that_falls_over_again_and_again_is_dialled_ever_more_rarely(
+def test_a_cloud_that_crashes_repeatedly_is_dialled_more_rarely(
     settings: Settings,
 ) -> None:
     async def fall_over(peer: Peer) -> None:

@@ -43,7 +43,7 @@ def test_a_share_of_few_is_uncertain_where_all_or_none_succeeded() -> None:
 
 
 @pytest.mark.parametrize("classifier", CLASSIFIERS)
-def test_a_question_is_named_by_sizes_and_by_nothing_where_all_look_alike(classifier: str) -> None:
+def test_a_question_is_named_by_sizes_unless_all_look_alike(classifier: str) -> None:
     asked = [question for question in range(5) for _ in range(6)]
     told = [[Seen(0.0, True, 100 + 70 * each), Seen(0.1, False, 9)] for each in asked]
     assert all(named(told, asked, 3, classifier)) == (classifier != "times alone")
@@ -53,7 +53,7 @@ def test_a_question_is_named_by_sizes_and_by_nothing_where_all_look_alike(classi
     assert sum(named(alike, asked, 3, classifier)) <= 12
 
 
-def test_a_document_is_guessed_where_it_crosses_and_drawn_where_nothing_does(
+def test_a_document_is_named_if_it_crosses_and_by_chance_if_not(
     model: LanguageModel,
 ) -> None:
     scene, right = Scene(model), 2
