@@ -139,7 +139,7 @@ def _own(documents: Places, key: str | Path | None) -> dict[str, Any]:
 def _given(settings: Mapping[str, Any], *groups: Iterable[type]) -> list[dict[str, Any]]:
     """Return the values of each group of classes, by their fields' names.
 
-    Raises SettingError for a name that none of them has.
+    Raises SettingError for an unknown name.
     """
     unknown, found = set(settings), list[dict[str, Any]]()
     for classes in groups:

@@ -54,12 +54,12 @@ class SettingError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The description of one field, beside its type.
+    """The description of one field, besides its type.
 
     Attributes:
         help: one sentence for people.
         travels: it is sent to the other side.
-        traced: it stands in traces and `--json`, which a question's own words do not.
+        traced: it is written to traces and `--json`, which a question's own words are not.
         option: its name on a command line, if not the field's; `letter` is its short form.
         daily: often needed.
         rare: a key of the settings file and of the environment, not an option.
@@ -127,7 +127,7 @@ def flat(instance: Any) -> dict[str, Any]:
 
 
 def traced(instance: Any) -> dict[str, Any]:
-    """Return the values that may stand in a trace or in `--json`."""
+    """Return the values that may be written to a trace or to `--json`."""
     shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
     return {name: value for name, value in flat(instance).items() if name in shown}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Bounds in seconds, or seconds between probes; every wait of the runtime has one of them.
+    """Bounds in seconds, or seconds between probes. Every wait of the runtime has a bound.
 
     Of an answer: `mute_s` for a cloud's first useful message, counted anew from each sign that it
     reads the question (one every `probe_s`), for `read_s` in all. `rejoin_s` for a lost or busy

@@ -205,20 +205,20 @@ def _fields(kind: Any) -> str:
     if not issubclass(kind, Fields):
         rows = ((f"`{e.name}`", _type(plain[e.name]), _default(e.default)) for e in own)
         return _table(("field", "type", "default"), rows)
-    bounded = (_row(e.name, plain[e.name], hints(kind)[e.name], e.default) for e in own)
-    return _table(("field", "type", "must be", "default"), bounded)
+    bounded = (_row(e.name, hints(kind)[e.name], e.default) for e in own)
+    return _table(("field", "type", "default"), bounded)
 
 
-def _row(name: str, hint: Any, within: Any, default: Any) -> tuple[str, ...]:
-    return f"`{name}`", _type(hint), _readable(must(within)), _default(default)
+def _row(name: str, within: Any, default: Any) -> tuple[str, ...]:
+    return f"`{name}`", _readable(must(within)), _default(default)
 
 
 def _settings(kind: type) -> str:
     """What travels of a class of settings."""
     return _table(
-        ("field", "type", "must be", "default", "what it is"),
+        ("field", "type", "default", "what it is"),
         (
-            (*_row(e.name, e.type, e.within, e.default), e.about.help)
+            (*_row(e.name, e.within, e.default), e.about.help)
             for e in entries(kind)
             if e.about.travels
         ),
@@ -248,7 +248,7 @@ def _default(value: Any) -> str:
 def _readable(must: str) -> str:
     for exponent in (31, 32, 63, 64):
         must = must.replace(str(2**exponent - 1), f"2^{exponent} - 1")
-    return must
+    return re.sub(r"\ban? (?=integer|number|tuple)", "", must)
 
 
 def main() -> None:

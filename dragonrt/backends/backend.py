@@ -219,7 +219,7 @@ def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
     """Return the SHA-256 of a kind of vocabulary and the ids of its tokens, in hexadecimal.
 
     How a text is split into tokens is left out: each side reads its own texts. `kind` is
-    "byte-level", "sentencepiece", or what else tells how tokens become text.
+    "byte-level", "sentencepiece", or another way in which tokens become text.
     """
     text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

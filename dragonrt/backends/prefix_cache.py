@@ -26,7 +26,7 @@ LONGEST_RUN = 16
 class PrefixCache:
     """Predictions after prefixes of texts that follow one prompt. The model's thread uses it.
 
-    Texts are named by the hashes of their prefixes: what two of them share is read once. The first
+    Texts are named by the hashes of their prefixes, so a shared prefix is read once. The first
     request opens the rows and reads the prompt. One request at a time.
     """
 

@@ -52,7 +52,7 @@ class PromptTemplate:
 
     @property
     def lead(self) -> str:
-        """Return what stands between every document and its question, without white space last."""
+        """Return the text between every document and its question, without white space last."""
         return self.user.partition(_DOCUMENT)[2].partition(_QUESTION)[0].rstrip()
 
     def asked(self, question: str, instructions: str = "") -> str:

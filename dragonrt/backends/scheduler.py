@@ -1,4 +1,4 @@
-"""Schedule requests: those that share the next forward of a model, and what it reads of each.
+"""Schedule requests that share the next forward of a model, and the tokens of each.
 
 Requests join and leave between two forwards. A preemption removes one of them. Several clients have
 fair shares of the tokens computed (`FairShares`); one client's requests go in order of arrival.
@@ -66,7 +66,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits of what a client gets of one forward if another one waits beside it."""
+    """Limits of a client's share of one forward while another client waits."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""

@@ -70,7 +70,7 @@ ENVIRONMENT = EnvironmentVariables()
 
 
 class Help(DefaultFormatter):
-    """Prints the panels for daily use; all of them for --help-all."""
+    """Prints the panel for daily use, or all panels for --help-all."""
 
     @override
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:

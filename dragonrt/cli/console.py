@@ -49,7 +49,7 @@ def say(line: str, style: str | None = None) -> None:
 
 
 def say_listening(line: str) -> None:
-    """Print that this side listens, and tell systemd if it waits for that (`sd_notify(3)`)."""
+    """Print that this side listens, and notify systemd if it waits (`sd_notify(3)`)."""
     say(line)
     if place := os.environ.get("NOTIFY_SOCKET", ""):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):

@@ -1,4 +1,4 @@
-"""Options derived from the fields of settings, and their sources beside flags.
+"""Options derived from the fields of settings, the environment and the settings file.
 
 A field is written once: its option, its environment variable and its key of the settings file
 follow from it. The file is TOML and has one table per command; keys are the names of options.
@@ -114,8 +114,8 @@ def derived(
 ) -> Callable[[type[T]], type[T]]:
     """Return a decorator that adds an option for each field of these classes of settings.
 
-    `only` these fields, or all `without` those. Options stand in the panel of their class, those of
-    several classes in `shared`. One that is not set is None: `given` returns the others.
+    `only` these fields, or all `without` those. An option is in the panel of its class, or in
+    `shared` if several classes have it. It is None if it is not set; `given` returns the others.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:

@@ -190,7 +190,7 @@ class Codec:
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
         """Return the distribution of a payload without tokens.
 
-        Raises CodecError for bytes that are not such a payload of this codec, or if it sends none.
+        Raises CodecError for other bytes, or if the codec sends no distributions.
         """
         if not data.startswith(self.header):
             raise other_codec(self.name)

@@ -33,7 +33,7 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Return a decorator that registers a mode's message.
 
-    What it `discloses` is what the ledger says of it. It may come `early`, before the other side
+    `discloses` is its entry in the ledger. It may come `early`, before the other side
     has opened the session.
     """
 

@@ -203,7 +203,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Postprocessing `work` gave `result`; its forward took so many seconds."""
+    """Postprocessing `work` gave `result`; `seconds` is the time of its forward."""
 
     work: Work
     result: Any
@@ -212,7 +212,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The forward of `work` was stopped after so many seconds, or it could not be postprocessed."""
+    """The forward of `work` was stopped after `seconds`, or could not be postprocessed."""
 
     work: Work
     seconds: float
@@ -263,7 +263,7 @@ class Mode:
         return None
 
     def disclosed(self, question: Question) -> Question:
-        """Return the question as another side is asked it now, to go on from what is decided."""
+        """Return the question as it is sent to another side now, with the decided tokens."""
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:

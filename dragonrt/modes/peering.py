@@ -102,7 +102,7 @@ class Peering:
             self._mode.go_on_alone(now)
 
     def begin_again(self, end: End) -> None:
-        """Have the session opened anew from the decided text; the second time, go on alone."""
+        """Open the session again from the decided text; the second time, continue alone."""
         again, self._began_again = not self._began_again, True
         self._mode.leave(Leave(self._name, end, again=again))
         self.peer, self._waiting_since_s = None, self.progress_s
@@ -110,7 +110,7 @@ class Peering:
             self.leave_alone(End(end.reason, f"{end} twice"), self.progress_s)
 
     def dismiss(self, told: End, end: End, now: float) -> None:
-        """Leave the newest peer for good; it is `told` less than the person."""
+        """Leave the newest peer for good, with `told` as the reason that it receives."""
         self._mode.leave(Leave(self._name, told))
         if self.alone:
             self._mode.emit(events.Noticed(NoticeKind.PARTED, end.text, end.reason))

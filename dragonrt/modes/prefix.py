@@ -62,7 +62,7 @@ class TokenPrefix:
         del self.hashes[length + 1 :]
 
     def replace_from(self, step: int, tokens: Sequence[int]) -> None:
-        """Cut back to `step` and go on with `tokens`."""
+        """Cut back to `step` and append `tokens`."""
         self.cut(step)
         for token in tokens:
             self.append(token)

@@ -30,12 +30,12 @@ GREEDY = Sampler(temperature=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question after a conversation, and how its answer is to come about.
+    """A question after a conversation, and the settings of its answer.
 
     `accepted` are the tokens of a resumed answer. `shown` is what a cloud may read of the latest
     answers in the history, where that is less. If `relevance_floor` is None, the mode chooses it.
-    Of a `document` one `chunk` may be read alone. With `top_logprobs` each token comes with its
-    probability and so many of the likeliest. Raises SettingError for values out of range.
+    Of a `document` one `chunk` may be read alone. With `top_logprobs` each token has its
+    probability and this many of the likeliest. Raises SettingError for values out of range.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -89,13 +89,13 @@ class Question:
             raise DragonError(f"the history must be at most {MAX_CONVERSATION} bytes")
 
     def check_vocabulary(self, vocabulary: int) -> None:
-        """Raise DragonError for a token that a model of so many does not have."""
+        """Raise DragonError for a token outside of a vocabulary of this size."""
         for token in (*self.stop_tokens, *self.accepted):
             if token >= vocabulary:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
-        """Return it as another side may read it, to go on from these tokens.
+        """Return the question as another side may read it, resumed from these tokens.
 
         It reads what was shown of an earlier answer, otherwise the `mark`, or with None all of it.
         """

@@ -167,7 +167,7 @@ class Counterpart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """A side's parts of an answer beside the question and the settings, in any mode.
+    """A side's parts of an answer besides question and settings, in any mode.
 
     `marker` are the tokens that the cloud reads for withheld ones. A mode adds its own.
     """

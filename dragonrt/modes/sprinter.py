@@ -1,4 +1,4 @@
-"""Approximate verification (SPEC 4; SPRINTER): a trained verifier stands in for the cloud's model.
+"""Approximate verification (SPEC 4; SPRINTER): a trained verifier replaces the cloud's model.
 
 The device shows what its verifier lets pass, and asks the cloud about the first token that it does
 not. Fewer calls of the large model, but **the text is not exactly the cloud model's**: it follows a
@@ -51,7 +51,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterSettings(Settings):
-    """Mode sprinter: a trained verifier stands in for the cloud's model (SPEC 4). Approximate.
+    """Mode sprinter: a trained verifier replaces the cloud's model (SPEC 4). Approximate.
 
     A drafted token that the verifier finds acceptable with a probability below `threshold` goes to
     the cloud, and so does the last one of `run_length` tokens in a row of which the cloud has
@@ -188,7 +188,7 @@ class SprinterDrafting(Drafting):
 
 
 class SprinterJudging(Judging):
-    """The text goes on with one token, the drafted one if it is accepted."""
+    """The text continues with one token, the drafted one if it is accepted."""
 
     adds_token = False
 

@@ -48,7 +48,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """Reads blocks of `codec` in one mode, and verifies them: pure, run beside the loop."""
+    """Reads blocks of `codec` in one mode, and verifies them: pure, run outside the loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""

@@ -120,7 +120,7 @@ class Worker(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Count open answers and questions; if there are any, preempt background requests."""
+        """Add to the counts of open answers and questions. Any preempts background requests."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.

@@ -1,4 +1,4 @@
-"""Disclosure: what leaves the device beside the question, what it reveals, what the link shows.
+"""Disclosure: what leaves the device with a question, what it reveals, what the link shows.
 
     documents -> predictions -> drafts -> decision -> Draft, Target -> frames -> link
                                   |          |             |             |         |

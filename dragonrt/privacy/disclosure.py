@@ -1,4 +1,4 @@
-"""The levels of disclosure: what leaves the device beside the question (SPEC 1.10).
+"""The levels of disclosure: what leaves the device with the question (SPEC 1.10).
 
 level     up                                    down      who decides
 drafts    drafts: distributions and relevance   the same  any placement

@@ -71,7 +71,7 @@ class Candidate:
 
 
 class Rule(ABC):
-    """Draws drafts, and makes two of them the target token."""
+    """Draws drafts, and computes the target token from the drafts of both sides."""
 
     name: ClassVar[str]
 

@@ -59,7 +59,7 @@ def code_of(error: DragonError) -> str:
 class Stream:
     """An answer under way: iterate over its pieces, or await it for the Answer.
 
-    An answer that nobody reads to its end goes on until `stop`, or until its device is closed.
+    An answer that nobody reads to its end continues until `stop` or the end of its device.
     """
 
     def __init__(self, chat: "Chat", question: str, seed: int | None, *, records: bool) -> None:
@@ -103,7 +103,7 @@ class Stream:
         self._task.add_done_callback(ended)
 
     async def end(self) -> None:
-        """End the answer with what is decided of it, and wait until it has ended."""
+        """End the answer after its decided tokens, and wait for the end."""
         if not self._task.done():
             await asyncio.sleep(0)  # a task that has not begun has nothing to stop
             self._chat.stop()
@@ -168,7 +168,7 @@ class Chat:
         return stream
 
     def stop(self) -> None:
-        """End the answer under way with what is decided of it."""
+        """End the running answer after its decided tokens."""
         self._stopped = True  # between two parts, too
         if self._session is not None:
             self._session.stop()

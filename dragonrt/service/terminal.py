@@ -40,7 +40,7 @@ UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
 class BetweenAnswers:
-    """Holds lines back while an answer is printed, such as those of a watched index."""
+    """Holds lines back, such as those of a watched index, while an answer is printed."""
 
     def __init__(self) -> None:
         self._answering = False

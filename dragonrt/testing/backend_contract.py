@@ -153,7 +153,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
 
 
 def rolled_back_equals_recomputed(on: Subject) -> None:
-    """Rows that were cut back go on as ones that never held the tokens."""
+    """Rows that were cut back equal rows that never held the tokens."""
     start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
     rows = on.opened()
     rows.extend(start)

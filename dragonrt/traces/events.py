@@ -201,7 +201,7 @@ class ThresholdMoved(Event, frozen=True, tag="threshold"):
 
 
 class RolledBack(Event, frozen=True, tag="rollback"):
-    """A decision rejected the own draft sequence: `dropped` tokens of it are discarded."""
+    """A decision rejected the own draft sequence, of which `dropped` tokens are discarded."""
 
     step: int
     dropped: int

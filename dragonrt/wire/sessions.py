@@ -131,7 +131,7 @@ class Sessions:
             del self._states[message.session]
 
     def _remember_closed(self, session: int) -> None:
-        """Remember a session that we closed: late messages of it are not the other side's fault."""
+        """Remember a session that we closed, whose late messages are no fault of the other side."""
         self._closed_by_us[session] = None
         if len(self._closed_by_us) > REMEMBERED_CLOSED:
             self._closed_by_us.popitem(last=False)

@@ -60,13 +60,13 @@ UNBOUND = ("env", "VLLM_CPU_OMP_THREADS_BIND=nobind")
 def capacity(
     *,
     engine: Annotated[
-        tuple[str, ...], option("What runs the model.", default="llama.cpp; vllm if installed")
+        tuple[str, ...], option("Engine of the model.", default="llama.cpp; vllm if installed")
     ] = ("llama.cpp", *(("vllm",) if find_spec("vllm") else ())),
-    sessions: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
-    questions: Annotated[int, option("Of all of them.", default="32", low=1)] = 32,
+    sessions: Annotated[tuple[int, ...], option("Sessions.", default="1, 4, 16")] = (1, 4, 16),
+    questions: Annotated[int, option("Number of questions.", default="32", low=1)] = 32,
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
-    relevance: Annotated[float, option("h of the device's documents.", default="4")] = 4.0,
-    latency: Annotated[str, option("One way to the cloud.", default="10ms")] = "10ms",
+    relevance: Annotated[float, option("Relevance of the device's documents.", default="4")] = 4.0,
+    latency: Annotated[str, option("One-way latency.", default="10ms")] = "10ms",
 ) -> Iterator[Row]:
     """Yield rates and waits for every engine and number of sessions, and of the plain server."""
     *others, last = sorted(os.sched_getaffinity(0))

@@ -49,7 +49,7 @@ def decode(
     *,
     model: Annotated[str, option("Name or GGUF file.", default="smollm2")] = bundled.SMOLLM2,
     threads: tuple[int, ...] = (1, 2),
-    repeats: Annotated[int, option("Of each forward.", default="40", low=1)] = 40,
+    repeats: Annotated[int, option("Measurements of each forward.", default="40", low=1)] = 40,
     reference: Annotated[bool, option("Measure transformers, too, which takes long.")] = False,
     llama_library: Annotated[Path | None, option("As `dragonrt device`'s.")] = None,
 ) -> Iterator[Row]:

@@ -59,7 +59,7 @@ def engine(
     ] = (bundled.DEFAULT_MODEL,),
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     documents: int = 2,
-    tokens: Annotated[int, option("Of all sessions together.", default="128", low=1)] = 128,
+    tokens: Annotated[int, option("Tokens of all sessions.", default="128", low=1)] = 128,
     repeats: int = 3,
     seed: int = 1,
 ) -> Iterator[Row]:

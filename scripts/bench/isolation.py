@@ -113,7 +113,7 @@ def isolation(
     /,
     *,
     questions: Annotated[
-        int | None, option("So many questions, drawn by the seed; else all.", low=1)
+        int | None, option("Number of questions, drawn by the seed. Default: all.", low=1)
     ] = None,
     seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
     timed: Annotated[

@@ -77,21 +77,21 @@ class Run:
 
 def results(
     *names: Annotated[str, Parameter(help="These runs alone.", show_default=False)],
-    quick: Annotated[bool, option("The runs of eight minutes together.")] = False,
-    keep: Annotated[bool, option("Replace their pages in docs/results, and pictures.")] = False,
+    quick: Annotated[bool, option("Measure the runs that need eight minutes together.")] = False,
+    keep: Annotated[bool, option("Replace the pages and pictures of docs/results.")] = False,
     data: Annotated[
         Path | None,
         option(
-            "Has evaluation texts, in it or below. A run without its own is left out, or fails if "
-            "it is named.",
+            "Directory of evaluation texts. A run without its texts is omitted, or fails if it is "
+            "named.",
             kind="DIR",
         ),
     ] = None,
     results: Annotated[
-        Path, option("Writes records here; goes on from them.", default="results")
+        Path, option("Directory of records, from which it resumes.", default="results")
     ] = RESULTS,
 ) -> None:
-    """Measure from nothing or go on; end with 1 if a number differs from the one that is kept."""
+    """Measure, or resume measuring; exit with 1 if a number differs from the kept one."""
     chosen = [run for run in runs() if (run.name in names) or (not names and quick <= run.quick)]
     if unknown := set(names) - {run.name for run in chosen}:
         raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")

@@ -66,19 +66,19 @@ DEVICES, GREEDY, LATENCY = 20, 32, "10ms"
 def serving(
     *,
     model: str = "smollm2",
-    cloud: Annotated[str | None, option("What the cloud runs.", default="as the device")] = None,
-    engine: Annotated[str, option("What runs it there.")] = AUTO,
-    clients: Annotated[tuple[int, ...], option("At once.", default="1, 4, 16")] = (1, 4, 16),
-    devices: Annotated[int, option("At once, of one cloud.", default=f"{DEVICES}")] = DEVICES,
+    cloud: Annotated[str | None, option("Model of the cloud.", default="as the device")] = None,
+    engine: Annotated[str, option("Engine of the cloud.")] = AUTO,
+    clients: Annotated[tuple[int, ...], option("Clients.", default="1, 4, 16")] = (1, 4, 16),
+    devices: Annotated[int, option("Devices of one cloud.", default=f"{DEVICES}")] = DEVICES,
     greedy: Annotated[int, option("Sessions of another device.", default=f"{GREEDY}")] = GREEDY,
-    questions: Annotated[int, option("Of all of them.", default="48", low=1)] = 48,
+    questions: Annotated[int, option("Number of questions.", default="48", low=1)] = 48,
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
-    latency: Annotated[str, option("One way to the cloud.", default=LATENCY)] = LATENCY,
+    latency: Annotated[str, option("One-way latency.", default=LATENCY)] = LATENCY,
     at: Annotated[
         str | None,
-        option("Clients beside a cloud that runs already, over a link as it is.", kind="HOST:PORT"),
+        option("Running cloud to measure, over the link as it is.", kind="HOST:PORT"),
     ] = None,
-    key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
+    key_file: Annotated[Path | None, option("File of the shared key.")] = None,
 ) -> Iterator[Row]:
     """Yield waits for every number of clients, with the cloud and without, and of devices."""
 

@@ -27,13 +27,13 @@ def figure(
     ] = None,
     /,
     *,
-    quick: Annotated[bool, option("A version of less than a minute.")] = False,
+    quick: Annotated[bool, option("Measure in less than a minute.")] = False,
     repeats: Annotated[
-        int | None, option("Times each point is measured; else 5, quick 2.", low=1)
+        int | None, option("Measurements of each point. Default: 5, or 2 with --quick.", low=1)
     ] = None,
-    seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
+    seed: Annotated[int, option("Random seed.", default="0", low=0)] = 0,
     results: Annotated[
-        Path, option("Writes DIR/NAME/NAME.csv, .json, .png.", kind="DIR", default="results")
+        Path, option("Directory for NAME/NAME.csv, .json, .png.", kind="DIR", default="results")
     ] = Path("results"),
     real: Annotated[
         bool | None,
@@ -46,29 +46,29 @@ def figure(
     corpus: Annotated[
         tuple[Path, ...],
         option(
-            "Text that perplexity is measured on, or that answers go on from; may be repeated: "
+            "Text for perplexity, or that answers continue; may be repeated: "
             "articles with questions (.json), conversations (.jsonl), text."
         ),
     ] = (),
     model: Annotated[
         tuple[str, ...],
         option(
-            "Of both sides, the target of a draft model, or of each federated worker.",
+            "Model of both sides, of the cloud, or of each federated worker.",
             default="smollm2; without its file toys: dragon-small, dragon-draft",
         ),
     ] = (),
     draft: Annotated[
-        str, option("Drafts blocks for the model.", default="smollm2-draft, of toys dragon-draft")
+        str, option("Draft model.", default="smollm2-draft, of toys dragon-draft")
     ] = "",
     cloud: Annotated[
         str | None,
         option(
-            "latency, ttft, pipeline --real: a cloud with the sample articles that runs already.",
+            "latency, ttft, pipeline --real: a running cloud with the sample articles.",
             kind="HOST:PORT",
         ),
     ] = None,
-    key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
-    replot: Annotated[bool, option("Draw the picture again from the CSV, run nothing.")] = False,
+    key_file: Annotated[Path | None, option("File of the shared key.")] = None,
+    replot: Annotated[bool, option("Draw the picture from the CSV without a run.")] = False,
 ) -> None:
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
     from dragonrt.link.shared_key import read_key

@@ -115,7 +115,7 @@ class Context:
         return self._used
 
     def open(self, rows: int) -> range | None:
-        """Return unused neighbouring sequences, empty; None if there are not so many."""
+        """Return empty neighbouring sequences; None if there are too few."""
         used, places = self.used(), range(self.sequences - rows + 1)
         for first in places if rows > 1 else reversed(places):  # single ones leave no gaps
             if used.isdisjoint(found := range(first, first + rows)):
@@ -151,9 +151,9 @@ class Context:
     def forward(
         self, batch: Sequence[Token], preemptions: Sequence[Preemption], *, most: int, hidden: bool
     ) -> Outputs | None:
-        """Compute the KV of tokens, `most` at once; return what was wanted of them.
+        """Compute the KV of tokens, `most` at once; return the wanted outputs.
 
-        Returns None if all preemptions ask to stop; then nothing of it is left. Hidden states are
+        Returns None if all preemptions ask to stop; the KV is then dropped. Hidden states are
         computed only if `hidden`.
         """
         if hidden != self._is_hidden:

@@ -92,7 +92,7 @@ class _Model:
     def encode(self, texts: Sequence[str], threads: int) -> NDArray[np.float32]:
         """Return pooled embeddings, float32 [texts, dimension]; texts are cut to the context.
 
-        A text has the same bits alone and beside any other texts. A text without tokens is zero.
+        A text has the same bits in every batch. A text without tokens is zero.
         """
         vectors = np.zeros((len(texts), self._model.hidden_size), np.float32)
         context = self._free.get()

@@ -248,7 +248,7 @@ class LlamaModel:
         return found[:count]
 
     def load_adapter(self, path: Path) -> int:
-        """Return llama.cpp's pointer to a LoRA. Raises ModelError if it is no adapter of it."""
+        """Return llama.cpp's pointer to a LoRA. Raises ModelError for another model's."""
         found: int = self.library.adapter_lora_init(self.pointer, os.fsencode(path))
         if not found:
             raise ModelError(f"{path} is no adapter of {self.path}, or is damaged")

@@ -60,7 +60,7 @@ MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
 def file_of(name: str) -> Path:
     """Return the path that a model's name stands for: a GGUF file, or a directory.
 
-    A file that is not there is made, or fetched from the hub. Raises ModelError: see those.
+    Makes a missing file, or fetches it from the hub. Raises ModelError.
     """
     if name in MADE:
         return MADE[name]()

@@ -50,7 +50,7 @@ class Engine:
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool) -> None:
-        """Add a request of one token behind these, or go on with an open one.
+        """Add a request of one token behind these, or continue an open one.
 
         If it `stays`, it is open afterwards.
         """

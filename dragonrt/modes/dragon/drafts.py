@@ -151,7 +151,7 @@ class DraftQueue:
 class Transcript:
     """The decided text as the other side reads it: all of it, if nothing is withheld.
 
-    `prefix` begins with the `length` tokens that it reads, and goes on as this side drafts.
+    `prefix` has the `length` tokens that it reads, then the drafts of this side.
     """
 
     def __init__(self, prefix: TokenPrefix, length: int) -> None:
@@ -212,7 +212,7 @@ class Redacted(Transcript):
 class Drafts:
     """One side's state of an answer.
 
-    `prefix` begins with the `decided` tokens and goes on as this side drafts. `own` and `theirs`
+    `prefix` has the `decided` tokens, then the drafts of this side. `own` and `theirs`
     are the drafts at hand; `transcript` is what the other side reads: with a `marker`, that in
     place of withheld tokens.
     """

@@ -109,7 +109,7 @@ def attribution(
 def disagreements(
     own: Sequence[str], others: Mapping[str, Sequence[str]], weight: float | None
 ) -> list[str]:
-    """Return a line for each number of an answer that documents hold another value of.
+    """Return a line for each number of an answer for which documents hold another value.
 
     `own` are this side's pairs of both values, `others` those of other sides by their names.
     `weight` is that of the own documents beside the other side's, None if it is unknown.

@@ -66,7 +66,7 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """A side that has read the question; `evidence` is a hash of `passages` and relevances.
 
-    `other_values` returns each number of a text with which its documents disagree, then theirs.
+    `other_values` returns the numbers that its documents contradict, each followed by theirs.
     """
 
     context: BackendSession
@@ -175,9 +175,9 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number of a text with which all documents disagree, then theirs (SPEC 5).
+        """Return the numbers that all documents contradict, each followed by theirs (SPEC 5).
 
-        Theirs is the likeliest behind what stands before it, if its probability is at least
+        Theirs is the likeliest one after the same prefix, if its probability is at least
         VALUE_PROBABILITY.
         """
         found: list[str] = []

@@ -33,7 +33,7 @@ class ToldAnswers:
         self._read()
 
     def get(self, turn: Turn) -> str | None:
-        """Return what other sides were told of an answer, None if that is not known."""
+        """Return the part of an answer that other sides received, None if it is unknown."""
         line = self._lines.get(_key(turn))
         return None if line is None else str(json.loads(line)[1])
 

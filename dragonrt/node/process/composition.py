@@ -132,7 +132,7 @@ def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -
 
 
 def kv_limit(settings: SideSettings, directory: Path) -> float:
-    """Return the most bytes of stored KV beside an index."""
+    """Return the most bytes of stored KV of an index."""
     if settings.kv_cache is None:
         return kv_store.usual_limit(directory)
     return parse_size(settings.kv_cache)

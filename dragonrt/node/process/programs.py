@@ -131,7 +131,7 @@ async def run_cloud(
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
 
-    Answers under way may finish, unless a second signal comes. `beside` runs meanwhile.
+    Running answers may finish, unless a second signal comes. `beside` runs meanwhile.
     """
     stopping = asyncio.Event()
     async with cloud as running, beside(running):
@@ -157,10 +157,10 @@ def counterpart(weight: float, connector: Connector) -> Counterpart:
 
 @dataclass(slots=True)
 class Device:
-    """A device that dials its other sides, and asks one question after another.
+    """A device that dials its other sides and asks questions one after another.
 
-    `told` is what other sides were told of earlier answers. `resources` may depend on the models
-    of the `members`; None while those are not known.
+    `told` has the parts of earlier answers that other sides received. `resources` may depend on the
+    models of the `members`; None while those are not known.
     """
 
     side: LocalSide
@@ -173,7 +173,7 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return the session of a question, not started. Raises DragonError as `complete` does."""
+        """Return the unstarted session of a question. Raises DragonError as `complete` does."""
         resources, carry = self.complete(), entry_of(self.settings).carry
 
         def take(record: Record) -> None:

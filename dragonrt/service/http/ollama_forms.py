@@ -136,7 +136,7 @@ def listed(model: str, since: float) -> Json:
 
 
 def shown(context: int, since: float) -> Json:
-    """Return what `/api/show` says of it, with the tokens of its context."""
+    """Return the answer of `/api/show` for a model with this context."""
     about = {"general.architecture": "dragonrt", "dragonrt.context_length": context}
     kept = {"details": {}, "modelfile": "", "template": "", "parameters": ""}
     can = {"model_info": about, "capabilities": ["completion"]}

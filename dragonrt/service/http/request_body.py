@@ -143,7 +143,7 @@ def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
 
 
 def said(ignored: Sequence[str]) -> list[str]:
-    """Return what a client is told of the fields without effect."""
+    """Return the warnings about fields without effect."""
     last = {name: name.rpartition(".")[2] for name in ignored}
     plain = [name for name in last if last[name] not in UNKEPT][:MAX_WARNED]
     unkept = [f"{name}: {UNKEPT[last[name]][0]}" for name in last if last[name] in UNKEPT]
