@@ -59,7 +59,7 @@ Block = Heading | Paragraph | Table | Page | Title | Unread
 
 
 class Document(NamedTuple):
-    """What a file says; `unread` counts what else it has, as "2 pictures"."""
+    """The text of a file; `unread` counts its other content, as "2 pictures"."""
 
     blocks: Sequence[Block]
     title: str = ""

@@ -98,7 +98,7 @@ class Index:
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot in `directory`, or in the database at `url`; RetrievalError."""
+        """Open the newest snapshot in `directory`, or the database at `url`; RetrievalError."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
 

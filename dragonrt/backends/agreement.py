@@ -162,6 +162,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which tokens are words of no value: a row that lost may say them."""
+        """Return which tokens belong to no value, so that a row without weight may give them."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

@@ -170,7 +170,7 @@ class RoundTrip:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """Begin a new session: messages of the one before are lost."""
+        """Begin a new session, and forget the unanswered messages of the last one."""
         self.seconds: float | None = None
         self._began_s = now
         self._theirs: tuple[int, float] | None = None

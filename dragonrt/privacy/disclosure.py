@@ -88,7 +88,7 @@ class Door:
     _in_run: bool = False
 
     def decide(self, token: int, *, withheld: bool) -> None:
-        """Take the next decided token of the answer, before any message that has it."""
+        """Record the next decided token of the answer, before a message with it is sent."""
         if not withheld:
             self.transcript.append(token)
         elif not self._in_run:

@@ -62,7 +62,7 @@ class CloudProcess:
             self._changed.notify_all()
 
     def wait(self) -> int:
-        """Return its exit code once it has ended by itself."""
+        """Wait for the end of the process; return its exit code."""
         return self._process.wait()
 
     def end(self) -> None:

@@ -229,7 +229,7 @@ class AnswerCounts(Counts):
 
     @property
     def resumed(self) -> bool:
-        """Whether it had tokens at its beginning here."""
+        """Whether the answer already had tokens when this record began."""
         return self.opened is not None and self.opened.accepted > 0
 
     @property

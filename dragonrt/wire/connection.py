@@ -136,7 +136,7 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes) -> list[tuple[Event, int]]:
-        """Take bytes in any split; return the events that they complete, with their bytes.
+        """Read bytes in any split; return the events that they complete, with their bytes.
 
         The other side's Hello is returned once the key is proven. Pings are answered, not returned.
         Raises RemoteProtocolError when the connection ends, HandshakeError if it was not open:

@@ -290,7 +290,7 @@ def portable(state: State, sequence: int, sequences: int) -> State:
 
 
 def native(state: State, sequences: int) -> State:
-    """Return a `portable` state as a context of so many sequences reads it, or raise ModelError."""
+    """Return a `portable` state for a context of this many sequences. Raises ModelError."""
     if not np.array_equal(state[_HEADER : _HEADER + _WORD], _words(1)):
         raise ModelError("the stored KV of a document is damaged: delete it")
     cells, others = state[_HEADER + _WORD :], [0] * (sequences - 1)

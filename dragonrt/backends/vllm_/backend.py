@@ -110,7 +110,7 @@ class VllmBackend(Backend):
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """Compute all feeds. Raises ModelError if the engine fails, and from then on."""
+        """Compute all feeds. Raises ModelError if the engine fails, and in every later call."""
         if self._dead:
             raise ModelError(self._dead)
         try:

@@ -90,7 +90,7 @@ class Planner:
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
     def wanted(self) -> Work | None:
-        """Return the next forward, or None if all that may be drafted is."""
+        """Return the next forward, or None if no further token may be drafted."""
         self.extend()
         undrafted = self.undrafted()
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))

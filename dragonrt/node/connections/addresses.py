@@ -104,7 +104,7 @@ class Address:
         return await connect(self.host, self.port, tls=self.tls)
 
     def begin(self, stream: TcpStream, identity: Identity) -> tuple[Stream, Connection]:
-        """Return a device's stream around that one, and the state of the connection on it."""
+        """Wrap a stream for a device; return it with the state of its connection."""
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection
 
@@ -217,7 +217,7 @@ def members(
     named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
     if any(weighted) and how.weighs:
-        raise DragonError(f"{how.weighs} sets the weights: name each --worker without one")
+        raise DragonError(f"{how.weighs} weighs the workers: name each --worker without =X")
     if any(weighted) and not all(weighted):
         raise DragonError("some workers have no weight: give every --worker a weight, or none")
     if len({each.name for each in named}) < len(named):

@@ -188,7 +188,7 @@ class Device:
 
     @property
     def levels(self) -> Sequence[Settings]:
-        """The settings, then those of the levels that disclose less and that the model can keep."""
+        """Return the settings, then those of each level below that the model supports."""
         own = self.settings
         marker = (self.resources or self.side).marker
         return [each for each in own.levels if each is own or marker or not each.redacts]

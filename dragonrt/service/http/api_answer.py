@@ -70,7 +70,7 @@ def _log(p: float) -> float:
 
 
 class Waiting(NamedTuple):
-    """Nothing has come for a while."""
+    """No event came within the time after which a stream needs a byte."""
 
 
 class Begun(NamedTuple):
