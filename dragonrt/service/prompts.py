@@ -84,15 +84,16 @@ _BETWEEN = re.compile(r"\bbetween\b(?!.*\band\b)", re.I)
 _BARE = re.compile(rf"(?:{_PREPOSITION}\s+)?(?:(?:which|whose|how)\s+)?\w+", re.I)
 
 
-_BACKGROUND = re.compile(r"\s*### Task:.*<chat_history>", re.DOTALL)
+_BACKGROUND = re.compile(r"\s*### Task:\n.*\n<chat_history>\n.*</chat_history>\s*", re.DOTALL)
 
 
 def is_background(prompt: str) -> bool:
     """Return whether a chat page asks it by itself: for a title, tags, or what may be asked next.
 
-    Open WebUI's prompts have this form, and those of pages made like it.
+    Open WebUI's prompts have this form, and those of pages made like it. What a person asks, with
+    passages that the page has found before it, ends otherwise.
     """
-    return _BACKGROUND.match(prompt) is not None
+    return _BACKGROUND.fullmatch(prompt) is not None
 
 
 class OtherLanguageError(DragonError):

@@ -161,8 +161,8 @@ class ApiRequest:
         most = self.question.max_tokens
         if length is not None:
             most = self.longest if length.number < 0 else min(length.number, self.longest)
-        usual, background = self.question, is_background(dialogue.prompt)
-        if background:
+        usual = self.question
+        if background := not dialogue.history and is_background(dialogue.prompt):
             usual = replace(usual, documents=0, document="", parts="off")
         try:
             seed = self.seed if body.seed is None else None

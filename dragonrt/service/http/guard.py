@@ -134,10 +134,13 @@ class Guard:
             return ApiError(
                 403, f"{host!r} is not local; use localhost, or --allow-host", code="foreign_host"
             )
-        if origin is not None and own != host and origin not in self._origins:
+        foreign = origin is not None and own != host and origin not in self._origins
+        if origin is None and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            origin, foreign = headers["sec-fetch-site"], not _is_open(path)  # an image, a link
+        if foreign:
             about = f"the origin {origin!r} is foreign; open this service's page, or --allow-origin"
             return ApiError(403, about, code="foreign_origin")
-        if self._keys is None or preflight or path in OPEN or path.startswith(PAGE):
+        if self._keys is None or preflight or _is_open(path):
             return None
         if self._keys.allow(headers.get("authorization")):
             return None
@@ -145,10 +148,14 @@ class Guard:
         return ApiError(401, about, code="invalid_api_key")
 
 
+def _is_open(path: str) -> bool:
+    return path in OPEN or path.startswith(PAGE)
+
+
 class Admission:
     """Limits the answers at a time and the waiting requests, first come, first served.
 
-    Those of nobody who waits are `behind` the others.
+    Those of nobody who waits are `behind` the others, and leave half of the queue to them.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
@@ -195,7 +202,8 @@ class Admission:
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)
-        if self.running >= self._at_once and self.waiting >= self._most_waiting:
+        most = self._most_waiting // (2 if behind else 1)
+        if self.running >= self._at_once and self.waiting >= most:
             about = f"{self.running} answers are under way and {self.waiting} wait"
             raise self._full(429, "queue_full", about)
         self._queue.add(own := (behind, next(self._numbers)))

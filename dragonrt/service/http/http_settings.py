@@ -14,6 +14,7 @@ from dragonrt.link.stream import is_loopback
 from dragonrt.link.tls import server_context
 from dragonrt.settings import Port, Text, check, setting
 
+NETWORK = Path("/sys/class/net")  # of Linux
 LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 
 
@@ -57,9 +58,21 @@ class HttpSettings:
         for origin in self.allow_origin:
             if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/*]+", origin):
                 raise DragonError(f"{origin!r} is no origin: --allow-origin app://obsidian.md")
-        bridge = Path("/sys/class/net", self.http_bridge, "bridge")  # Linux
-        if self.http_bridge and not bridge.is_dir():
+        for host in self.allow_host:
+            if not re.fullmatch(r"[a-z0-9._-]+", host):
+                raise DragonError(
+                    f"{host!r} is no name of a host, without port and in small letters: "
+                    "--allow-host host.docker.internal"
+                )
+        bridge = NETWORK / self.http_bridge
+        if self.http_bridge and not (bridge / "bridge").is_dir():
             raise DragonError(f"there is no bridge {self.http_bridge!r} on this machine")
+        for port in (each.name for each in bridge.glob("brif/*") if self.http_bridge):
+            if (NETWORK / port / "device").exists() or [*NETWORK.glob(f"{port}/lower_*")]:
+                raise DragonError(
+                    f"the bridge {self.http_bridge} leads to a network, through {port}: keys would "
+                    "pass there without TLS"
+                )
         private = self.http_tls_cert is not None or self.http_bridge
         public = self.http_bridge or not is_loopback(self.http_host)
         if public and not (private and self.api_keys):

@@ -24,6 +24,7 @@ from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.openai_forms import CHAT_COMPLETIONS
+from dragonrt.service.http.request_body import ApiError
 from dragonrt.service.http.web_server import WebServer
 from dragonrt.service.setup import DeviceSetup
 from tests.service.conftest import READS_ENGLISH, reciting_device
@@ -353,7 +354,7 @@ async def test_a_reader_that_stops_reading_holds_no_place() -> None:
 
 
 async def test_tasks_of_a_chat_page_wait_behind_people() -> None:
-    task = "### Task:\nGenerate a title.\n<chat_history>\n"
+    task = "### Task:\nGenerate a title.\n<chat_history>\n</chat_history>"
     async with served({**KNOWN, task: "{}\n"}, halt_at=0, at_once=1) as service:
         asked = [asyncio.create_task(service.chat("long?"))]
         await until(lambda: service.admission.running == 1)
@@ -369,6 +370,21 @@ async def test_tasks_of_a_chat_page_wait_behind_people() -> None:
         assert own["choices"][0]["message"]["content"] == "{}"
         assert own["dragonrt"]["ledger"]["question_bytes"] == 0
         assert service.side.questions[-1].documents == 0
+
+
+async def test_tasks_of_a_chat_page_leave_room_for_people() -> None:
+    admission = Admission(1, 4)
+    await admission.enter()
+    tasks = [asyncio.create_task(admission.enter(behind=True)) for _ in range(4)]
+    await until(lambda: admission.waiting + sum(each.done() for each in tasks) == 4)
+    person = asyncio.create_task(admission.enter())
+    await until(lambda: person.done() or admission.waiting == 3)
+    errors = [each.exception() for each in (*tasks, person) if each.done()]
+    assert [isinstance(each, ApiError) and each.status for each in errors] == [429, 429]
+    assert not person.done()
+    for each in (*tasks, person):
+        each.cancel()
+    await asyncio.gather(*tasks, person, return_exceptions=True)
 
 
 async def test_nothing_follows_an_answer_that_its_client_ends() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.link.tls import client_context
+from dragonrt.service.http import http_settings
 from dragonrt.service.http.guard import ApiKeys
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.settings import assemble
@@ -47,8 +48,13 @@ async def test_pages_of_other_sites_are_refused() -> None:
             ({"Host": "127.0.0.1.evil.example"}, 403),
             ({"Host": "["}, 400),
             ({"Origin": "http://["}, 400),
+            ({"Sec-Fetch-Site": "same-origin"}, 200),
+            ({"Sec-Fetch-Site": "none"}, 200),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Sec-Fetch-Site": "same-site"}, 403),
         ):
             assert (await service.http.get("/v1/models", headers=headers)).status_code == status
+        assert (await service.http.get("/", headers={"Sec-Fetch-Site": "cross-site"})).is_success
         form = {"Content-Type": "text/plain"}
         posted = await service.http.post("/v1/chat/completions", content="{}", headers=form)
         assert posted.status_code == 415
@@ -119,9 +125,30 @@ def test_beyond_loopback_keys_and_tls_are_needed(tmp_path: Path) -> None:
         {"allow_origin": ("*",)},
         {"http_host": "0.0.0.0", "api_keys": tmp_path, "http_bridge": "lo"},
         {"http_bridge": "docker0"},
+        {"allow_host": ("host.docker.internal:8080",)},
+        {"allow_host": ("Laptop",)},
     ):
         with pytest.raises(DragonError):
             assemble(HttpSettings, wrong)
+
+
+def test_a_bridge_has_ports_of_containers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_settings, "NETWORK", tmp_path)
+    for bridge, port in (("containers", "veth1"), ("card", "eth1"), ("vlan", "eth0.7")):
+        for part in ("bridge", f"brif/{port}"):
+            (tmp_path / bridge / part).mkdir(parents=True)
+    for part in ("veth1/brport", "eth1/device", "eth0.7/lower_eth0"):
+        (tmp_path / part).mkdir(parents=True)
+    HttpSettings(http_host="0.0.0.0", http_bridge="containers", api_keys=tmp_path)
+    for wrong in (
+        {"http_bridge": "containers"},
+        {"http_bridge": "card", "api_keys": tmp_path},
+        {"http_bridge": "vlan", "api_keys": tmp_path},
+    ):
+        with pytest.raises(DragonError):
+            assemble(HttpSettings, {"http_host": "0.0.0.0", **wrong})
 
 
 def test_keys_are_lines_of_a_file(tmp_path: Path) -> None:

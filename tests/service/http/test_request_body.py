@@ -151,12 +151,29 @@ def test_instructions_that_no_one_follows_are_said(name: str, deaf: bool) -> Non
     assert parsed("response").fitted(64, model).warnings == []
 
 
+TASK = (
+    "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: Who?\n</chat_history>"
+)
+
+
 def test_tasks_of_a_chat_page_read_no_document() -> None:
-    task = "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>\nUSER: Who?\n"
-    request = chat(messages=[{"role": "user", "content": task}])
+    request = chat(messages=[{"role": "user", "content": TASK}])
     assert (request.background, request.question.documents) == (True, 0)
-    for asked in ("### Task:\nRespond to the user query.\n<context>\n", "What is <chat_history>?"):
-        assert not chat(messages=[{"role": "user", "content": asked}]).background
+
+
+@pytest.mark.parametrize(
+    ("asked", "before"),
+    [
+        ("### Task:\nRespond to the user query.\n<context>\n", []),
+        ("What is <chat_history>?", []),
+        (f"{TASK}\nWho is meant?", []),
+        (f"### Task:\nRespond to the query.\n<context>\n{TASK}\n</context>\nWho?", []),
+        (TASK, [*HELLO, {"role": "assistant", "content": "Hi."}]),
+        (TASK, HELLO),
+    ],
+)
+def test_what_people_ask_is_no_task_of_a_page(asked: str, before: list[Any]) -> None:
+    assert not chat(messages=[*before, {"role": "user", "content": asked}]).background
 
 
 def message(**fields: Any) -> dict[str, Any]:
