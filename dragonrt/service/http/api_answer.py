@@ -1,7 +1,6 @@
 """An answer over HTTP: its request's place in the queue, its events, and their form in an API."""
 
 import asyncio
-import itertools
 import json
 import math
 import secrets
@@ -9,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain, count
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote
 
@@ -34,6 +33,7 @@ from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Disclosed, Record, SideReady, TokenDecided, TokenRanked
 from dragonrt.traces.file import to_object
+from dragonrt.wire.connection import Traffic
 
 FIRST_S, PING_S = 0.25, 5.0
 """Seconds until a stream's first byte, and between others: proxies end silent connections."""
@@ -43,30 +43,16 @@ IMPOSSIBLE = -9999.0
 """OpenAI's value for the logarithm of 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedToken:
-    """A token of the answer as text, its log-probability, and the likeliest tokens with theirs."""
+def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
+    """Return a token of the answer with its log-probability, and the likeliest ones with theirs."""
 
-    text: str
-    logprob: float
-    top: tuple[tuple[str, float], ...]
+    def one(token: int, p: float) -> Json:
+        text = decode([token])
+        logprob = math.log(min(p, 1.0)) if p > 0 else IMPOSSIBLE  # a sum of floats may exceed 1
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
-    @classmethod
-    def of(cls, event: TokenRanked, decode: Callable[[list[int]], str]) -> "RankedToken":
-        pairs = zip(event.tokens, event.probabilities, strict=True)
-        top = tuple((decode([token]), _log(p)) for token, p in pairs)
-        return cls(decode([event.token]), _log(event.probability), top)
-
-    def to_json(self) -> Json:
-        own, *top = (
-            {"token": text, "logprob": logprob, "bytes": list(text.encode())}
-            for text, logprob in ((self.text, self.logprob), *self.top)
-        )
-        return {**own, "top_logprobs": top}
-
-
-def _log(p: float) -> float:
-    return math.log(min(p, 1.0)) if p > 0 else IMPOSSIBLE  # a sum of floats may exceed 1
+    top = [*map(one, event.tokens, event.probabilities)]
+    return {**one(event.token, event.probability), "top_logprobs": top}
 
 
 class Waiting(NamedTuple):
@@ -84,7 +70,7 @@ class Delta(NamedTuple):
     """
 
     text: str
-    tokens: Sequence[RankedToken] = ()
+    tokens: Sequence[Json] = ()
     decoding: Sequence[Json] = ()
 
 
@@ -99,10 +85,10 @@ class Reply:
     model: str
     request: ApiRequest
     text: str = ""
-    tokens: list[RankedToken] = field(default_factory=list)
+    tokens: list[Json] = field(default_factory=list)
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))  # a date, as in OpenAI's APIs
-    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    numbers: "count[int]" = field(default_factory=count)
 
     def add(self, delta: Delta) -> None:
         self.text += delta.text
@@ -140,7 +126,7 @@ class AnswerResponse:
     def __init__(self, desk: AnswerDesk, reply: Reply, form: AnswerForm) -> None:
         self._desk, self._reply, self._form = desk, reply, form
         self._request = reply.request
-        self._ranked: list[RankedToken] = []  # tokens whose text was not sent yet
+        self._ranked: list[Json] = []  # tokens whose text was not sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond. Raises ApiError before the first byte."""
@@ -163,27 +149,30 @@ class AnswerResponse:
     async def _chunks(
         self, first: AnswerEvent, others: AsyncIterator[AnswerEvent]
     ) -> AsyncIterator[str]:
-        chunks, begun = partial(self._form.chunks, self._reply), False
-        yield "".join(chunks(first))
+        begun = False
+
+        def chunks(event: AnswerEvent) -> str:
+            nonlocal begun
+            begins = not (begun or isinstance(event, Waiting | ApiError))
+            begun = begun or begins
+            each = [Begun(), event] if begins else [event]
+            return "".join(chain.from_iterable(self._form.chunks(self._reply, e) for e in each))
+
+        yield chunks(first)
         try:
             async for event in others:
-                begun = begun or not isinstance(event, Waiting)
-                yield "".join(chunks(event))
+                yield chunks(event)
         except ApiError as error:
-            if not begun and isinstance(first, Waiting):
+            if not begun:
                 self._desk.metrics.count("refused", {error.status: 1})
-            yield "".join(chunks(error))
+            yield chunks(error)
 
     async def _events(self) -> AsyncGenerator[AnswerEvent, None]:
         """Yield the events of an answer, after those before it in the queue. Raises ApiError."""
         trace, request = _LiveTrace(self._desk.device), self._request
         try:
             async with self._asked() as stream:
-                begun = False
                 async for news in stream.news():
-                    if not begun:
-                        begun = True
-                        yield Begun()
                     delta = self._delta(news, trace)
                     if any(delta):
                         yield delta
@@ -191,8 +180,6 @@ class AnswerResponse:
                 answer = await stream
         except DragonError as error:
             raise api_error(error, request) from error
-        if not begun:
-            yield Begun()
         notices = (each.text for each in answer.notices)
         closing = Delta(sources_text(answer.sources, [*notices, *warnings(answer)]))
         if closing.text and request.sources_in_text and self._complete(answer):
@@ -229,14 +216,14 @@ class AnswerResponse:
     def _delta(self, news: Sequence[Piece | Record], trace: "_LiveTrace") -> Delta:
         """Return the new text, with its tokens and the events of decoding as far as wanted."""
         decode, text = self._desk.device.side.model.decode, ""
-        tokens: list[RankedToken] = []
+        tokens: list[Json] = []
         for each in news:
             match each:
                 case Piece():
                     text += each.text
                     tokens, self._ranked = tokens + self._ranked, []
                 case Record(event=TokenRanked() as event):
-                    self._ranked.append(RankedToken.of(event, decode))
+                    self._ranked.append(ranked(event, decode))
         return Delta(text, tokens, trace.events(news) if self._request.traced else ())
 
 
@@ -247,19 +234,18 @@ class _LiveTrace:
     """
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        self._decode, self._links = device.side.model.decode, device.connectors.values()
         self._before = self._traffic()
 
     def events(self, news: Sequence[Piece | Record]) -> list[Json]:
-        peers = [connector.peer for connector in self._device.connectors.values()]
-        trips = [peer.round_trip_s for peer in peers if peer is not None]
-        sent, received = self._traffic()
+        trips = [link.peer.round_trip_s for link in self._links if link.peer is not None]
+        now = self._traffic()
         link = {
             "event": "link",
             "rtt": max(trips, default=None),
             "connected": len(trips),
-            "bytes_sent": sent - self._before[0],
-            "bytes_received": received - self._before[1],
+            "bytes_sent": now.sent - self._before.sent,
+            "bytes_received": now.received - self._before.received,
         }
         return [*map(self._event, news), link]
 
@@ -268,13 +254,12 @@ class _LiveTrace:
             case Piece():
                 return {"event": "piece", "text": news.text, "share": round(news.device_share, 4)}
             case Record(event=TokenDecided(token=token) | Disclosed(token=int(token))):
-                return {**to_object(news), "text": self._device.side.model.decode([token])}
+                return {**to_object(news), "text": self._decode([token])}
             case Record():
                 return to_object(news)
 
-    def _traffic(self) -> tuple[int, int]:
-        each = [connector.traffic() for connector in self._device.connectors.values()]
-        return sum(now.sent for now in each), sum(now.received for now in each)
+    def _traffic(self) -> Traffic:
+        return Traffic.total(link.traffic() for link in self._links)
 
 
 async def _paced(
@@ -320,7 +305,7 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
             text = (
                 f"the question in {request.asked_in} takes {error.tokens} tokens, but there is "
                 f"room for {error.room} after documents and answer: shorten it, or lower "
-                f"{request.length.field if request.length else 'max_tokens'}"
+                f"{request.length or 'max_tokens'}"
             )
             return ApiError(400, text, code=code, param=request.asked_in)
         case OtherLanguageError() | TaskError():

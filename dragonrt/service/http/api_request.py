@@ -11,7 +11,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question, Ranked, Turn
 from dragonrt.sampling.samplers import Temperature
 from dragonrt.service.chat import HISTORY
-from dragonrt.service.http.request_body import ApiError, invalid, said, unsupported
+from dragonrt.service.http.request_body import invalid, said, unsupported, wrong
 from dragonrt.service.prompts import READERS, is_background
 from dragonrt.service.view import without_sources
 from dragonrt.settings import U64, SettingError, Share, read
@@ -22,22 +22,12 @@ LEAST_P = 1e-9
 TEXTS = ("text", "input_text", "output_text")
 """The types of a message's parts that are read."""
 
-
-DOCUMENT = "[`--document`](reference.md#dragonrt-device)"
-LEVEL = "[level](privacy.md#levels), that of `--disclose` or one that discloses less"
 PROBABILITIES = "[probabilities](#probabilities)"
+LEVEL = "[level](privacy.md#levels), that of `--disclose` or one that discloses less"
 
 Stop = Annotated[str, Meta(max_length=256)]
 Stops = Annotated[list[Stop], Meta(max_length=16)]
 Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
-Length = Annotated[
-    Annotated[int, Meta(ge=-2)] | None,
-    "at most a quarter of the model's context, and the room after question and documents; "
-    "below 0: as many as possible",
-]
-"""The most tokens of an answer."""
-NoCall = Annotated[Literal["none", "auto"] | None, "`none` or `auto`: no tool is called"]
-Unstored = Annotated[None, "of a response: refused, as nothing is stored"]
 
 
 class Part(Struct, kw_only=True):
@@ -90,13 +80,6 @@ class Asked(Struct, kw_only=True):
 NOTHING = Asked()
 
 
-class Wanted(NamedTuple):
-    """A number, and the field that requests it."""
-
-    field: str
-    number: int
-
-
 class Dialogue(NamedTuple):
     """A conversation as its client sends it; the field `asked_in` has the question.
 
@@ -116,8 +99,9 @@ class ApiRequest:
 
     `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
     texts that end the answer, `longest` its most tokens. `unranked` is why there are no
-    probabilities to return, else None. If `traced`, the stream has the events of decoding. In the
-    `background` is a task of a chat page. `unfollowed` is the model that got no instructions.
+    probabilities to return, else None. If `traced`, the stream has the events of decoding. The
+    question is in the field `asked_in`, and its length in the field `length`. In the `background`
+    is a task of a chat page. `unfollowed` is the model that got no instructions.
     """
 
     question: Question
@@ -129,7 +113,7 @@ class ApiRequest:
     body: Asked = NOTHING
     traced: bool = False
     asked_in: str = ""
-    length: Wanted | None = None
+    length: str = ""
     ignored: tuple[str, ...] = ()
     background: bool = False
     unfollowed: str = ""
@@ -140,28 +124,26 @@ class ApiRequest:
         ignored: Sequence[str],
         dialogue: Dialogue,
         lengths: Sequence[str],
-        ranked: Wanted | None,
-        *,
-        traced: bool = False,
+        ranked: str,
     ) -> "ApiRequest":
         """Return the request with these fields; the first given one of `lengths` counts.
 
-        Raises ApiError for invalid values.
+        The field `ranked` asks for probabilities, unless it is "". Raises ApiError for invalid
+        values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):
             if name in given:
                 given[name] = max(least, given[name])
-        numbers = (Wanted(name, getattr(body, name)) for name in lengths)
-        length = next((each for each in numbers if each.number is not None), None)
-        if length is not None and not length.number:
-            raise invalid(length.field, "at least 1, or -1 for all for which there is room")
-        if ranked is not None and self.unranked is not None:
-            raise unsupported(ranked.field, self.unranked)
-        most = self.question.max_tokens
-        if length is not None:
-            most = self.longest if length.number < 0 else min(length.number, self.longest)
-        usual = self.question
+        usual, most = self.question, self.question.max_tokens
+        numbers = {name: getattr(body, name) for name in lengths}
+        field = next((name for name, each in numbers.items() if each is not None), "")
+        if field and not numbers[field]:
+            raise invalid(field, "at least 1, or -1 for all for which there is room")
+        if field:
+            most = self.longest if numbers[field] < 0 else min(numbers[field], self.longest)
+        if ranked and self.unranked is not None:
+            raise unsupported(ranked, self.unranked)
         if background := not dialogue.history and is_background(dialogue.prompt):
             usual = replace(usual, documents=0, document="", parts="off")
         try:
@@ -176,18 +158,16 @@ class ApiRequest:
                 document=usual.document if body.document is None else body.document,
                 sampler=replace(usual.sampler, **given),
                 max_tokens=most,
-                top_logprobs=None if ranked is None else ranked.number,
+                top_logprobs=body.top_logprobs or 0 if ranked else None,
             )
         except SettingError as error:
             name = dialogue.asked_in if error.name == "prompt" else error.name
-            text = f"{name} {error.problem}"
-            raise ApiError(400, text, code="invalid_value", param=name) from None
+            raise wrong(f"{name} {error.problem}", name) from None
         except DragonError as error:
-            raise ApiError(400, str(error), code="invalid_value") from None
+            raise wrong(str(error)) from None
         stops = [body.stop] if isinstance(body.stop, str) else body.stop or ()
         in_text = False if background else body.sources_in_text
-        unread = dialogue.unread
-        within = tuple(f"{each}." for each in unread)
+        within = tuple(f"{each}." for each in dialogue.unread)
         return replace(
             self,
             question=question,
@@ -195,10 +175,9 @@ class ApiRequest:
             stops=(*self.stops, *filter(None, stops)),
             sources_in_text=self.sources_in_text if in_text is None else in_text,
             body=body,
-            traced=traced,
             asked_in=dialogue.asked_in,
-            length=length,
-            ignored=(*unread, *(each for each in ignored if not each.startswith(within))),
+            length=field,
+            ignored=(*dialogue.unread, *(name for name in ignored if not name.startswith(within))),
             background=background,
         )
 
@@ -222,9 +201,9 @@ class ApiRequest:
     @property
     def warnings(self) -> list[str]:
         """What the response says of the parts of the request without effect."""
-        lines, most, length = said(self.ignored), self.question.max_tokens, self.length
-        if length is not None and most < length.number:
-            lines.append(f"{length.field}: {most} is the most")
+        lines, most = said(self.ignored), self.question.max_tokens
+        if self.length and most < getattr(self.body, self.length):
+            lines.append(f"{self.length}: {most} is the most")
         if self.unfollowed:
             lines.append(f"instructions have no effect: {self.unfollowed} follows none")
         return lines
@@ -268,8 +247,7 @@ def dialogue(messages: str | Sequence[ChatMessage], field: str, instructions: st
             turns = turns or [([], [])]
             turns[-1][1].append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
-        must = f"{field} must end with a question"
-        raise ApiError(400, must, code="invalid_value", param=field)
+        raise invalid(field, "a conversation that ends with a question")
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
     recent, rules = history[-HISTORY:], "\n".join(system)

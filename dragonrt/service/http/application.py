@@ -26,13 +26,12 @@ from dragonrt.node.process.composition import Loaded
 from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device
-from dragonrt.service.http import ollama_forms
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
 from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.forms import FORMS, LATEST, OLLAMA_VERSION, date
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics, health
-from dragonrt.service.http.openai_forms import CHAT_COMPLETIONS, RESPONSES
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import (
     ApiError,
@@ -72,14 +71,6 @@ MOST_TEXTS = 2048
 
 Handler = Callable[[Request], Awaitable[Response]]
 Text = Annotated[str, Meta(min_length=1)]
-
-FORMS = {
-    "/v1/chat/completions": CHAT_COMPLETIONS,
-    "/v1/responses": RESPONSES,
-    f"{OLLAMA}chat": ollama_forms.CHAT,
-    f"{OLLAMA}generate": ollama_forms.GENERATE,
-}
-"""The answer form of each API."""
 
 
 class EmbeddingsBody(Struct, kw_only=True):
@@ -152,14 +143,14 @@ class HttpService:
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in FORMS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             Route("/v1/search", self._search),
-            *(Route(f"{OLLAMA}{each}", self._tags) for each in ("tags", "ps")),
+            Route("/v1/models", _told(lambda: _listed(self._about_models().values()))),
+            *(Route(f"{OLLAMA}{each}", _told(self._tags)) for each in ("tags", "ps")),
+            Route(f"{OLLAMA}version", _told(lambda: {"version": OLLAMA_VERSION})),
             Route(f"{OLLAMA}show", self._show, methods=["POST"]),
-            Route(f"{OLLAMA}version", self._ollama_version),
-            Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
             Route("/health", health),
             Route("/ready", self._ready),
-            Route("/version", self._version),
+            Route("/version", _told(self._version)),
             Route("/metrics", self._desk.metrics.page),
             Route("/documents", self._listing),
             Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
@@ -205,7 +196,7 @@ class HttpService:
                     data.append({"object": "embedding", "index": len(data), "embedding": values})
             tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        found = {"object": "list", "model": embedder.title, "data": data, "usage": usage}
+        found = {**_listed(data), "model": embedder.title, "usage": usage}
         return JSONResponse(found, headers=warning(said(ignored)))
 
     @property
@@ -225,20 +216,20 @@ class HttpService:
         async with self._desk.admission.place():
             hits = await self._side.librarian.call(find)
         found = [{**asdict(hit.chunk), "relevance": round(hit.score, 4)} for hit in hits]
-        return JSONResponse({"object": "list", "data": found})
+        return JSONResponse(_listed(found))
 
-    async def _tags(self, request: Request) -> Response:
-        return JSONResponse(ollama_forms.listed(self._model, self._began))
+    def _tags(self) -> Json:
+        named = dict.fromkeys(("name", "model"), self._model + LATEST)
+        about = {"modified_at": date(self._began), "size": 0, "digest": "", "details": {}}
+        return {"models": [named | about]}
 
     async def _show(self, request: Request) -> Response:
         await _body(request, self._model)
-        return JSONResponse(ollama_forms.shown(self._side.model.context_length, self._began))
-
-    async def _ollama_version(self, request: Request) -> Response:
-        return JSONResponse({"version": ollama_forms.VERSION})
-
-    async def _models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": list(self._about_models().values())})
+        length = self._side.model.context_length
+        about = {"general.architecture": "dragonrt", "dragonrt.context_length": length}
+        kept = dict.fromkeys(("modelfile", "template", "parameters"), "")
+        can = {"details": {}, "model_info": about, "capabilities": ["completion"]}
+        return JSONResponse({**kept, **can, "modified_at": date(self._began)})
 
     async def _one_model(self, request: Request) -> Response:
         models, name = self._about_models(), request.path_params["model"]
@@ -272,11 +263,11 @@ class HttpService:
             about["ready"] &= not (problem and self._documents.changeable)
         return JSONResponse(about, 200 if about["ready"] else 503)
 
-    async def _version(self, request: Request) -> Response:
+    def _version(self) -> Json:
         mode = entry_of(self._device.settings).name
         versions = {"dragonrt": __version__, "protocol": PROTOCOL_VERSION}
         levels = {each.level or "": LEAVES[each.level] for each in self._device.levels}
-        return JSONResponse({**versions, "model": self._model, "mode": mode, "levels": levels})
+        return {**versions, "model": self._model, "mode": mode, "levels": levels}
 
     async def _listing(self, request: Request) -> Response:
         return JSONResponse(await self._documents.listing(self._side))
@@ -312,11 +303,24 @@ class HttpService:
         return Response(status_code=499)  # the client has disconnected
 
 
+def _told(about: Callable[[], Json]) -> Handler:
+    """Return the handler that responds with an object."""
+
+    async def tell(request: Request) -> Response:
+        return JSONResponse(about())
+
+    return tell
+
+
+def _listed(data: Iterable[Json]) -> Json:
+    return {"object": "list", "data": [*data]}
+
+
 def _check_model(name: Any, known: Iterable[str]) -> None:
     here = next(iter(known))
     if not isinstance(name, str):
         raise invalid("model", f"the name of a model, such as {here}")
-    if name.removesuffix(ollama_forms.LATEST) not in known:
+    if name.removesuffix(LATEST) not in known:
         about = f"there is no model {name!r} here: this device has {here}"
         raise ApiError(404, about, code="model_not_found", param="model")
 

@@ -74,9 +74,14 @@ def unsupported(name: str, instead: str = "leave it out", value: str | None = No
     )
 
 
+def wrong(text: str, name: str | None = None) -> ApiError:
+    """Return the error of an invalid value of a field, or of several."""
+    return ApiError(400, text, code="invalid_value", param=name)
+
+
 def invalid(name: str, must: str) -> ApiError:
-    """Return the error of an invalid value of a field."""
-    return ApiError(400, f"{name} must be {must}", code="invalid_value", param=name)
+    """Return the error of a value that must be something else."""
+    return wrong(f"{name} must be {must}", name)
 
 
 IDLE = {
@@ -166,7 +171,7 @@ def _rejected(problem: str) -> ApiError:
     if top in INSTEAD:
         return unsupported(top, INSTEAD[top])
     what = "is missing" if missing else f"is wrong: {text[:1].lower()}{text[1:]}"
-    return ApiError(400, f"{name} {what}", code="invalid_value", param=name)
+    return wrong(f"{name} {what}", name)
 
 
 def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:

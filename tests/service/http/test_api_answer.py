@@ -20,10 +20,10 @@ from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.http import api_answer, application, guard
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, Reply
 from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.forms import FORMS as APIS
 from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.openai_forms import CHAT_COMPLETIONS
 from dragonrt.service.http.request_body import ApiError
 from dragonrt.service.http.web_server import WebServer
 from dragonrt.service.setup import DeviceSetup
@@ -332,7 +332,8 @@ async def test_a_reader_that_stops_reading_holds_no_place() -> None:
     admission = Admission(1, 0)
     desk = AnswerDesk(device, admission, DeviceMetrics())
     defaults = ApiRequest(Question(max_tokens=400), None, (), True, 400)
-    request = CHAT_COMPLETIONS.parse(chat_body("long?", stream=True), defaults)
+    form = APIS["/v1/chat/completions"]
+    request = form.parse(chat_body("long?", stream=True), defaults)
     sent, gone = asyncio.Event(), asyncio.Event()
 
     async def receive() -> Any:
@@ -343,7 +344,7 @@ async def test_a_reader_that_stops_reading_holds_no_place() -> None:
         sent.set()
         await gone.wait()
 
-    response = AnswerResponse(desk, Reply("bytes", request), CHAT_COMPLETIONS)
+    response = AnswerResponse(desk, Reply("bytes", request), form)
     reading = asyncio.create_task(response({"type": "http"}, receive, send))
     async with asyncio.timeout(BOUND_S):
         await sent.wait()

@@ -85,6 +85,7 @@ class Indexed:
     """Stands in for a library whose index has the sample documents, and two chunks of a file."""
 
     name = title = "embedder"
+    left = ""
     languages: tuple[str, ...] = ()
     TEXTS = ("The boat exam is on 8 June. It is in room 12.", "The fee is 40 euros.")
 
