@@ -199,9 +199,8 @@ def _now(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
 
 def http_bodies(data: bytes) -> None:
     """Bodies of every API: what they ask for, or an ApiError."""
-    from dragonrt.service.http.api_request import ApiRequest
+    from dragonrt.service.http.api_request import ApiError, ApiRequest, json_object
     from dragonrt.service.http.forms import FORMS
-    from dragonrt.service.http.request_body import ApiError, json_object
 
     defaults = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
     for form in FORMS.values():

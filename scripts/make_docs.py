@@ -16,8 +16,8 @@ from msgspec import NODEFAULT, structs
 
 from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
+from dragonrt.service.http.api_request import IDLE, UNKEPT
 from dragonrt.service.http.forms import ChatBody, OllamaBody, ResponseBody
-from dragonrt.service.http.request_body import IDLE, UNKEPT
 from dragonrt.settings import Entry, entries, hints, must
 from dragonrt.traces import events, file
 from dragonrt.wire import connection, encoding, sessions

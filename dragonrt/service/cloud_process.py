@@ -21,13 +21,23 @@ END_S = 5.0
 _READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
 
-class CloudProcess:
-    """A running `dragonrt cloud`, made by `cloud_process`; `lines` are those of its stderr."""
+class CloudProcess(subprocess.Popen[str]):
+    """A running process of `listening_process`; `lines` are those of its stderr."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, command: Sequence[str]) -> None:
+        environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
+        super().__init__(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            # Its lines are parsed, not shown.
+            env={**environment, "COLUMNS": "1000", "TERM": "dumb"},
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
         self.lines: list[str] = []
-        self.pid = process.pid
-        self._process = process
         self._ended = False
         self._changed = threading.Condition()
         # Its stderr is kept empty, so that it never waits for a reader.
@@ -53,7 +63,7 @@ class CloudProcess:
         return match
 
     def _read(self) -> None:
-        for line in self._process.stderr or ():
+        for line in self.stderr or ():
             with self._changed:
                 self.lines.append(line.rstrip())
                 self._changed.notify_all()
@@ -61,21 +71,17 @@ class CloudProcess:
             self._ended = True
             self._changed.notify_all()
 
-    def wait(self) -> int:
-        """Wait for the end of the process; return its exit code."""
-        return self._process.wait()
-
     def end(self) -> None:
         """Ask it to end, make it end if it does not, and wait until it has."""
-        self._process.terminate()
+        self.terminate()
         try:
-            self._process.wait(END_S)
+            self.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+            self.wait()
         self._reader.join()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+        if self.stderr is not None:
+            self.stderr.close()
 
 
 @contextmanager
@@ -83,8 +89,8 @@ def cloud_process(
     *options: str, model: str = "dragon-small", within: Sequence[str] = ()
 ) -> Iterator[CloudProcess]:
     """Run `dragonrt cloud` on a free loopback port with these options, until the context ends."""
-    command = ["dragonrt", "--config", os.devnull]
-    command += ["cloud", "--model", model, "--host", "127.0.0.1", "--port", "0", *options]
+    command = ["dragonrt", "--config", os.devnull, "cloud", "--model", model]
+    command += ["--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command, within=within) as cloud:
         yield cloud
 
@@ -97,24 +103,12 @@ def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[Clou
     do not reach it. It has its own session, so that Ctrl-C is this process's alone; SIGTERM and
     SIGHUP end the context like an exception.
     """
-    environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
-    environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are parsed, not shown
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals
             # The default would skip every finally.
             for number in (getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)):
                 stack.callback(signal.signal, number, signal.signal(number, _exit))
-        process = subprocess.Popen(
-            [*within, sys.executable, "-m", *module],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=environment,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-        cloud = CloudProcess(process)
+        cloud = CloudProcess([*within, sys.executable, "-m", *module])
         stack.callback(cloud.end)
         yield cloud
 

@@ -28,7 +28,7 @@ from dragonrt.sampling.rules import Algorithm1, Coupled
 from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat
 from dragonrt.side import SIDES, Side
-from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.counts import AnswerCounts, Counts
 from dragonrt.traces.events import LatencyEstimated
 
 USUAL = DragonSettings()
@@ -88,13 +88,8 @@ class Given:
 
     def accepted(self, side: Side) -> float | None:
         """Return the share of a side's drafts that became target tokens; None if none could."""
-        return _accepted([self], side)
-
-
-def _accepted(answers: Sequence[Given], side: Side) -> float | None:
-    compared = sum(answer.counts.compared[side] for answer in answers)
-    accepted = sum(answer.counts.accepted[side] for answer in answers)
-    return accepted / compared if compared else None
+        compared = self.counts.compared[side]
+        return self.counts.accepted[side] / compared if compared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +143,10 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
 
     None where nothing could be measured.
     """
+    pooled = Counts()
+    for answer in answers:
+        pooled.add(answer.counts)
+    shares = {side: (pooled.accepted[side], pooled.compared[side]) for side in SIDES}
     tokens = sum(len(answer.tokens) for answer in answers)
     whole_ms = 1000 * sum(answer.seconds for answer in answers)
     first_ms = [1000 * answer.first_s for answer in answers]
@@ -156,8 +155,7 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
         "ms_per_token": whole_ms / tokens,
         "ms_between_tokens": (whole_ms - sum(first_ms)) / later if later else None,
         "first_token_ms": median(first_ms),
-        "accepted_device": _accepted(answers, "device"),
-        "accepted_cloud": _accepted(answers, "cloud"),
+        **{f"accepted_{side}": part / of if of else None for side, (part, of) in shares.items()},
         "bytes_per_token": sum(answer.wire_bytes for answer in answers) / tokens,
     }
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -13,11 +12,7 @@ from dragonrt.service.cloud_process import CloudProcess, cloud_process
 
 def started(program: str) -> CloudProcess:
     """A process that stands for a cloud."""
-    return CloudProcess(
-        subprocess.Popen(
-            [sys.executable, "-S", "-c", program], stderr=subprocess.PIPE, encoding="utf-8"
-        )
-    )
+    return CloudProcess([sys.executable, "-S", "-c", program])
 
 
 SERVING = """

@@ -23,11 +23,9 @@ from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device, LevelError
 from dragonrt.service.answer import Answer, Piece, Source, code_json
 from dragonrt.service.chat import Chat, Stream, code_of
-from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.api_request import ApiError, ApiRequest, Json, invalid, warning
 from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.request_body import ApiError, Json, invalid, warning
-from dragonrt.service.prompts import OtherLanguageError, TaskError
 from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
@@ -39,6 +37,11 @@ FIRST_S, PING_S = 0.25, 5.0
 """Seconds until a stream's first byte, and between others: proxies end silent connections."""
 ELSEWHERE = ("question", "text", "tokens")
 """Parts of `--json` that an API's object has elsewhere, or not at all."""
+STATUSES = {
+    **dict.fromkeys(("context_length_exceeded", "unsupported_language", "unsupported_task"), 400),
+    "not_connected": 503,
+}
+"""The status of an answer that failed with a code; that of others is 500."""
 IMPOSSIBLE = -9999.0
 """OpenAI's value for the logarithm of 0."""
 
@@ -300,20 +303,16 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
     if isinstance(error, ApiError):
         return error
     text, code = str(error), code_of(error)
-    match error:
-        case LongQuestionError():
-            text = (
-                f"the question in {request.asked_in} takes {error.tokens} tokens, but there is "
-                f"room for {error.room} after documents and answer: shorten it, or lower "
-                f"{request.length or 'max_tokens'}"
-            )
-            return ApiError(400, text, code=code, param=request.asked_in)
-        case OtherLanguageError() | TaskError():
-            return ApiError(400, text, code=code, param=request.asked_in)
-        case NotConnectedError():
-            return ApiError(503, text, code=code, retry_after_s=USUAL.probe_s)
-        case _:
-            return ApiError(500, text, code=code)
+    status = STATUSES.get(code, 500)
+    if isinstance(error, LongQuestionError):
+        text = (
+            f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
+            f"for {error.room} after documents and answer: shorten it, or lower "
+            f"{request.length or 'max_tokens'}"
+        )
+    param = request.asked_in if status == 400 else None
+    retry_after_s = USUAL.probe_s if status == 503 else None
+    return ApiError(status, text, code=code, param=param, retry_after_s=retry_after_s)
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

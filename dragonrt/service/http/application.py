@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -27,14 +28,9 @@ from dragonrt.node.process.ending import on_signals
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.programs import device
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerForm, AnswerResponse, Reply
-from dragonrt.service.http.api_request import ApiRequest
-from dragonrt.service.http.forms import FORMS, LATEST, OLLAMA_VERSION, date
-from dragonrt.service.http.guard import Admission, ApiKeys, Guard
-from dragonrt.service.http.http_settings import HttpSettings
-from dragonrt.service.http.metrics import DeviceMetrics, health
-from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import (
+from dragonrt.service.http.api_request import (
     ApiError,
+    ApiRequest,
     Json,
     bounded,
     invalid,
@@ -44,6 +40,11 @@ from dragonrt.service.http.request_body import (
     unsupported,
     warning,
 )
+from dragonrt.service.http.forms import FORMS, LATEST, OLLAMA_VERSION, date
+from dragonrt.service.http.guard import Admission, ApiKeys, Guard
+from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.metrics import DeviceMetrics, health
+from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from dragonrt.service.setup import DeviceSetup
 from dragonrt.service.view import LEAVES
@@ -163,7 +164,15 @@ class HttpService:
             HTTPException: self._wrong_route,
             ClientDisconnect: self._left,
         }
-        return Guard(Starlette(routes=routes, exception_handlers=handlers), keys, origins, hosts)
+        app = Guard(Starlette(routes=routes, exception_handlers=handlers), keys, origins, hosts)
+        return CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            allow_private_network=True,  # that is what a permitted page asks
+            expose_headers=("Warning", "Retry-After"),
+        )
 
     def _asks(self, form: AnswerForm) -> Handler:
         async def ask(request: Request) -> Response:

@@ -24,16 +24,14 @@ from dragonrt.service.http.api_answer import (
     usage,
 )
 from dragonrt.service.http.api_request import (
+    MAX_NAME,
     PROBABILITIES,
+    ApiError,
     ApiRequest,
     Asked,
     ChatMessage,
-    dialogue,
-)
-from dragonrt.service.http.request_body import (
-    MAX_NAME,
-    ApiError,
     Json,
+    dialogue,
     invalid,
     read,
     unsupported,

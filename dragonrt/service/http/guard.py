@@ -10,12 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import is_loopback
-from dragonrt.service.http.request_body import ApiError
+from dragonrt.service.http.api_request import ApiError
 from retrieval.files import read_text
 
 SHORTEST_KEY = 16
@@ -32,15 +31,6 @@ SECURITY = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-
-CORS = "access-control"
-SHARED = {
-    f"{CORS}-allow-methods": "GET, POST",
-    f"{CORS}-expose-headers": "Warning, Retry-After",
-    f"{CORS}-max-age": "600",
-    "Vary": "Origin",
-}
-"""The headers of a response to a page of an allowed origin."""
 
 LONGEST_WAIT_S = 60.0
 """A request that waits longer is rejected."""
@@ -84,8 +74,8 @@ class Guard:
     """ASGI middleware in front of everything.
 
     Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
-    Without keys the Host must be this machine's own, or among `hosts`, because another name could
-    be made to resolve to this machine.
+    Preflights have been answered before. Without keys the Host must be this machine's own, or among
+    `hosts`, because another name could be made to resolve to this machine.
     """
 
     def __init__(
@@ -98,31 +88,19 @@ class Guard:
         self._app, self._keys, self._origins, self._hosts = app, keys, origins, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or reject it; either response gets the headers of SECURITY.
-
-        Those to a page of an allowed origin, and to its preflight, permit it to read them.
-        """
-        headers = Headers(scope=scope)
-        origin, asked = headers.get("origin", ""), headers.get(f"{CORS}-request-method")
-        preflight = scope["method"] == "OPTIONS" and asked is not None
+        """Pass a request on, or reject it; either response gets the headers of SECURITY."""
 
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY)
                 headers.setdefault("Cache-Control", "no-store")
-                if origin in self._origins:
-                    headers.update({f"{CORS}-allow-origin": origin, **SHARED})
             await send(message)
 
-        error = self._objection(headers, scope["path"], preflight=preflight)
-        app = self._app if error is None else error.response
-        if preflight and error is None:
-            names = headers.get(f"{CORS}-request-headers", "")
-            app = Response(status_code=204, headers={f"{CORS}-allow-headers": names})
-        await app(scope, receive, secured)
+        error = self._objection(Headers(scope=scope), scope["path"])
+        await (self._app if error is None else error.response)(scope, receive, secured)
 
-    def _objection(self, headers: Headers, path: str, *, preflight: bool) -> ApiError | None:
+    def _objection(self, headers: Headers, path: str) -> ApiError | None:
         if len(headers.getlist("host")) > 1:
             return ApiError(400, "a request names one Host", code="invalid_host")
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -140,7 +118,7 @@ class Guard:
         if foreign:
             about = f"the origin {origin!r} is foreign; open this service's page, or --allow-origin"
             return ApiError(403, about, code="foreign_origin")
-        if self._keys is None or preflight or _is_open(path):
+        if self._keys is None or _is_open(path):
             return None
         if self._keys.allow(headers.get("authorization")):
             return None

@@ -37,7 +37,7 @@ class HttpBounds:
     """The most connections, and the time of a client; seconds.
 
     A client has `head_s` for TLS, and again for each request's head. One that does not read a
-    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `request_body`.
+    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `api_request`.
     """
 
     connections: int = 512

@@ -19,12 +19,11 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.http import api_answer, application, guard
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse, Reply
-from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.api_request import ApiError, ApiRequest
 from dragonrt.service.http.forms import FORMS as APIS
 from dragonrt.service.http.guard import Admission
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics
-from dragonrt.service.http.request_body import ApiError
 from dragonrt.service.http.web_server import WebServer
 from dragonrt.service.setup import DeviceSetup
 from tests.service.conftest import READS_ENGLISH, reciting_device

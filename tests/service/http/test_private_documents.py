@@ -17,8 +17,8 @@ from dragonrt.errors import DragonError
 from dragonrt.node.process.reindexing import Following
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http import private_documents
+from dragonrt.service.http.api_request import ApiError
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
-from dragonrt.service.http.request_body import ApiError
 from retrieval import Report
 from retrieval.ingestion import content_hash
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
 from dragonrt.service.answer import Source
-from dragonrt.service.http.api_request import ApiRequest
+from dragonrt.service.http.api_request import ApiError, ApiRequest, json_object, read, warning
 from dragonrt.service.http.application import EmbeddingsBody
 from dragonrt.service.http.forms import FORMS
-from dragonrt.service.http.request_body import ApiError, json_object, read, warning
 from dragonrt.service.view import sources_text, without_sources
 from tests.service.conftest import ByteModel
 
