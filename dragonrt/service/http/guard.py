@@ -5,6 +5,7 @@ import hmac
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -70,6 +71,7 @@ class ApiKeys:
         return scheme.lower() == "bearer" and any(known)
 
 
+@dataclass(frozen=True, slots=True)
 class Guard:
     """ASGI middleware in front of everything.
 
@@ -78,14 +80,10 @@ class Guard:
     `hosts`, because another name could be made to resolve to this machine.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        keys: ApiKeys | None,
-        origins: Sequence[str] = (),
-        hosts: Sequence[str] = (),
-    ) -> None:
-        self._app, self._keys, self._origins, self._hosts = app, keys, origins, hosts
+    app: ASGIApp
+    keys: ApiKeys | None
+    origins: Sequence[str]
+    hosts: Sequence[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or reject it; either response gets the headers of SECURITY."""
@@ -98,7 +96,7 @@ class Guard:
             await send(message)
 
         error = self._objection(Headers(scope=scope), scope["path"])
-        await (self._app if error is None else error.response)(scope, receive, secured)
+        await (self.app if error is None else error.response)(scope, receive, secured)
 
     def _objection(self, headers: Headers, path: str) -> ApiError | None:
         if len(headers.getlist("host")) > 1:
@@ -108,19 +106,19 @@ class Guard:
             named, own = urlsplit(f"//{host}").hostname, urlsplit(origin or f"//{host}").netloc
         except ValueError:  # an address in brackets that is none
             return ApiError(400, "Host or Origin is not an address", code="invalid_host")
-        if self._keys is None and not is_loopback(named or "") and named not in self._hosts:
+        if self.keys is None and not is_loopback(named or "") and named not in self.hosts:
             return ApiError(
                 403, f"{host!r} is not local; use localhost, or --allow-host", code="foreign_host"
             )
-        foreign = origin is not None and own != host and origin not in self._origins
+        foreign = origin is not None and own != host and origin not in self.origins
         if origin is None and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             origin, foreign = headers["sec-fetch-site"], not _is_open(path)  # an image, a link
         if foreign:
             about = f"the origin {origin!r} is foreign; open this service's page, or --allow-origin"
             return ApiError(403, about, code="foreign_origin")
-        if self._keys is None or _is_open(path):
+        if self.keys is None or _is_open(path):
             return None
-        if self._keys.allow(headers.get("authorization")):
+        if self.keys.allow(headers.get("authorization")):
             return None
         about = "a key is missing or wrong: send Authorization: Bearer KEY"
         return ApiError(401, about, code="invalid_api_key")
