@@ -31,9 +31,10 @@ _REFERRING = re.compile(
 )
 _TABLES = tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8"))
 _BY_LANGUAGE = {
-    name: (frozenset(each["own"].split()), frozenset(each["shared"].split()))
+    name: {kind: frozenset(words.split()) for kind, words in each.items()}
     for name, each in _TABLES.items()
 }
+_ENGLISH = _FUNCTION_WORDS | _BY_LANGUAGE.pop("English")["own"]
 _SCRIPTS = {
     **{each: each for each in ("Greek", "Cyrillic", "Arabic", "Hebrew", "Devanagari", "Bengali")},
     **{each: each for each in ("Tamil", "Thai", "Georgian", "Armenian")},
@@ -116,13 +117,15 @@ def language_of(text: str) -> str | None:
     if script in _SCRIPTS and letters > 1:
         has_kana = scripts["Hiragana"] + scripts["Katakana"] > 0
         return "Japanese" if has_kana else _SCRIPTS[script]
-    there = set(words)
-    english = len(there & _BY_LANGUAGE["English"][0])
-    found = []
-    for name, (own, shared) in _BY_LANGUAGE.items():
-        sure, all_words = len(there & own), len(there & (own | shared))
-        is_question = sure > english and (all_words > 1 or words[0] in own)
-        is_sentence = not english and all_words > 2 and 2 * all_words >= len(there)
+    first, second = [*words, "", ""][:2]
+    there, found = set(words), []
+    for name, kinds in _BY_LANGUAGE.items():
+        own, opens = kinds["own"], kinds["opens"]
+        all_words = own | opens | kinds["shared"]
+        english, sure, many = (len(there & each) for each in (_ENGLISH - all_words, own, all_words))
+        is_question = sure > english and (many > 1 or first in own)
+        begins = first in opens or (first in all_words and second in opens)
+        is_sentence = not english and begins and many > 1 and 2 * many >= len(there)
         if is_question or is_sentence:
-            found.append((sure, all_words, name))
+            found.append((sure, many, name))
     return max(found)[-1] if found else None
