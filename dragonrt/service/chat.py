@@ -26,10 +26,11 @@ from dragonrt.service.prompts import (
     named_in,
     parts_of,
     reads_whole,
+    small_talk,
     turns,
 )
 from dragonrt.service.text import JoinedText, TextStream
-from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.events import Noticed, Record, TokenDecided, WentAlone
 
 HISTORY = 16
 """Turns kept as history; a model with less room drops the oldest ones."""
@@ -136,7 +137,7 @@ class Chat:
     They are asked with the settings of `question`. Questions that are asked at the same time are
     answered one after another. If `seed` is None each answer draws a fresh one. `stops` are texts
     that end an answer. The parts of a question are turns of their own; with stops, or if tokens are
-    ranked, it is asked whole.
+    ranked, it is asked whole. Small talk is no turn: its reply may name documents.
     """
 
     def __init__(
@@ -148,7 +149,8 @@ class Chat:
         history: Iterable[Turn] = (),
     ) -> None:
         self.device, self.question, self.seed = device, question, seed
-        self.stops, self.history = tuple(stops), list(history)
+        self.stops, reader = tuple(stops), device.side.model.name
+        self.history = [turn for turn in history if not small_talk(turn[0], reader)]
         self._turn = asyncio.Lock()
         self._streams: set[Stream] = set()
         self._session: client_session.ClientSession | None = None
@@ -177,6 +179,21 @@ class Chat:
         """Cancel the streams, and wait until they have ended."""
         await asyncio.gather(*(each.cancel() for each in self._streams))
 
+    async def _reply(self, prompt: str, on_news: OnNews) -> Answer:
+        """Return the reply to small talk: nothing is read for it, and nothing sent."""
+        side, names = self.device.side, list[str]()
+        if (library := side.library) is not None:
+            names = await side.librarian.call(lambda: sorted(library.retriever.index.files()))
+        question, alone = replace(self.question, prompt=prompt), WentAlone(0)
+        records = [Record(asyncio.get_running_loop().time(), "device", 0, alone)]
+        decoded = client_session.Answer(
+            question=question, settings=self.device.settings, records=records, finish=Finish.STOP
+        )
+        answer = Answer(small_talk(prompt, side.model.name, names), decoded)
+        for news in (Piece(answer.text, NEUTRAL), answer):
+            on_news(news)
+        return answer
+
     async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
         """Return the turns of an answer, each a question, and notices.
 
@@ -199,6 +216,8 @@ class Chat:
         return [replace(question, prompt=part) for part in parts_of(prompt)], []
 
     async def _joined(self, prompt: str, seed: int | None, on_news: OnNews) -> Answer:
+        if small_talk(prompt, self.device.side.model.name):
+            return await self._reply(prompt, on_news)
         check_language(self.device.side.model, prompt)
         limit, self._stopped = self.question.max_tokens, False
         asked, notices = await self._turns(prompt)  # it waits for the library, and may be stopped

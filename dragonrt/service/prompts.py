@@ -1,4 +1,4 @@
-"""What a question asks for: its language, a task on a whole document, its parts.
+"""What a question asks for: small talk, its language, a task on a whole document, its parts.
 
 It reads English. A list is made of a document that the task names, or that was chosen: its chunks
 are read one after another, each in a turn that reads nothing else, and their answers are joined. So
@@ -11,7 +11,7 @@ question is worse than two questions in one.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -28,6 +28,8 @@ MOST_PARTS = 8
 """The most parts; the last one keeps the rest."""
 LONGEST = 400
 """Characters of a question that may be cut: a longer text is more than a question."""
+MOST_NAMES = 10
+"""The most documents that a reply names."""
 READERS = (bundled.SMOLLM2, *bundled.models())
 """Models that find an answer in a text, and write none of their own."""
 
@@ -94,6 +96,28 @@ def is_background(prompt: str) -> bool:
     passages that the page has found before it, ends otherwise.
     """
     return _BACKGROUND.fullmatch(prompt) is not None
+
+
+_SMALL_TALK = {
+    r"(?:hello|hi|hey|good (?:morning|afternoon|evening))(?: there)?": "Hello. Ask a question.",
+    r"(?:(?:ok|okay|great)[, ]+)?(?:many )?(?:thanks|thank you)(?: (?:a lot|so much|very much))?": (
+        "You're welcome."
+    ),
+    r"(?:good ?)?bye|good night|see you(?: later| soon)?": "Goodbye.",
+    r"(?:who|what) are you|what can you do": (
+        "I find the answers to questions in your documents and the cloud's. I read English."
+    ),
+    r"(?:what|which) (?:documents|files|notes) (?:do (?:you|i|we) have|are there)"
+    r"|(?:list|show)(?: me)?(?: all| my| your| the)* (?:documents|files)": "{}",
+}
+
+
+def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
+    """Return a reader's reply to small talk, "" to all else; `names` are of the own documents."""
+    forms = _SMALL_TALK if model in READERS else ()
+    said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
+    few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
+    return said and _SMALL_TALK[said].format(f"{len(names)} of your own{few and ': '}{few}")
 
 
 class OtherLanguageError(DragonError):

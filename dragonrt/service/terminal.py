@@ -23,6 +23,7 @@ from dragonrt.modes import entry_of
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer
 from dragonrt.service.chat import Chat, News, code_of
+from dragonrt.service.prompts import small_talk
 from dragonrt.service.view import LEAVES, AnswerView
 
 T = TypeVar("T")
@@ -82,9 +83,9 @@ class Consent:
 
     async def given(self, question: str) -> bool:
         """Return whether the question may be sent; sets the level that the user chooses."""
-        if self._given:
-            return True
         device = self._chat.device
+        if self._given or small_talk(question, device.side.model.name):
+            return True
         level, levels = device.settings.level, [each.level for each in device.levels]
         others = [each for each in levels if each is not None]
         while True:

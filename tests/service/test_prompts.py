@@ -1,6 +1,7 @@
 """What a question asks for: tasks on a document as a whole, and parts."""
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,7 @@ from dragonrt.service.prompts import (
     named_in,
     parts_of,
     reads_whole,
+    small_talk,
 )
 from dragonrt.service.text import JoinedText
 from dragonrt.traces.events import Noticed, NoticeKind
@@ -215,3 +217,54 @@ def test_words_are_shown_as_they_come_once_they_are_no_refusal() -> None:
     _, shown = joined(parts, ["I", " grew", " it", " "], ["I", " don't", " know."])
     assert shown == ["I grew", " it", "; who bred it: I don't know."]
     assert joined(parts[:1], ["I", " don't", " know."])[1] == ["I", " don't", " know."]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "names", "reply"),
+    [
+        ("Hello", (), "Hello. Ask a question."),
+        (" good morning! ", (), "Hello. Ask a question."),
+        ("Thanks", (), "You're welcome."),
+        ("Great, thank you so much.", (), "You're welcome."),
+        ("Bye!", (), "Goodbye."),
+        ("What documents do you have?", (), "0 of your own"),
+        ("Which files are there", ("a {b}.md", "c.txt"), "2 of your own: a {b}.md, c.txt"),
+        ("List all my files.", [*"abcdefghijk"], "11 of your own: a, b, c, d, e, f, g, h, i, j, …"),
+    ],
+)
+def test_small_talk_has_fixed_replies(prompt: str, names: Sequence[str], reply: str) -> None:
+    assert small_talk(prompt, bundled.SMOLLM2, names) == reply
+    assert small_talk(prompt, LARGER, names) == "", "other models chat themselves"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        *(
+            "Thanks to whom?",
+            "Hello Kitty",
+            "Who are you meeting?",
+            "What files do you have on Emil?",
+        ),
+        *("", "Hi, when is it?", "Good Friday", "Bye laws"),
+        *(each.text for each in bundled.questions()),
+    ],
+)
+def test_what_asks_for_more_is_no_small_talk(prompt: str) -> None:
+    assert small_talk(prompt, bundled.SMOLLM2) == ""
+
+
+async def test_small_talk_is_no_turn_and_nothing_is_read() -> None:
+    device, side = reciting_device({"When?": "May"})
+    side.model = replace(side.model, name=bundled.SMOLLM2)
+    side.library = side.librarian = Shelf(1)
+    names = "What documents do you have?"
+    before = [(names, "1 of your own: secret.md"), ("Who?", "Eva")]
+    conversation, news = Chat(device, Question(max_tokens=9), history=before), list[News]()
+    reply = await conversation.ask(names, on_news=news.append)
+    assert reply.text == "2 of your own: other.md, plan.md"
+    assert news == [Piece(reply.text, 0.5), reply]
+    assert (reply.finish, reply.sources, side.heard) == ("stop", [], [])
+    assert reply.ledger["question_bytes"] == 0 == reply.statistics["tokens"]
+    await conversation.ask("When?")
+    assert side.heard == [("When?", (("Who?", "Eva"),))]

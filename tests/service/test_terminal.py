@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console
 from typing_extensions import override
 
+from dragonrt import bundled
 from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.service import terminal
@@ -227,3 +229,11 @@ async def test_parts_are_one_text_with_both_sources() -> None:
         "Who bred it?",
     ]
     assert sum("left this side" in line for line in lines) == 1
+
+
+async def test_small_talk_needs_no_consent() -> None:
+    talk, side = chat_of({})
+    side.model = replace(side.model, name=bundled.SMOLLM2)
+    said: list[str] = []
+    assert await terminal.Consent(talk, said.append, as_json=False).given("Hello")
+    assert said == []
