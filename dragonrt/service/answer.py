@@ -14,12 +14,14 @@ from dragonrt.node.answers.citing import (
     DecidedText,
     Mark,
     cited,
+    content,
     is_refusal,
     marks,
     missing,
     named,
     texts,
 )
+from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.service.text import JoinedText
 from dragonrt.settings import traced
 from dragonrt.side import Side
@@ -116,10 +118,11 @@ class Answer:
     def _cited(self) -> list[tuple[Side, wire.Source]]:
         if is_refusal(self.text, self.refusal):
             return []
-        read, moved = self.decoded.passages, self.decoded.moved
-        own = cited(read, moved.files, self.text, self.decoded.question.prompt)
+        read, moved, asked = self.decoded.passages, self.decoded.moved, self.decoded.question
+        own = cited(read, moved.files, self.text, asked.prompt)
         theirs = (each.sources for each in self.decoded.attributions if each is not None)
-        return named(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
+        found = named(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
+        return [each for each in found if asked.document or is_related(each[1], asked.prompt)]
 
     @property
     def sources(self) -> list[Source]:
@@ -217,6 +220,12 @@ class Answer:
             "statistics": self.statistics,
             "ledger": self.ledger,
         }
+
+
+def is_related(source: wire.Source, question: str) -> bool:
+    """Return whether a document is near to a question, or has one of its words."""
+    words = content(f"{source.name} {source.title} {source.sentence}")
+    return source.relevance >= FLOOR or bool(words & content(question))
 
 
 def code_json(code: Code) -> dict[str, Any]:

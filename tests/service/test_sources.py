@@ -42,7 +42,7 @@ QUESTION = Question(max_tokens=40, sampler=Sampler(temperature=0.0))
 DANCE = Passage("Emil", "emil.md", 0.8, "Emil dances. The class is on Friday, Tom drives.", 90)
 ROPE = Passage("Rope", "rope.txt", 0.3, "Dad wants a rope on Monday. Call 555-0163.")
 SCHOOL = Passage("School", "school.md", 0.7, "We are in Norholm. On Friday we begin at 15:00.")
-SALT = Passage("Salt", "salt.md", 0.2, "Salt is boiled at 15 degrees.")
+SALT = Passage("Salt", "salt.md", 0.3, "Salt is boiled at 15 degrees.")
 
 
 def says(text: str, first: int = 0, last: int | None = None) -> str:

@@ -13,6 +13,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
+from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.privacy.evidence import Moved
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer, Piece, Source
@@ -63,6 +64,23 @@ def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Answer:
         ),
     )
     return Answer("yes", answer)
+
+
+@pytest.mark.parametrize(
+    ("relevance", "asked", "named"),
+    [
+        (FLOOR, Question(prompt="How do eels swim?"), True),
+        (0.03, Question(prompt="How do eels swim?"), False),
+        (0.03, Question(prompt="And the FERRY?"), True),
+        (0.03, Question(prompt="How do eels swim?", document="vardo_ferry.md"), True),
+    ],
+)
+def test_a_far_document_is_no_source(relevance: float, asked: Question, named: bool) -> None:
+    decoded = reply().decoded
+    decoded.question = asked
+    decoded.attributions = (Attribution((structs.replace(FERRY, relevance=relevance),), ()),)
+    found = [each.file for each in Answer("yes", decoded).sources]
+    assert found == ["notes/tom.txt"] + [FERRY.name] * named
 
 
 def console(**options: object) -> Console:
