@@ -130,8 +130,8 @@ def cost_line(answer: Answer) -> str:
     question = answer.decoded.question
     if question.sampler.temperature > 0:  # without a temperature every seed gives the same text
         parts.append(f"seed {question.seed}")
-    if numbers.get("alone_from") is not None:
-        parts.append(f"alone from token {numbers['alone_from']}")
+    if (alone_from := numbers.get("alone_from")) is not None:
+        parts.append("partly without the cloud" if alone_from else "without the cloud")
     return " | ".join(part for part in parts if part)
 
 
