@@ -30,14 +30,18 @@ _CHUNKS_AT_ONCE = 1000  # read by one query
 _KINDS = 8  # named of those that are not read
 _PORTION_S = 30.0
 """A portion that takes longer ends early: some files take long to read."""
+NEAR = 0.1
+"""Of 1,153 answers in the first two chunks 25 are in the second alone. Of these 15, 18, 23 and 23
+are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give two chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question; `score` is their cosine."""
+    """A chunk found for a question; `score` is their cosine, `order` what the search orders by."""
 
     chunk: Chunk
     score: float
+    order: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Index:
             )
         vector = np.asarray(vector, dtype=np.float32)
         found = search(self.store, vector, words_of(question), k, by, within)
-        return [Hit(chunk, cosine) for cosine, chunk in found]
+        return [Hit(chunk, cosine, order) for cosine, order, chunk in found]
 
     @classmethod
     def update(
@@ -222,6 +226,11 @@ class Index:
             return report
 
 
+def near(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the first hit and those that the search orders at most NEAR below it."""
+    return [hit for hit in hits if hit.order >= hits[0].order - NEAR]
+
+
 class Retriever:
     """An index and the embedding model it was made with."""
 
@@ -233,16 +242,18 @@ class Retriever:
         """Equal if the same chunks are found for every question."""
 
     def retrieve(
-        self, question: str, k: int, floor: float | None = None, within: str = ""
+        self, question: str, k: int | None, floor: float | None = None, within: str = ""
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        `within` limits the documents, see `Index.search`.
+        None: the first, and the second if it is `near`. `within` limits the documents, see
+        `Index.search`.
         """
-        if len(self.index) == 0 or k < 1:
+        if len(self.index) == 0 or (k is not None and k < 1):
             return []
         vector = self._embedder.encode_question(question)
-        hits = self.index.search(vector, k, question, self._search, within)
+        hits = self.index.search(vector, k or 2, question, self._search, within)
+        hits = hits if k else near(hits)
         return hits if floor is None else [hit for hit in hits if hit.score >= floor]
 
 

@@ -26,8 +26,8 @@ _VERSION = re.compile(r"\bv?\d\w*|\b(?:version|draft|final|new|old|copy)\b|\W+")
 
 def search(
     store: Store, vector: Vectors, words: Mapping[str, float], k: int, by: Search, within: str = ""
-) -> list[tuple[float, Chunk]]:
-    """Return `k` chunks that may answer a question, and their cosines, best first.
+) -> list[tuple[float, float, Chunk]]:
+    """Return `k` chunks that may answer a question, best first: cosine, order and chunk.
 
     `words` are the question's, with their weights. `within` limits the documents, see
     `Store.within`; RetrievalError if there is none. Of chunks that say nearly the same, and have as
@@ -53,7 +53,7 @@ def search(
     best = heapq.nsmallest(
         k, {*best} - old, key=lambda n: (-scores[n], chunks[n].source, chunks[n].start)
     )
-    return [(cosines[n], chunks[n]) for n in best]
+    return [(cosines[n], scores[n], chunks[n]) for n in best]
 
 
 def _shares(

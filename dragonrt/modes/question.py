@@ -51,8 +51,10 @@ class Question:
     stop_tokens: Annotated[tuple[Token, ...], Meta(max_length=MAX_STOP_TOKENS)] = setting(
         (), "Tokens that end the answer.", traced=False
     )
-    documents: Annotated[int, Meta(ge=0, le=MAX_DOCUMENTS)] = setting(
-        2, "Chunks that each side reads.", option="documents_per_side"
+    documents: Annotated[int, Meta(ge=0, le=MAX_DOCUMENTS)] | None = setting(
+        None,
+        "Chunks that each side reads. Default: one, or two that are nearly as relevant.",
+        option="documents_per_side",
     )
     relevance_temperature: Annotated[float, Meta(ge=1e-9, le=1e9)] = setting(
         0.2, "Divisor of relevances. A low one weighs the best document alone.", rare=True
@@ -87,6 +89,11 @@ class Question:
         size = sum(len(text.encode()) for turn in self.history for text in turn)
         if size > MAX_CONVERSATION:
             raise DragonError(f"the history must be at most {MAX_CONVERSATION} bytes")
+
+    @property
+    def most_documents(self) -> int:
+        """Return how many chunks a side reads at most."""
+        return 2 if self.documents is None else self.documents
 
     def check_vocabulary(self, vocabulary: int) -> None:
         """Raise DragonError for a token outside of a vocabulary of this size."""

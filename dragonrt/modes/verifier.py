@@ -186,7 +186,7 @@ class BlockVerifier(Mode):
                 f"a block of {message.count} tokens at step {message.step} reaches beyond the "
                 f"longest answer, {question.max_tokens} tokens"
             )
-        rows = max(1, question.documents)
+        rows = max(1, question.most_documents)
         if (message.count + 1) * rows * self._vocabulary > LARGEST_READING:
             raise ModeError(
                 f"a block of {message.count} tokens over {rows} documents takes too much memory: "

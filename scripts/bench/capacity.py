@@ -33,7 +33,7 @@ from scripts.lab.intervals import Row
 from scripts.lab.model_sides import LoadedSide, sample_settings
 
 PLAIN = "plain vLLM"
-ROWS = Question().documents
+ROWS = 2
 """Rows of a session: one a document."""
 PASSAGE = 400
 """Characters of a document that the plain server reads before a question."""
@@ -121,7 +121,7 @@ async def _together(
     side, accepted = modelless(devices[0].model.vocabulary, relevance), list[bool]()
 
     async def ask(arena: RealArena, prompt: str) -> list[float]:
-        question = Question(prompt=prompt, seed=1, max_tokens=tokens)
+        question = Question(prompt=prompt, seed=1, max_tokens=tokens, documents=ROWS)
         given = await Arena(side, arena.connectors).ask(question, DragonSettings())
         decisions = given.answer.decisions
         accepted.extend(event.cloud for _, event in decisions if event.cloud is not None)

@@ -4,7 +4,8 @@ from typing import get_args
 
 import pytest
 
-from retrieval import Embedder, Index, Retriever, Search
+from retrieval import Chunk, Embedder, Hit, Index, Retriever, Search
+from retrieval.index import NEAR, near
 
 from .conftest import WordHashes
 
@@ -31,6 +32,25 @@ def test_nothing_below_the_floor_is_found(index: Index, embedder: Embedder) -> N
     assert [hit.chunk for hit in retriever.retrieve(question, 2, between)] == [best.chunk]
     assert len(retriever.retrieve(question, 2, second.score)) == 2
     assert retriever.retrieve(question, 2, 1.1) == []
+
+
+@pytest.mark.parametrize(
+    ("orders", "count"),
+    [([0.9], 1), ([0.9, 0.9], 2), ([0.9, 0.9 - NEAR / 2], 2), ([0.9, 0.9 - 2 * NEAR], 1), ([], 0)],
+)
+def test_chunks_are_near_by_what_orders_them(orders: list[float], count: int) -> None:
+    chunk = Chunk("", "", "", "", 0, 0)
+    hits = [Hit(chunk, cosine, order) for cosine, order in enumerate(orders)]
+    assert near(hits) == hits[:count]
+
+
+def test_a_near_second_chunk_is_read_and_no_third(tmp_path: Path, embedder: Embedder) -> None:
+    for name, text in {"a": "The cat ate.", "b": "The cat sat.", "c": "The cat ran."}.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    Index.update(tmp_path / "index", [tmp_path / f"{name}.txt" for name in "abc"], embedder)
+    retriever = Retriever(Index.open(tmp_path / "index"), embedder)
+    for question, count in (("What did the cat do?", 2), ("Who ate?", 1), ("Who sat or ran?", 2)):
+        assert retriever.retrieve(question, None) == retriever.retrieve(question, 2)[:count]
 
 
 def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHashes) -> None:

@@ -78,7 +78,7 @@ def guards_of(setup: DragonSetup) -> Guards | None:
     bound: Guard = Steering()
     if settings.redacts:
         bound = Withholding(settings.withhold, settings.reveal)
-    bounds = question.relevance_temperature, question.documents, question.doubt
+    bounds = question.relevance_temperature, question.most_documents, question.doubt
     return Guards(SteadyRelevance(*bounds, question.reweight_every), bound)
 
 

@@ -48,9 +48,9 @@ class Library:
     _noticed: set[Noticed] = field(default_factory=set)
 
     def find(
-        self, question: str, k: int, floor: float | None = None, within: str = ""
+        self, question: str, k: int | None, floor: float | None = None, within: str = ""
     ) -> list[Hit]:
-        """Return the `k` most relevant chunks with their scores, all of at least cosine `floor`.
+        """Return the `k` most relevant chunks with their scores, see `Retriever.retrieve`.
 
         `within` limits the documents to search. Raises RetrievalError if there is none.
         """

@@ -206,7 +206,7 @@ class Attacks:
             start, rest = (" ".join(each) for each in np.split(said, [round(part * len(said))]))
             question = self.scene.question(start)
             cosines = vectors @ self.embedder.encode_question(start)
-            best = [int(place) for place in np.argsort(-cosines)[: question.documents]]
+            best = [int(place) for place in np.argsort(-cosines)[: question.most_documents]]
             explained = self.scene.reader(question, (text, ""))
             read: dict[tuple[int, ...], Any] = {}
             for level, settings in LEVELS.items():

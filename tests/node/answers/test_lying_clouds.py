@@ -42,7 +42,7 @@ QUESTION = Question(
 """A low temperature: a lie of the cloud may outweigh the device by e to the 20."""
 ANSWER = DragonSettings(disclose=Disclosure.ANSWER, codec="topk:16:residual", run_ahead=4)
 REDACTED = replace(ANSWER, disclose=Disclosure.REDACTED)
-BOUND = 1 / QUESTION.relevance_temperature + np.log(QUESTION.documents)
+BOUND = 1 / QUESTION.relevance_temperature + np.log(QUESTION.most_documents)
 LEAST = -BOUND + QUESTION.doubt * np.log(1e-6)
 
 
