@@ -15,6 +15,7 @@ from dragonrt.link.tls import server_context
 from dragonrt.settings import Port, Text, check, setting
 
 NETWORK = Path("/sys/class/net")  # of Linux
+Names = Annotated[tuple[Text, ...], Meta(max_length=32)]
 LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 
 
@@ -39,10 +40,10 @@ class HttpSettings:
         "Append the names of sources to each text, for clients that drop annotations.",
         rare=True,
     )
-    allow_origin: tuple[Text, ...] = setting(
+    allow_origin: Names = setting(
         (), "Origin of pages that may ask, such as app://obsidian.md. May be repeated."
     )
-    allow_host: tuple[Text, ...] = setting(
+    allow_host: Names = setting(
         (), "Further name of this machine, such as host.docker.internal. May be repeated."
     )
     http_bridge: Text = setting(
