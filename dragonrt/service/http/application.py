@@ -335,7 +335,7 @@ def _check_model(name: Any, known: Iterable[str]) -> None:
 
 
 async def _body(request: Request, model: str) -> Json:
-    """Return a JSON body of at most LARGEST_BODY bytes, which names the model.
+    """Return a JSON body of at most LARGEST_BODY bytes, which names the model or none.
 
     Only JSON is accepted: the form of another site cannot send it.
     """
@@ -343,5 +343,5 @@ async def _body(request: Request, model: str) -> Json:
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
     body = json_object(b"".join([piece async for piece in bounded(request, LARGEST_BODY)]))
-    _check_model(body.get("model"), [model])
+    _check_model(body.get("model", model), [model])
     return body

@@ -502,6 +502,8 @@ async def test_what_happened_is_counted() -> None:
 async def test_the_official_client_knows_refusals() -> None:
     async with served(KNOWN) as service, service.openai() as client:
         asked: Any = {"messages": [{"role": "user", "content": "a?"}]}
+        unnamed = await service.http.post("/v1/chat/completions", json=asked)
+        assert unnamed.status_code == 200, "a client of llama.cpp's server names no model"
         with pytest.raises(openai.NotFoundError) as unknown:
             await client.chat.completions.create(model="gpt", **asked)
         with pytest.raises(openai.BadRequestError) as refused:
