@@ -30,7 +30,7 @@ def example(name: str, page: str = PAGE) -> dict[str, Any]:
 async def test_the_script_prints_what_it_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     async with dragonrt.serve_cloud(documents=bundled.documents("cloud"), port=0) as port:
         notes = str(bundled.documents("device"))
-        await example("chat")["main"](f"127.0.0.1:{port}", None, notes)
+        await example("chat")["main"](notes, f"127.0.0.1:{port}")
     assert "tokens left this side" in capsys.readouterr().out
 
 
