@@ -128,12 +128,12 @@ async def test_a_mark_opens_its_chunk_and_examples_are_offered() -> None:
             assert await answer.locator("mark").all_text_contents() == ["13"]
             await answer.locator("a.word").first.click()
             here = page.locator("#source .here")
-            assert await here.text_content() == Indexed.TEXTS[0]
+            await expect(here).to_have_text(Indexed.TEXTS[0])
             assert await page.locator("#source-text p").count() == 2
             await page.keyboard.press("Escape")
             await page.locator("#source").wait_for(state="hidden")
             await answer.locator(".chip").click()
-            assert await here.text_content() == Indexed.TEXTS[0], "the name of a source opens it"
+            await expect(here).to_have_text(Indexed.TEXTS[0])
             await page.keyboard.press("Escape")
             offers = await page.locator("#document option").all_text_contents()
             assert offers[2:4] == ["trips/", "trips/sea/"]
