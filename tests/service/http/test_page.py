@@ -135,8 +135,7 @@ async def test_a_mark_opens_its_chunk_and_examples_are_offered() -> None:
             await answer.locator(".chip").click()
             await expect(here).to_have_text(Indexed.TEXTS[0])
             await page.keyboard.press("Escape")
-            offers = await page.locator("#document option").all_text_contents()
-            assert offers[2:4] == ["trips/", "trips/sea/"]
+            await expect(page.locator("#document option").nth(2)).to_have_text("trips/")
             await page.select_option("#document", "trips/sea/")
             await ask(page, "b?")
             await page.locator(".answered .retry").nth(1).wait_for()
@@ -168,7 +167,6 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
         assert await page.locator("#numbers dd").first.text_content() == "60"
         assert await page.locator("#side").is_hidden(), "details are asked for"
         await page.click("[data-panel=side]")
-        assert await page.locator("#sent").text_content()
         assert await page.locator("#ledger dd").count() == 0, "there is no cloud"
         await answer.locator(".retry").click()
         await page.locator(".answered .retry").wait_for()
