@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path, PurePath
 
@@ -337,7 +338,7 @@ class _Update:
     def _begin(self, name: str) -> None:
         """Read a file; its new text is to be embedded, with that of others."""
         known, before = self._old.get(name, ("", ""))
-        size, stamp, date = look(path := self._found.files[name])
+        size, stamp, time_s = look(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
         content, pieces, unread, front = self._reader.read(
             Path(path), size, known if cut_alike else ""
@@ -353,8 +354,8 @@ class _Update:
         self._new |= {chunk.digest: chunk for chunk in new}
         end = self._embedded + len(self._new)
         dated, about = described(name, front)
-        file = IndexedFile(content, chunks, stamp, unread, dated or date, about)
-        self._read[name] = file, end
+        dated = dated or datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        self._read[name] = IndexedFile(content, chunks, stamp, unread, dated, about), end
         self._finish()
 
     def _embed(self) -> None:

@@ -181,8 +181,8 @@ def content_hash(path: Path) -> str:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
-def look(path: str) -> tuple[int, str, str]:
-    """Return a file's size, a stamp that changes with its content and with `CUT`, and its date.
+def look(path: str) -> tuple[int, str, float]:
+    """Return a file's size, a stamp that changes with its content and with `CUT`, and its time.
 
     The stamp begins with "/" if the content has just changed: two changes in one tick of the file
     system's clock have one time (as in git's index). Raises DocumentError for no regular file.
@@ -197,8 +197,7 @@ def look(path: str) -> tuple[int, str, str]:
     now, times = time.time_ns(), (found.st_mtime_ns, found.st_ctime_ns)
     settled = all(abs(now - at) >= _SETTLED_NS for at in times)
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
-    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(min(found.st_mtime, time.time())))
-    return found.st_size, f"{stamp if settled else ''}/{CUT}", date
+    return found.st_size, f"{stamp if settled else ''}/{CUT}", min(found.st_mtime, now / 1e9)
 
 
 def _base(paths: Sequence[Path]) -> Path:
