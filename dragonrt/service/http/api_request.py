@@ -154,7 +154,7 @@ def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
     return found, list(_ignored(body, found))
 
 
-def said(ignored: Sequence[str]) -> list[str]:
+def warning_lines(ignored: Sequence[str]) -> list[str]:
     """Return the warnings about fields without effect."""
     last = {name: name.rpartition(".")[2] for name in ignored}
     plain = [name for name in last if last[name] not in UNKEPT][:MAX_WARNED]
@@ -401,7 +401,7 @@ class ApiRequest:
     @property
     def warnings(self) -> list[str]:
         """What the response says of the parts of the request without effect."""
-        lines, most = said(self.ignored), self.question.max_tokens
+        lines, most = warning_lines(self.ignored), self.question.max_tokens
         if self.length and most < getattr(self.body, self.length):
             lines.append(f"{self.length}: {most} is the most")
         if self.unfollowed:

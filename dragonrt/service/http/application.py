@@ -36,9 +36,9 @@ from dragonrt.service.http.api_request import (
     invalid,
     json_object,
     read,
-    said,
     unsupported,
     warning,
+    warning_lines,
 )
 from dragonrt.service.http.forms import FORMS, LATEST, OLLAMA_VERSION, date
 from dragonrt.service.http.guard import Admission, ApiKeys, Guard
@@ -206,7 +206,7 @@ class HttpService:
             tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         found = {**_listed(data), "model": embedder.title, "usage": usage}
-        return JSONResponse(found, headers=warning(said(ignored)))
+        return JSONResponse(found, headers=warning(warning_lines(ignored)))
 
     @property
     def _library(self) -> Library:

@@ -201,7 +201,7 @@ async def test_sources_are_quoted_and_missing_codes_marked() -> None:
             quoted = await answer.locator(".sources .chip").get_attribute("title")
             assert quoted == "The code of the gate is plum-otter-39."
             await ask(page, "b?")
-            await page.locator(".answered").nth(1).locator(".retry").wait_for()
+            await page.locator(".answered").nth(1).locator("[data-kind=refused]").wait_for()
             assert await page.locator(".answered").nth(1).locator(".sources li, mark").count() == 0
 
 

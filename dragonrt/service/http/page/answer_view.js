@@ -23,6 +23,9 @@ const PROBLEMS = {
     "This model finds facts in documents. It cannot summarise or compare. Ask for a fact instead.",
 };
 
+/** The whole text of a refusal: no document that was read has the answer. */
+const REFUSAL = /^I don.t know\.?$/;
+
 export class AnswerView {
   /** `open` shows a source, from the start of a chunk on. */
   constructor(turns, turn, { retry, open }) {
@@ -96,7 +99,7 @@ export class AnswerView {
       this.mark(report);
       const codes = [...new Set(report.not_found.map(({ text }) => text))].join(", ");
       if (codes) this.notice(`No document that was read has ${codes}.`);
-      if (!report.sources.length) {
+      if (REFUSAL.test(this.text.textContent.trim())) {
         this.notice("No document that was read answers this. Other words, or one document, may help.", "refused");
       }
       this.behind.append(this.sources(report), element("p", { class: "costs" }, costs(report)));
