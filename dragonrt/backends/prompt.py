@@ -87,7 +87,7 @@ class PromptTemplate:
 
 
 READER = PromptTemplate(
-    user=f"{_DOCUMENT}\n\nQuestion: {_QUESTION}\nGive a short answer.",
+    user=f"{_DOCUMENT}\n\nQuestion: {_QUESTION}",
     system="You answer questions from the given document in a few words.",
     refusal="I don't know.",
     languages=("English",),
@@ -96,11 +96,11 @@ READER = PromptTemplate(
 
 CHAT = replace(
     READER,
+    user=f"{READER.user}\nGive a short answer.",
     system=f"{READER.system} If the document does not have the answer, you say: {READER.refusal}",
     languages=(),
 )
-"""For other chat models: what an adapter would have taught is asked for. It is safe where a model
-does not follow it: then it never refuses, so that `doubt` changes nothing."""
+"""For other chat models, which are asked for what the adapter taught. They may not follow it."""
 
 TOY = PromptTemplate(
     user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",

@@ -88,7 +88,7 @@ def test_without_system_messages_the_first_question_has_it(tokenizer: Any) -> No
 
 def test_only_untrained_chat_models_are_asked_to_refuse() -> None:
     trained, other = TRAINED["dragonrt"], CHAT_PROMPT
-    assert other.user == trained.user
+    assert other.user.startswith(trained.user)
     assert other.system == f"{trained.system} {other.system.removeprefix(trained.system).strip()}"
     assert other.refusal in other.system
     assert other.refusal not in trained.system
