@@ -18,7 +18,7 @@ from dragonrt.modes import MODES
 from dragonrt.modes.question import Question
 from dragonrt.service.http.api_request import IDLE, UNKEPT
 from dragonrt.service.http.forms import ChatBody, OllamaBody, ResponseBody
-from dragonrt.settings import Entry, entries, hints, must
+from dragonrt.settings import entries, hints, must
 from dragonrt.traces import events, file
 from dragonrt.wire import connection, encoding, sessions
 from dragonrt.wire.fields import MAX_LINE, Fields
@@ -42,7 +42,7 @@ def wire_page() -> str:
     return _page(
         f"# The wire: protocol version {PROTOCOL_VERSION}",
         "What two processes say to each other over TCP or TLS. Both run the same code; `device` "
-        "and `cloud` are roles.",
+        "and `cloud` are roles. No integer is negative.",
         "## Frames",
         _text(encoding),
         _table(
@@ -73,7 +73,7 @@ def wire_page() -> str:
         "## Messages of a session",
         *(_part(kind) for kind in sorted(SESSION_MESSAGES, key=lambda kind: kind.TYPE)),
         "## What an Open carries",
-        "Settings as names with values, so that a field is declared once.",
+        "Settings as names with values. `dragonrt device --help-all` says what they set.",
         "### The question",
         _text(Question),
         _settings(Question),
@@ -116,9 +116,9 @@ def traces_page() -> str:
         _table(
             ("", "settings"),
             (
-                ("every mode", _names(each for each in entries(Question) if each.about.traced)),
+                ("every mode", _code(each.name for each in entries(Question) if each.about.traced)),
                 *(
-                    (f"`{name}`", _names(each for each in entries(mode.settings)))
+                    (f"`{name}`", _code(each.name for each in entries(mode.settings)))
                     for name, mode in MODES.items()
                 ),
             ),
@@ -214,18 +214,8 @@ def _row(name: str, within: Any, default: Any) -> tuple[str, ...]:
 
 def _settings(kind: type) -> str:
     """What travels of a class of settings."""
-    return _table(
-        ("field", "type", "default", "what it is"),
-        (
-            (*_row(e.name, e.within, e.default), e.about.help)
-            for e in entries(kind)
-            if e.about.travels
-        ),
-    )
-
-
-def _names(chosen: Iterable[Entry]) -> str:
-    return _code(each.name for each in chosen)
+    rows = (_row(e.name, e.within, e.default) for e in entries(kind) if e.about.travels)
+    return _table(("field", "type", "default"), rows)
 
 
 def _type(hint: Any) -> str:
@@ -246,6 +236,7 @@ def _default(value: Any) -> str:
 
 def _readable(must: str) -> str:
     for exponent in (31, 32, 63, 64):
+        must = must.replace(f"from 0 to {2**exponent - 1}", f"below 2^{exponent}")
         must = must.replace(str(2**exponent - 1), f"2^{exponent} - 1")
     return re.sub(r"\ban? (?=integer|number|tuple)", "", must)
 
