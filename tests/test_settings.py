@@ -73,7 +73,7 @@ class Outer:
     plain: int = 7
 
 
-def test_fields_are_listed_flat_with_the_defaults_they_have_there() -> None:
+def test_fields_are_listed_flat_with_their_defaults() -> None:
     listed = {entry.name: entry for entry in entries(Outer)}
     assert list(listed) == [
         *("name", "heat", "size", "colour", "way", "place", "places", "pairs", "on", "plain")

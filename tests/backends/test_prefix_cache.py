@@ -72,7 +72,7 @@ def test_only_what_changed_is_fed_and_the_bits_stay(
 
 
 @pytest.mark.slow
-def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
+def test_a_resumed_answer_predicts_no_more_than_requested(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = model.encode(ANSWER)
@@ -103,7 +103,7 @@ def test_a_text_that_begins_again_has_the_same_bits(model: LanguageModel) -> Non
         assert [each.p.tobytes() for each in read(one, tokens, first)] == expected[first:]
 
 
-def test_a_text_that_begins_again_reads_whole_pieces_of_the_prompt(
+def test_a_restarted_text_reads_whole_pieces_of_the_prompt(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt = model.encode(PROMPT)
@@ -132,7 +132,7 @@ def test_rows_are_mixed_by_relevance() -> None:
     assert said.p.dtype == said.hidden.dtype == np.float32
 
 
-def test_relevances_are_taken_again_for_a_prefix_once_and_when_asked_for(
+def test_relevances_of_a_prefix_are_updated_once_on_request(
     model: LanguageModel,
 ) -> None:
     asked: list[list[int]] = []

@@ -70,7 +70,7 @@ def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
     assert told == " Be brief.\n\nWhen is tea?</><assistant>"
 
 
-def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: Any) -> None:
+def test_the_title_is_omitted_if_the_text_begins_with_it(tokenizer: Any) -> None:
     tokenizer.chat_template = CHAT
     prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     for title, text in (("", "Tea."), ("Tea at five", "Tea  at five."), ("Tea at…", "Tea at five")):

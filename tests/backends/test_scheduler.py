@@ -175,9 +175,7 @@ def test_others_join_and_leave_between_two_forwards(model: LanguageModel) -> Non
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64])
-def test_a_prompt_read_in_pieces_leaves_the_bits_of_one_read_at_once(
-    model: LanguageModel, piece: int
-) -> None:
+def test_a_prompt_in_pieces_has_the_bits_of_a_whole_one(model: LanguageModel, piece: int) -> None:
     whole, cut = (cached(model, 0, 1, prompt="Where is the ink? " * 30) for _ in range(2))
     scheduler = Scheduler(model.backend.info)
     scheduler.add(cut.prefill(lambda _: None, Preemption()))
@@ -353,7 +351,7 @@ def test_devices_that_always_wait_get_equal_shares_of_the_tokens(exact: int | No
 
 
 @pytest.mark.parametrize("sessions", [1, 6, 32, 100])
-def test_the_next_tokens_do_not_wait_for_all_sessions_of_another_device(sessions: int) -> None:
+def test_next_tokens_do_not_wait_for_another_devices_sessions(sessions: int) -> None:
     rows = 4
 
     async def test(engine: Engine) -> float:

@@ -189,7 +189,7 @@ def test_every_benchmark_is_where_the_command_looks_for_it(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_decodes_is_measured_beside_what_gives_the_same_tokens() -> None:
+def test_decoding_is_measured_against_the_same_tokens() -> None:
     draft = ("dragon-draft",)
     found = measured(decode, model=draft[0], threads=(1,), repeats=2, reference=True)
     assert [row["forward"] for row in found[-3:]] == ["8 x 1", "1 x 4", "1 x 100"]

@@ -65,7 +65,7 @@ def test_a_squad_paragraph_is_on_one_side_both_neither_or_halved() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_written_questions_are_answered_by_the_documents_that_they_name() -> None:
+def test_written_questions_have_answers_in_their_documents() -> None:
     written, forms = generate.written_worlds()
     assert Counter(each["form"] for each in written["questions"]) == dict.fromkeys(
         generate.WRITTEN, 40
@@ -123,7 +123,7 @@ def test_where_no_document_answers_only_a_refusal_is_right() -> None:
     assert [each["right"] for each in found] == [False, True, True]
 
 
-def test_another_system_is_scored_by_one_file_without_the_project(tmp_path: Path) -> None:
+def test_another_system_is_scored_without_the_project(tmp_path: Path) -> None:
     file, answers = tmp_path / "set.json", tmp_path / "answers.json"
     articles = tmp_path / "squad.json"
     articles.write_text(json.dumps(SQUAD))

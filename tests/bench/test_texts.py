@@ -18,7 +18,7 @@ SIDES = ("device", "cloud")
 RECIPE = Path(__file__).parents[2] / "scripts" / "train" / "models" / "text"
 
 
-def test_articles_follow_from_their_seed_and_questions_tell_them_apart() -> None:
+def test_articles_follow_from_their_seed_and_are_distinct() -> None:
     made = articles(2026)
     assert made == articles(2026)
     assert made != articles(1)
@@ -36,7 +36,7 @@ def test_a_paraphrase_shares_few_words_with_its_article() -> None:
     assert sum(shared) / len(shared) < 0.5
 
 
-def test_notes_follow_from_their_seed_and_each_question_is_asked_once() -> None:
+def test_notes_follow_from_their_seed_with_one_question_each() -> None:
     made = notes(1)
     assert made == notes(1)
     assert made["device"] != notes(2)["device"]

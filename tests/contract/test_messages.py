@@ -322,7 +322,7 @@ def nonsense(chance: random.Random) -> wire.Message:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [*ONE_OF_EACH, "decoding"])
-def test_whatever_comes_the_answer_ends_and_the_neighbour_hears_nothing(mode: str) -> None:
+def test_any_message_ends_its_own_answer_at_most(mode: str) -> None:
     """What makes sense by chance may change the victim's text: only that it ends counts."""
     scene = scenario(MODES[mode])
     for seed in range(10):
@@ -362,7 +362,7 @@ def test_many_sessions_leave_nothing_behind() -> None:
         run(observe(replace(scene, requests=requests), garbage(settings, drawn)))
 
 
-def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number(
+def test_an_ended_session_does_not_end_its_successor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The cloud still reads a block of the one, which is closed, when the other is asked for."""

@@ -110,7 +110,7 @@ def test_a_stalled_worker_costs_one_deadline_and_no_token(deadline_s: float) -> 
     assert "worker 2" in notice.text
 
 
-def test_a_lost_connection_costs_no_deadline_and_the_worker_rejoins() -> None:
+def test_a_lost_worker_costs_no_deadline_and_rejoins() -> None:
     settings = replace(SLOWEST, quorum_deadline=5.0)
     found = answer([quick(0), quick(1, Cut("cloud", after_s=0.5))], settings)
     missing = [bool(who) for who, _ in rounds(found)]
@@ -131,7 +131,7 @@ def test_who_requires_all_is_told_whom_the_answer_waits_for() -> None:
     assert all("worker 1" in notice.text for notice in found.answer.notices)
 
 
-def test_a_slow_worker_gets_one_block_at_a_time_and_is_then_waited_for() -> None:
+def test_a_slow_worker_gets_one_block_at_a_time() -> None:
     """Its first uploads are late; the deadline by measured round trips then includes it."""
     slow = replace(quick(1), cloud_decode_s=2.0)
     assert not rounds(answer([quick(0), slow], SLOWEST))[-1][0]

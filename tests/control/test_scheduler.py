@@ -55,7 +55,7 @@ def test_a_rejected_remote_draft_costs_a_round_trip(accepted: float, latency_s: 
     assert found == pytest.approx(latency_s)
 
 
-def test_greedy_gives_the_aggregation_to_the_side_whose_drafts_fail() -> None:
+def test_greedy_aggregates_at_the_side_whose_drafts_fail() -> None:
     noise = Noise(0)
     failing_cloud = estimate(0.05, 0.05, 0.9, 0.3, 0.3)
     for current in ("device", "cloud"):
@@ -94,7 +94,7 @@ def test_an_offline_profile_is_moved_to_the_end_of_what_was_read() -> None:
     assert in_an_answer.predict(40) == pytest.approx(offline.predict(290))
 
 
-def test_the_first_forwards_set_the_intercept_and_it_is_frozen_then() -> None:
+def test_the_first_forwards_set_the_intercept_for_good() -> None:
     slope = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.01).behind(0)
     estimates = Estimates()
     estimates.profiled("device", slope)  # nothing is known of the cloud

@@ -183,7 +183,7 @@ def test_features(state: ControlState, features: list[float]) -> None:
     assert learned().features(state).tolist() == pytest.approx(features)
 
 
-def test_it_chooses_the_action_of_the_highest_value_of_two_layers() -> None:
+def test_it_chooses_the_action_of_the_highest_value() -> None:
     state = ControlState((0.1, 0.9, 0.4), 0.8, 5e4, 1, 2)
     for seed in range(10):
         made = learned(seed)

@@ -28,7 +28,7 @@ FIELDS = st.lists(
 
 
 @given(FIELDS)
-def test_fields_come_back_and_the_first_stands_in_the_highest_bits(
+def test_fields_round_trip_and_the_first_has_the_highest_bits(
     fields: list[tuple[int, int]],
 ) -> None:
     writer = BitWriter()

@@ -49,7 +49,7 @@ async def test_a_proxy_is_named_unless_it_leaves_loopback_out(
 
 
 @pytest.mark.slow
-async def test_a_report_of_the_pair_has_its_link_its_forwards_and_each_method(
+async def test_a_report_of_the_pair_has_link_forwards_and_methods(
     cloud: CloudProcess, model: LanguageModel
 ) -> None:
     address = Address("127.0.0.1", cloud.wait_ready())

@@ -168,7 +168,7 @@ def test_sigterm_ends_the_first_process_of_a_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
+def test_a_clouds_operator_pages_have_nothing_private(
     cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
 ) -> None:
     cloud.wait_ready()  # the index is complete

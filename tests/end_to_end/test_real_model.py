@@ -213,7 +213,7 @@ def owner_of(text: str, values: Sequence[str]) -> str:
     return "neither"
 
 
-async def test_where_documents_disagree_one_value_is_named_and_the_other_told(
+async def test_of_two_values_one_is_used_and_one_is_in_a_notice(
     real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
 ) -> None:
     near = Address("127.0.0.1", real_cloud.wait_ready())

@@ -97,7 +97,7 @@ def test_the_demonstration(dragonrt: Dragonrt) -> None:
     assert "bytes/token" in output(dragonrt("demo", "--ask", "When is the book club?"))
 
 
-def test_a_cloud_on_a_named_link_and_a_device_with_a_named_controller(dragonrt: Dragonrt) -> None:
+def test_a_named_link_and_a_named_controller_are_used(dragonrt: Dragonrt) -> None:
     toy = ("--model", "dragon-small")
     with dragonrt("cloud", *toy, "--port", "0", "--link", "lte") as cloud:
         assert cloud.stdout is not None

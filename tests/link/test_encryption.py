@@ -53,7 +53,7 @@ async def agreed(
     return device, cloud
 
 
-async def test_nothing_is_in_the_clear_and_no_two_connections_are_alike() -> None:
+async def test_nothing_is_in_the_clear_and_connections_differ() -> None:
     recorded = []
     for _ in range(2):
         ends = memory_streams()

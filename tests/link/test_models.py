@@ -36,7 +36,7 @@ def test_bandwidth_makes_messages_wait_for_each_other() -> None:
     assert arrival(model, 1.0, 100) == pytest.approx(1.2), "the line was idle"
 
 
-def test_packets_of_a_long_message_arrive_at_the_pace_of_the_bandwidth() -> None:
+def test_packets_of_a_long_message_arrive_at_the_bandwidth() -> None:
     times = [time for time, _ in LinkModel(bandwidth=12_000).arrivals(0.0, 4500)]
     assert times == pytest.approx([1.0, 2.0, 3.0])
 

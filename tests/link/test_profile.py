@@ -16,7 +16,7 @@ SHIPPED = sorted(MARKOV + FIXED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_profile_loads_and_says_where_its_numbers_come_from(name: str) -> None:
+def test_a_bundled_link_loads_and_names_its_source(name: str) -> None:
     profile = LinkProfile.load(name)
     assert profile.latency_s > 0
     assert (profile.up_rates if name in MARKOV else profile.up) is not None

@@ -174,7 +174,7 @@ def test_a_cloud_that_is_back_in_time_is_not_given_up() -> None:
     assert (block.session, block.round) == (9, 1)
 
 
-def test_a_new_session_gives_up_none_of_its_blocks_for_the_last_one() -> None:
+def test_a_new_session_keeps_all_of_its_blocks() -> None:
     mode = drafter()
     draft(mode, 3)
     wrong = V - 1  # nobody drafts it

@@ -171,7 +171,7 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message() -> None:
         judging.answer(ReadBlock(0, [1] * 6, None), [flat] * 7)
 
 
-def test_who_uploads_what_cannot_be_read_is_left_and_the_others_decide() -> None:
+def test_an_unreadable_upload_leaves_its_worker_out() -> None:
     one = joined()
     block = blocks(work_off(one, MODELS["device"]))
     bad = (b"\xff",) * (block["one"].count + 1)

@@ -52,7 +52,7 @@ def test_the_longest_match_is_followed(tokens: list[int], found: tuple[int, list
     assert Lookup(TEXTS).find(tokens) == found
 
 
-def test_a_guess_ends_before_a_stop_token_and_where_there_is_no_room() -> None:
+def test_a_guess_ends_before_a_stop_token_or_without_room() -> None:
     lookup = Lookup(TEXTS)
     assert lookup.guess([5, 6], 9, ()) == [7, 8, 5]
     assert lookup.guess([5, 6], 2, ()) == [7, 8]

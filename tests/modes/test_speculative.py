@@ -104,7 +104,7 @@ def test_a_block_ends_where_one_token_more_would_not_fit() -> None:
 
 
 @pytest.mark.slow
-def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
+def test_a_block_of_lattice_points_fits_its_reader() -> None:
     long = replace(QUESTION, max_tokens=300)
     assert draft(drafting(long, codec="qs:10000", block_tokens=256)).count == 256
     big = drafting(long, 5000, codec="qs:10000", block_tokens=256)
@@ -219,7 +219,7 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
     assert draft(one).step == known + 1
 
 
-def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_targets_and_verdicts_are_refused() -> None:
     one, line = under_way(1)
     with pytest.raises(ModeError):
         target(one, line[1], step=1)

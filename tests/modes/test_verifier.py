@@ -276,7 +276,7 @@ def test_it_does_not_decode_behind_a_stop_token() -> None:
     assert decoding(count, replace(QUESTION, stop_tokens=(stop,))).wanted() is None
 
 
-def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None:
+def test_it_does_not_decode_behind_a_stop_token_of_a_block() -> None:
     """Its verdict gives one token more, which is not the answer's."""
     right = targets(3)
     stop = replace(QUESTION, stop_tokens=(right[2],))
@@ -292,7 +292,7 @@ def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None
     assert mode.wanted() is None
 
 
-def test_a_block_waits_for_the_token_under_way_which_judges_it_too() -> None:
+def test_a_block_waits_for_the_running_forward() -> None:
     right = targets(4)
     for last, judged in ((right[2], [(3, right[3])]), (other(right[2]), [])):
         mode = decoding(2)

@@ -153,7 +153,7 @@ async def test_reading_a_question_delays_a_token_two_forwards_at_most(
     assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
 
-async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
+async def test_a_question_without_waiters_is_read_in_large_pieces(
     model: LanguageModel,
 ) -> None:
     async with running(model) as worker:
@@ -363,7 +363,7 @@ async def test_of_a_question_that_is_cancelled_no_more_is_read(model: LanguageMo
 
 
 @pytest.mark.usefixtures("_by_references")
-async def test_an_answer_that_is_stopped_while_it_reads_gives_back_its_memory(
+async def test_an_answer_stopped_while_reading_frees_its_memory(
     model: LanguageModel,
 ) -> None:
     question = Question(prompt="Where is the ink? " * 150, max_tokens=50)

@@ -66,7 +66,7 @@ def test_mistakes_are_one_line(papers: Run, arguments: tuple[str, ...], named: s
 
 
 @pytest.mark.slow
-def test_the_first_token_over_a_network_has_the_measured_round_trip(
+def test_the_first_token_over_a_network_has_its_round_trip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(first_token, "DOCUMENTS", (2,))

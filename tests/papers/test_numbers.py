@@ -39,7 +39,7 @@ def test_the_theorem_and_eq7_agree(acceptance: float, pace: Pace, expected: floa
 
 
 @pytest.mark.parametrize("nats", [0.05, 1.5, 4.0])
-def test_a_synthetic_distribution_has_the_entropy_it_was_asked_for(nats: float) -> None:
+def test_a_synthetic_distribution_has_the_given_entropy(nats: float) -> None:
     p = wire_bytes.zipf(5000, nats, np.random.default_rng(0))
     assert p.sum() == pytest.approx(1)
     assert entropy(Distribution.from_dense(p)) == pytest.approx(nats, abs=1e-3)

@@ -59,7 +59,7 @@ def test_questions_of_articles_stand_behind_their_paragraph(
         prompts(model, 2, [file])
 
 
-def test_of_conversations_the_first_turns_are_asked_without_a_document(
+def test_first_turns_of_conversations_have_no_document(
     model: LanguageModel, tmp_path: Path
 ) -> None:
     file = tmp_path / "set.jsonl"

@@ -68,7 +68,7 @@ def reopened(*accepted: int, **other: Any) -> wire.Open:
     return wire.Open(1, "dragon", pack(replace(ASKED, accepted=accepted, **other)), ())
 
 
-def test_a_device_that_keeps_its_drafts_sends_a_token_once_it_is_decided() -> None:
+def test_a_device_that_keeps_drafts_sends_decided_tokens() -> None:
     door = Door(True)
     assert door.entry(target(0, 9)) is None
     door.decide(9, withheld=False)

@@ -36,7 +36,7 @@ def test_a_paragraph_is_a_better_end_than_a_later_sentence() -> None:
     assert text[: chunk(text, 10)[0][1]] == "One two three four five six."
 
 
-def test_a_first_sentence_too_short_to_fill_half_a_chunk_is_no_end() -> None:
+def test_a_short_first_sentence_does_not_end_a_chunk() -> None:
     text = "One two. " + " ".join("abcdefghijkl")
     assert text[: chunk(text, 10)[0][1]].split()[-1] == "h"
 

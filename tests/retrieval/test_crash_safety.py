@@ -117,7 +117,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
         assert len(list((copy / "kv" / "model").iterdir())) == 2
 
 
-def test_a_kill_during_the_first_update_leaves_no_index_or_the_whole(
+def test_a_kill_in_the_first_update_leaves_no_half_index(
     tmp_path: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedder = hashes.embedder()

@@ -20,9 +20,7 @@ def _a_generous_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("existed", [False, True])
-def test_a_file_is_its_owners_alone_also_where_it_was_open_to_others(
-    tmp_path: Path, existed: bool
-) -> None:
+def test_a_file_becomes_private_if_it_was_open_to_others(tmp_path: Path, existed: bool) -> None:
     path = tmp_path / "file"
     if existed:
         path.write_bytes(b"longer than what follows")
@@ -61,7 +59,7 @@ def test_a_shown_name_is_printable_and_like_no_other() -> None:
     assert told[5] == "日本"
 
 
-def test_the_innermost_mount_says_whether_a_drive_is_on_the_network(tmp_path: Path) -> None:
+def test_the_innermost_mount_decides_if_a_drive_is_remote(tmp_path: Path) -> None:
     mounts, home = tmp_path / "mounts", tmp_path / "my notes"
     (home / "local").mkdir(parents=True)
     place = str(home).replace(" ", "\\040")

@@ -52,7 +52,7 @@ def test_a_hit_says_where_its_text_stands(shelf: Shelf) -> None:
     assert 0 < hit.score <= 1
 
 
-def test_chunks_come_in_order_or_beginnings_of_all_documents_first(shelf: Shelf) -> None:
+def test_chunks_come_in_order_or_all_beginnings_first(shelf: Shelf) -> None:
     text = " ".join(f"word{i}" for i in range(10))
     (shelf.documents / "a.txt").write_text(text)
     shelf.update(words=4)
@@ -264,9 +264,7 @@ def test_another_embedding_model_is_refused_with_the_remedy(
 
 
 @pytest.mark.parametrize("kept", [None, 600, 5000])
-def test_an_index_of_a_later_format_or_damaged_is_refused_and_rebuilt(
-    shelf: Shelf, kept: int | None
-) -> None:
+def test_a_later_or_damaged_index_is_refused_and_rebuilt(shelf: Shelf, kept: int | None) -> None:
     shelf.update()
     path = shelf.where / "index.sqlite"
     if kept is None:
@@ -294,7 +292,7 @@ def test_a_second_writer_gets_one_line(shelf: Shelf) -> None:
     assert len(shelf.open()) == 4
 
 
-def test_a_reader_keeps_its_snapshot_and_files_of_former_versions_go(shelf: Shelf) -> None:
+def test_a_reader_keeps_its_snapshot_and_old_files_go(shelf: Shelf) -> None:
     shelf.update()
     (shelf.where / "nearest-1.faiss").write_bytes(b"vectors")
     reader = shelf.open()

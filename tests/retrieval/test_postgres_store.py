@@ -99,7 +99,7 @@ def test_both_stores_give_the_same_hits(
             assert best[0] == best[1], question
 
 
-def test_an_update_changes_what_it_must_and_readers_keep_their_snapshot(
+def test_an_update_leaves_the_snapshots_of_readers(
     tmp_path: Path, documents: Path, hashes: WordHashes, url: str
 ) -> None:
     embedder = hashes.embedder()

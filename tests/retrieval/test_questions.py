@@ -39,7 +39,5 @@ def test_a_question_joins_the_turns_it_needs_and_counts_twice(
         ('"?*', {}),
     ],
 )
-def test_a_question_is_searched_for_by_the_words_that_say_something(
-    question: str, words: dict[str, int]
-) -> None:
+def test_a_question_is_searched_by_its_content_words(question: str, words: dict[str, int]) -> None:
     assert words_of(question) == words

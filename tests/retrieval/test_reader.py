@@ -231,7 +231,7 @@ def reading_process(parent: int) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="Linux tells the flags")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_program_that_is_ended_while_a_file_is_read_leaves_no_process(
+def test_a_program_ended_while_reading_leaves_no_process(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     documents = tmp_path / "documents"

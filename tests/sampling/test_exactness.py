@@ -239,9 +239,7 @@ def test_a_verified_token_is_a_sample_of_the_target(name: str, pair: str) -> Non
     ],
 )
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=0.6), Sampler(top_k=4)])
-def test_quantize_then_sample_is_exact_where_sample_then_quantize_is_not(
-    name: str, sampler: Sampler
-) -> None:
+def test_quantize_then_sample_is_exact_the_reverse_is_not(name: str, sampler: Sampler) -> None:
     """QSV Prop. 1, and its baseline's bias, after sampler and codec."""
     each = speculative_rule("rejection", Noise(0), sampler)
     shaped = each.shape(np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0]))

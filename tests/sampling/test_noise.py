@@ -91,7 +91,7 @@ def test_a_token_keeps_its_number_in_another_vocabulary() -> None:
     assert np.allclose(noise.exponentials(8, 1000)[:100], small, rtol=1e-15, atol=0)
 
 
-def test_what_a_caller_does_to_its_exponentials_is_its_own_affair() -> None:
+def test_a_callers_change_of_its_exponentials_is_local() -> None:
     noise = Noise(1)
     race = noise.exponentials(0, 10)
     race[0] = 1.0

@@ -112,7 +112,7 @@ VOCABULARY = 16
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_the_token_after_a_block_follows_the_target_and_is_guessed(name: str) -> None:
+def test_the_token_after_a_block_follows_the_target(name: str) -> None:
     noise, steps = Noise(5), range(4_000)
     each = speculative_rule(name, noise, Sampler())
     drafted, p = np.random.default_rng(11).dirichlet(np.full(VOCABULARY, 0.6), 2)
@@ -209,7 +209,7 @@ def test_what_stands_and_what_is_drawn_again_make_the_target(
     assert stands.sum() == pytest.approx(expected, abs=1e-12)
 
 
-def test_coupled_decides_the_race_of_the_target_whatever_was_drafted() -> None:
+def test_coupled_decides_the_targets_race_for_any_draft() -> None:
     noise, p = Noise(3), np.random.default_rng(4).dirichlet(np.ones(5), 4)
     each = speculative_rule("coupled", noise, Sampler())
     for first in range(0, 200, 4):
@@ -223,7 +223,7 @@ def test_coupled_decides_the_race_of_the_target_whatever_was_drafted() -> None:
 
 
 @pytest.mark.parametrize("name", ["rejection", "sample-quantize"])
-def test_rules_that_accept_by_the_ratio_draft_from_noise_of_their_own(name: str) -> None:
+def test_rules_that_accept_by_the_ratio_draft_with_own_noise(name: str) -> None:
     class Unshared(Noise):
         __slots__ = ()
 

@@ -124,7 +124,7 @@ def test_kubernetes_drains_hosts_that_share_what_they_read() -> None:
     assert kv in cloud["volumeMounts"]
 
 
-def test_the_container_has_all_that_is_copied_and_starts_a_command() -> None:
+def test_the_container_copies_all_and_starts_a_command() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     copied = {each for line in lines if line.startswith("COPY") for each in line.split()[1:-1]}
     kept = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()

@@ -8,7 +8,7 @@ from dragonrt.errors import DragonError
 from dragonrt.testing.loop import DeadlockError, run
 
 
-def test_waiting_costs_virtual_time_only_and_timers_fire_in_order() -> None:
+def test_waiting_is_virtual_and_timers_fire_in_order() -> None:
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
         seen: list[tuple[str, float]] = []

@@ -89,9 +89,7 @@ MODES: dict[str, Settings] = {
 
 
 @pytest.mark.parametrize("name", MODES)
-def test_both_sides_traces_agree_with_each_other_and_with_the_answer(
-    name: str, tmp_path: Path
-) -> None:
+def test_the_traces_of_both_sides_agree_with_the_answer(name: str, tmp_path: Path) -> None:
     traced = asked(MODES[name], tmp_path)
     answer, live = traced.answer, traced.live
     (ours,), (theirs,) = (split(traced.records[side])[0] for side in ("device", "cloud"))

@@ -272,7 +272,7 @@ def draft(step: int, token: int) -> events.Disclosed:
     return events.Disclosed("draft", tokens=1, distributions=1, step=step, token=token)
 
 
-def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
+def test_rejected_drafts_count_as_sent_by_the_device() -> None:
     found = counted(
         events.Disclosed("open", question=30),
         draft(0, 5),
@@ -300,7 +300,7 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
     assert ledger(counted(draft(0, 5), told(0, 5)))["evidence_bits"] is None
 
 
-def test_tokens_of_blocks_that_did_not_stand_are_not_in_the_answer() -> None:
+def test_tokens_of_rejected_blocks_are_not_in_the_answer() -> None:
     blocks = (
         events.BlockSent(1, 0, 4, 80, 0.1),
         events.BlockSent(2, 4, 4, 80, 0.1),

@@ -154,7 +154,7 @@ def test_a_trace_without_answers_has_a_summary() -> None:
     assert (report["total"]["ms_per_token"], report["probes"]["rtt_ms"]) == (None, None)
 
 
-def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
+def test_workers_sessions_count_to_the_coordinators_answer() -> None:
     report = summary_of(
         on(1.0, 0, opened(mode="federated")),
         on(1.0, 1, events.MessageSent("open", 100), peer="a:1"),

@@ -158,7 +158,7 @@ def test_proof_cannot_be_reflected() -> None:
         cloud.receive_data(frame(authenticate))
 
 
-def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
+def test_another_version_is_named_whatever_its_hello_holds() -> None:
     cloud = Connection("cloud", CLOUD)
     with pytest.raises(HandshakeError) as caught:
         cloud.receive_data(
@@ -393,7 +393,7 @@ def test_the_traffic_of_both_sides_agrees() -> None:
         assert connection.traffic().sent == other.traffic().received > 0
 
 
-def test_padded_frames_count_whole_and_what_fills_them_is_padding() -> None:
+def test_padded_frames_count_whole_with_their_padding() -> None:
     device, cloud = opened()
     before = device.traffic()
     device.pace()
@@ -406,7 +406,7 @@ def test_padded_frames_count_whole_and_what_fills_them_is_padding() -> None:
     assert (received.received, received.padding_received) == (sent.sent, sent.padding_sent)
 
 
-def test_a_message_that_is_half_sent_when_the_constant_rate_ends_arrives() -> None:
+def test_a_half_sent_message_arrives_after_the_constant_rate() -> None:
     device, cloud = opened()
     long = replace(DRAFT, payload=random.Random(0).randbytes(2 * PACED))
     device.pace()

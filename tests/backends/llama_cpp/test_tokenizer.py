@@ -34,7 +34,7 @@ def reference() -> TransformersTokenizer:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_have_the_tokens_and_tokens_the_text_of_transformers(
+def test_tokens_and_texts_equal_those_of_transformers(
     tokenizer: LlamaTokenizer, reference: TransformersTokenizer, text: str
 ) -> None:
     tokens = tokenizer.encode(text)

@@ -138,7 +138,7 @@ def test_a_step_is_mixed_by_a_head_that_decodes_what_it_needs(rule: str, expects
         decision.work(own, SideDraft(2, 9, 1, b"\xff\xff", 0.0, 0.0), "cloud").postprocess(())
 
 
-def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
+def test_acceptance_is_either_expected_by_eq_5_or_observed() -> None:
     for rule, aggregator, known in (
         ("coupled", Aggregator.BOTH, {"device": 0.55, "cloud": 0.5}),
         ("algorithm1", Aggregator.GREEDY, {"device": 0.5, "cloud": 0.45}),

@@ -147,7 +147,7 @@ def test_some_tokens_of_a_redacted_answer_are_withheld() -> None:
     assert 20 < sum(withheld for text in texts for _, withheld in text) < 100
 
 
-def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
+def test_following_documents_saves_forwards_not_tokens() -> None:
     found: list[tuple[list[int], int]] = []
     for known in (False, True):
         mode = left(texts=(tuple(found[0][0]),) if known else ())
@@ -356,7 +356,7 @@ def draft(**fields: Any) -> Draft:
     return structs.replace(good, **fields)
 
 
-def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
+def test_a_side_with_another_text_is_restarted_once() -> None:
     """The device's text stands; a cloud only counts it and waits to be left."""
     wrong = draft(decided_hash=5)
     mode = joined()

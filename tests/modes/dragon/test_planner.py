@@ -83,7 +83,7 @@ def planner(
         ({"own": [1, STOP, 2]}, [1, STOP], None),
     ],
 )
-def test_the_prefix_goes_along_the_drafts_and_what_follows_is_drafted(
+def test_the_prefix_follows_the_drafts_and_extends_them(
     given: dict[str, Any], tokens: list[int], span: tuple[int, int] | None
 ) -> None:
     plans, drafts = planner(**given)
@@ -93,7 +93,7 @@ def test_the_prefix_goes_along_the_drafts_and_what_follows_is_drafted(
     assert (None if read is None else (read.first, len(read.tokens))) == span
 
 
-def test_the_longest_prefix_is_bound_by_the_run_ahead_and_the_answer() -> None:
+def test_run_ahead_and_answer_bound_the_longest_prefix() -> None:
     for decided, limit in ((0, 11), (5, 16), (39, 39)):
         assert planner(decided=[1] * decided)[0].limit == limit
     assert planner(decided=[1] * 5, aggregator=Aggregator.SYNC)[0].limit == 5

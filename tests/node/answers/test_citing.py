@@ -84,7 +84,7 @@ def test_without_evidence_the_words_of_the_answer_decide() -> None:
     assert [source.name for _, source in named(found, [], None)] == ["boat.md"]
 
 
-def test_a_cloud_says_what_may_be_named_and_which_codes_it_does_not_have() -> None:
+def test_a_cloud_sends_its_sources_and_the_codes_it_lacks() -> None:
     read = [Passage("7 boats", "boat.md", 0.4, "Number 41."), Passage("", "car.md", 0.9, "Blue.")]
     told = attribution(read, moved(3.0, 0.1), "41 of 7, 43 and 43 and 9", "Which of the 9?")
     assert [(source.name, source.sentence) for source in told.sources] == [
@@ -95,7 +95,7 @@ def test_a_cloud_says_what_may_be_named_and_which_codes_it_does_not_have() -> No
     assert len(attribution(read, moved(), f"{'9' * 300} {many}", "").missing) == MAX_MISSING
 
 
-def test_tokens_that_became_likelier_count_and_a_step_counts_once() -> None:
+def test_only_likelier_tokens_count_and_a_step_counts_once() -> None:
     found = Moved()
     assert (found.files, found.other) == ([], None)
     found.decide(0, (3.0, -2.0), 1.0)
@@ -114,7 +114,7 @@ def test_tokens_that_became_likelier_count_and_a_step_counts_once() -> None:
         ("in the red box", "Where?", "- a red box"),
     ],
 )
-def test_the_sentence_shares_most_with_the_answer_then_with_the_question(
+def test_the_sentence_shares_most_words_with_the_answer(
     answer: str, question: str, sentence: str
 ) -> None:
     text = (
@@ -191,7 +191,7 @@ def test_a_part_of_a_longer_code_is_none(code: str, connector: str, part: str) -
 
 
 @given(st.text(max_size=60))
-def test_what_a_text_has_itself_is_never_missing_and_places_are_true(text: str) -> None:
+def test_values_in_the_text_are_not_missing_and_places_match(text: str) -> None:
     assert missing(text, [text]) == []
     found = codes(text)
     assert all(text[code.start : code.end] == code.text for code in found)
@@ -266,7 +266,7 @@ def found(*tokens: Token) -> list[tuple[str, str, int | None]]:
     ]
 
 
-def test_neighbouring_words_of_a_source_are_one_mark_across_short_ones() -> None:
+def test_neighbouring_words_of_a_source_are_one_mark() -> None:
     near = ("beside", 3, 0, 0, 2), (" the", 0, 0, 0, 2), (" gate", 4, 0, 0, 2)
     assert found(*near) == [("beside the gate", "key.md", 90)]
     apart = near[0], (" every", 0, 0, 0, 2), near[2]

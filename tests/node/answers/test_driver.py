@@ -303,7 +303,7 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
 
 
 @on_driver
-async def test_an_answer_goes_on_only_from_the_documents_that_it_began_with(bench: Bench) -> None:
+async def test_an_answer_resumes_only_with_its_own_documents(bench: Bench) -> None:
     for evidence in ("a1", "a1"):
         bench.session.receive(wire.Opened(8, 3, 0, 0, evidence))
     with pytest.raises(DragonError):
@@ -330,7 +330,7 @@ async def test_work_is_begun_and_its_outcome_fed_in(bench: Bench) -> None:
 
 
 @on_driver
-async def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session(bench: Bench) -> None:
+async def test_a_head_that_fails_on_a_peers_input_ends_its_session(bench: Bench) -> None:
     bench.mode.work = [Work(len, peer="cloud")]
     bench.driver.feed()
     bench.context.end(error=DragonError("bad bits"))
@@ -361,7 +361,7 @@ def test_any_other_failure_of_work_fails_the_answer(peer: str | None, error: Exc
 
 
 @on_driver
-async def test_no_work_is_begun_before_the_other_side_has_read_what_was_sent(
+async def test_no_work_begins_before_the_other_side_has_read(
     bench: Bench,
 ) -> None:
     bench.peer.size = 64 * 1024
@@ -419,7 +419,7 @@ async def test_ticks_come_at_the_modes_deadline_and_follow_it(bench: Bench) -> N
 # Sessions.
 
 
-def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
+def test_a_lost_connection_returns_and_a_closed_session_not() -> None:
     over, busy = wire.Close(8, Reason.ERROR, "gone"), wire.Close(8, Reason.BUSY, "gone", 2500)
     for connector, close, returns in (
         (Connected(False), None, True),
@@ -482,7 +482,7 @@ async def test_the_link_is_told_and_records_have_their_session(
 
 
 @on_driver
-async def test_a_session_that_nobody_closes_is_not_waited_for_without_end(bench: Bench) -> None:
+async def test_the_wait_for_a_session_to_close_is_bounded(bench: Bench) -> None:
     waiting: Coroutine[Any, Any, None] = bench.session.wait_closed()
     with pytest.raises(DragonError):
         await waiting

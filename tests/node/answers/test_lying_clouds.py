@@ -192,7 +192,7 @@ def test_a_cloud_whose_relevance_moves_learns_no_more() -> None:
         assert found.stolen == 0
 
 
-def test_what_is_not_related_is_not_read_where_drafts_are_not_disclosed() -> None:
+def test_unrelated_documents_are_not_read_if_drafts_are_kept() -> None:
     floors = {
         level: attack(device_says, replace(ANSWER, disclose=level)).answer.question.relevance_floor
         for level in Disclosure
@@ -215,7 +215,7 @@ class Agreeing:
         return device_says(tokens)[0], relevance
 
 
-def test_relevance_is_as_low_and_moves_as_often_as_the_question_says() -> None:
+def test_relevance_keeps_the_bounds_of_the_question() -> None:
     for question in (
         replace(QUESTION, reweight_every=1),
         replace(QUESTION, reweight_every=2),
@@ -228,7 +228,7 @@ def test_relevance_is_as_low_and_moves_as_often_as_the_question_says() -> None:
     assert attack(Agreeing(replace(QUESTION, reweight_every=2)), ANSWER, rarely).alone_from == 2
 
 
-def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> None:
+def test_a_forced_beginning_does_not_reveal_the_continuation() -> None:
     """Within the bound of relevance, never moving it: the attack made patient."""
     for liar in (leading(), leading(sure=0.85), leading(sure=0.1)):
         found = attack(liar, ANSWER)
@@ -250,7 +250,7 @@ def test_a_cloud_that_led_and_left_does_not_receive_the_rest() -> None:
     assert Reason.STEERED in [notice.reason for notice in found.answer.notices]
 
 
-def test_an_honest_cloud_that_leaves_is_told_what_was_decided_without_it() -> None:
+def test_an_honest_cloud_that_left_gets_the_later_tokens() -> None:
     found = attack(lambda tokens: (device_says(tokens)[0], 11.0), ANSWER, lost_at=2)
     assert found.opened == 2
     assert found.answer.tokens == ALONE

@@ -91,7 +91,7 @@ def test_nothing_is_lost_that_another_device_writes_meanwhile(
     assert ToldAnswers(path).get(TURN) == "…"
 
 
-def test_the_newest_are_kept_and_what_is_told_again_is_among_them() -> None:
+def test_the_newest_are_kept_and_repeated_ones_are_new() -> None:
     told = ToldAnswers()
     told.remember(TURN, "Tom")
     for number in range(REMEMBERED - 1):

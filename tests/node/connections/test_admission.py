@@ -90,7 +90,7 @@ def test_a_client_over_its_rate_retries_and_gets_equal_answers() -> None:
     assert not any(map(alone, slowed))
 
 
-def test_answers_under_way_are_bounded_for_each_device_and_for_all() -> None:
+def test_running_answers_are_bounded_per_device_and_in_all() -> None:
     limits = CloudLimits(device_answers=2, most_answers=3)
     first, second = asked_at_once([6, 1], limits)
     whole = asked_at_once([6], USUAL_LIMITS)[0]
@@ -147,7 +147,7 @@ async def test_computed_tokens_count_for_their_address_and_connection() -> None:
     assert connection
 
 
-def test_a_bucket_gives_its_drops_and_then_as_many_as_it_takes_in() -> None:
+def test_a_bucket_gives_its_drops_then_its_refill() -> None:
     bucket = Bucket(2.0, 3.0, 10.0)
     assert [bucket.take(10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
     assert bucket.take(10.5) == 0.0
@@ -320,7 +320,7 @@ async def test_strangers_make_way_for_newcomers(
     assert len(handshakes) == 0
 
 
-def test_ipv4_addresses_on_an_ipv6_socket_are_sources_of_their_own() -> None:
+def test_ipv4_addresses_on_an_ipv6_socket_are_distinct() -> None:
     mapped = ["::ffff:10.0.0.1", "::ffff:10.0.0.2"]
     assert len({source_of(host) for host in mapped}) == 2
 

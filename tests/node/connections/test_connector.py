@@ -136,7 +136,7 @@ def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
     assert connected(network, wait) <= USUAL.probe_s
 
 
-def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
+def test_a_refusal_is_reported_once_and_ends_when_mended() -> None:
     async def wait(link: Connector) -> None:
         await network.cloud.kill()
         network.cloud = SimulatedCloud(side("cloud", vocabulary=33))

@@ -49,7 +49,7 @@ def posted(data: bytes) -> Request:
 
 
 @ON_LINUX
-async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
+async def test_a_dead_watcher_restarts_without_anybody_waiting(
     draft_model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reindexing, "FIRST_WAIT_S", 1.0)

@@ -53,7 +53,7 @@ def test_likelihoods_are_those_of_decoding_token_by_token(model: LanguageModel) 
         after = sequence.extend([token])
 
 
-def test_documents_that_do_not_fit_are_left_out_the_best_stand_last() -> None:
+def test_documents_that_do_not_fit_are_left_out_best_last() -> None:
     documents = [[1, 1], [2, 2], [3, 3]]
     assert fitting(documents, 6) == ([3, 3, 2, 2, 1, 1], 3)
     assert fitting(documents, 5) == ([2, 2, 1, 1], 2)

@@ -20,7 +20,7 @@ def trace() -> MakeTrace:
     return make_trace
 
 
-def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: MakeTrace) -> None:
+def test_the_compared_draft_is_the_last_before_the_decision(trace: MakeTrace) -> None:
     late = Record(10.55, "device", 1, events.ForwardDone(1, 1, 0.01))
     line = timeline(by_side([[*trace("device"), late], trace("cloud")]))
     found = [(one.step, one.accepted) for one in line.tracks["device"].forwards]
@@ -53,7 +53,7 @@ def test_the_answer_of_a_session_is_found_on_both_sides(trace: MakeTrace) -> Non
         timeline(by_side([trace("device")]), 2)
 
 
-def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTrace) -> None:
+def test_the_last_of_the_longest_answers_is_shown(trace: MakeTrace) -> None:
     records = trace("device")
     short = [each for each in records if getattr(each.event, "step", 0) != 2]
     later = [replace(each, t=each.t + 20) for each in records]

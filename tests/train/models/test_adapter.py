@@ -72,7 +72,7 @@ def test_notes_hold_nearly_all_answers_and_no_slot_is_left() -> None:
     assert sum(held) > 0.7 * len(held)
 
 
-def test_a_bridge_says_the_one_sides_key_and_the_other_sides_value() -> None:
+def test_a_bridge_has_one_sides_key_and_the_others_value() -> None:
     r = Random(2)
     for _ in range(100):
         documents, asked = bridge(r)
@@ -127,7 +127,7 @@ def test_evaluated_articles_are_left_out(tmp_path: Path) -> None:
     assert articles(files, tmp_path / "evaluated") == []
 
 
-def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
+def test_one_chunk_answers_a_question_and_others_refuse() -> None:
     texts = [f"The {thing} of Lund was built in {year}." for thing, year in
              (("harbor", 1901), ("tower", 1822), ("bridge", 1755))]  # fmt: skip
     article = (
@@ -265,7 +265,7 @@ def test_a_draft_comes_closer_and_its_file_has_its_layers(
     assert torch.cosine_similarity(rows.flatten(), trained.float().flatten(), 0) > 0.98
 
 
-def test_samples_are_written_as_questions_about_the_nearest_document(tmp_path: Path) -> None:
+def test_samples_are_questions_about_the_nearest_document(tmp_path: Path) -> None:
     reading = Reading(
         ["The ferry leaves at 7:40.", "Emil takes it."],
         [

@@ -130,7 +130,7 @@ def test_a_seed_repeats_an_answer_and_another_changes_it(model: LanguageModel) -
     assert first["DRDG/SW"].tokens == first["DRDG/SW, scores"].tokens
 
 
-def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(
+def test_fetched_kv_gives_the_tokens_of_local_rows(
     model: LanguageModel, answers: dict[str, Timed]
 ) -> None:
     fetched = answers["DRCG/KV"]
