@@ -124,6 +124,9 @@ _PUT_PLACE = """
 INSERT INTO places (file, first, last, page, chunk)
 SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?
 """
+# The n-th chunk of the m-th newest file has the place n times m.
+_LIKELIEST = """dense_rank() OVER (ORDER BY dated DESC, path)
+* row_number() OVER (PARTITION BY file ORDER BY first), """
 _DURABLE_EVERY_S = 1.0
 
 
@@ -286,9 +289,9 @@ class Store(ABC):
         ):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
-    def ids(self, *, beginnings: bool = False) -> dict[str, int]:
-        """Return the id of every chunk by its digest: file by file, or all `beginnings` first."""
-        order = "first, path" if beginnings else "path, first"
+    def ids(self, *, likeliest: bool = False) -> dict[str, int]:
+        """Return the id of every chunk by its digest: file by file, or the `likeliest` first."""
+        order = _LIKELIEST * likeliest + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -218,6 +219,7 @@ class Shelf:
         self.stored: dict[str, Document] = {}
         self.embedder = load_embedder()
         self.loads = 0
+        self.asked = deque[Chunk]()
 
     def find(
         self, question: str, k: int, floor: float | None = None, within: str = ""

@@ -52,18 +52,24 @@ def test_a_hit_says_where_its_text_stands(shelf: Shelf) -> None:
     assert 0 < hit.score <= 1
 
 
-def test_chunks_come_in_order_or_all_beginnings_first(shelf: Shelf) -> None:
-    text = " ".join(f"word{i}" for i in range(10))
-    (shelf.documents / "a.txt").write_text(text)
+def test_chunks_come_in_order_or_the_likeliest_first(shelf: Shelf) -> None:
+    for path in shelf.documents.rglob("*.*"):
+        os.utime(path, (1, 1))
+    for age, (name, length) in enumerate({"new": 12, "old": 12, "older": 4}.items()):
+        path = shelf.documents / f"{name}.txt"
+        path.write_text(" ".join(f"{name}{i}" for i in range(length)))
+        os.utime(path, (10**9 - age,) * 2)
     shelf.update(words=4)
     store = shelf.open().store
-    assert " ".join(each.text for each in store.chunks_of("a.txt")) == text
+    text = " ".join(each.text for each in store.chunks_of("old.txt"))
+    assert text == (shelf.documents / "old.txt").read_text()
     assert store.chunks_of("other.txt") == []
-    ids = [*store.ids(beginnings=True).values()]
-    starts = [store.chunks([each])[each].start for each in ids]
-    assert starts == sorted(starts)
-    assert starts.count(0) == 5
+    ids = [*store.ids(likeliest=True).values()]
     assert {*ids} == {*store.ids().values()}
+    found = [store.chunks([each])[each].text.split()[0] for each in ids]
+    assert [each for each in found if each.startswith(("new", "old"))] == (
+        ["new0", "new4", "old0", "new8", "older0", "old4", "old8"]
+    )
 
 
 def test_other_cuts_give_another_fingerprint(shelf: Shelf, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The documents of one side: their index, and the KV that the model computes of them."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from retrieval import (
 
 PROMPT, BYTES = 64, 4
 """The most tokens that a prompt puts around a text, and the most bytes of a character."""
+RECENT, BESIDE = 16, 8
+"""Of so many chunks that were asked for last, so many neighbours are read first."""
 
 
 @dataclass(slots=True)
@@ -33,8 +36,8 @@ class Library:
     """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
 
     `newest` opens the current index; assign it to `retriever` to use it. `left` says what is still
-    to be indexed. `skipped` counts unreadable files. `on_notice` gets each notice once, in any
-    thread.
+    to be indexed. `skipped` counts unreadable files. `asked` has the chunks of the last questions.
+    `on_notice` gets each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -44,6 +47,7 @@ class Library:
     newest: Callable[[], Retriever]
     left: str = ""
     skipped: int = 0
+    asked: deque[Chunk] = field(default_factory=lambda: deque(maxlen=RECENT))
     on_notice: OnNotice = lambda notice: None
     _noticed: set[Noticed] = field(default_factory=set)
 
@@ -117,25 +121,23 @@ class Library:
 class _MissingKv:
     """The chunks of a library's snapshot whose KV is not stored; none if there is no room.
 
-    The beginnings of all documents come first: what was asked for is stored already.
+    First come the neighbours of chunks that were asked for, then new files and beginnings.
     """
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._index = library.retriever.index
         self._room, self._last = library.kv.room(), 0
-        stored = library.kv.stored()
-        numbers = (
-            number
-            for digest, number in self._index.store.ids(beginnings=True).items()
-            if digest not in stored
-        )
-        self._numbers = list(numbers)[::-1]
+        stored, self._ids = library.kv.stored(), self._index.store.ids(likeliest=True)
+        numbers = [number for digest, number in self._ids.items() if digest not in stored]
+        self._numbers = numbers[::-1]
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def next(self) -> Chunk | None:
+        while asked := self._library.asked:
+            self._numbers += self._neighbours(asked.popleft())
         if self._numbers and self._room <= self._last:
             self._library.notice(
                 NoticeKind.STORE,
@@ -147,6 +149,12 @@ class _MissingKv:
             if not self._library.kv.has(chunk.digest):  # a question needed it in the meantime
                 return chunk
         return None
+
+    def _neighbours(self, asked: Chunk) -> list[int]:
+        """Return the ids of the chunks of the same file around one, the nearest last."""
+        found = self._index.store.chunks_of(asked.source)
+        found.sort(key=lambda each: abs(each.start - asked.start))
+        return [self._ids[each.digest] for each in found[BESIDE::-1]]
 
     def store(self, chunk: Chunk, made: Document) -> None:
         self._last = self._library.write(chunk, made.dump())

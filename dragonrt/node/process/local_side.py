@@ -160,7 +160,9 @@ class LocalSide:
         try:
             if question.chunk is None:
                 limits = question.documents, question.relevance_floor, question.document
-                return self.library.find(words, *limits)
+                hits = self.library.find(words, *limits)
+                self.library.asked.extend(hit.chunk for hit in reversed(hits))
+                return hits
             chunks = self.library.chunks_of(question.document)
             return [Hit(chunk, 1.0) for chunk in chunks[question.chunk :][:1]]
         except RetrievalError as error:

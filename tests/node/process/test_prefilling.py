@@ -1,6 +1,7 @@
 """KV in its store: ahead of time, at first use, in idle time; and where it cannot be stored."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -86,12 +87,16 @@ class Heard:
         self._more.clear()
 
 
-def written(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], Awaitable[None]]:
-    """What waits until so many chunks' KV was written."""
+def written(
+    monkeypatch: pytest.MonkeyPatch, count: int, digests: list[str] | None = None
+) -> Callable[[], Awaitable[None]]:
+    """What waits until so many chunks' KV was written, and notes which."""
     loop, done, write = asyncio.get_running_loop(), asyncio.Semaphore(0), KvStore.write
 
     def counted(self: KvStore, digest: str, arrays: dict[str, np.ndarray]) -> int:
         size = write(self, digest, arrays)
+        if digests is not None:
+            digests.append(digest)
         loop.call_soon_threadsafe(done.release)
         return size
 
@@ -140,6 +145,35 @@ async def test_kv_has_the_same_bits_however_it_came_about(
     assert idle == fresh == stored
     assert bits(ways["idle"]) == bits(ways["ahead"])
     assert len(bits(ways["idle"])) == len(NOTES)
+
+
+async def test_idle_time_goes_to_new_files_and_to_what_was_asked_about(
+    settings: SideSettings, draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, hours = settings.documents[0], range(12)
+    for age, name in enumerate(["bus.txt", "museum.txt", "ferry.txt"]):
+        os.utime(shelf / name, (10**9 - age,) * 2)
+    (shelf / "tram.txt").write_text("\n\n".join(f"The tram of hour {n}. " * 12 for n in hours))
+    os.utime(shelf / "tram.txt", (1, 1))
+    library = library_of(settings, draft_model)
+    sources = {chunk.digest: chunk for chunk in library.retriever.index.chunks()}
+    wait = written(monkeypatch, len(sources), digests := list[str]())
+    async with local_side(Loaded(settings, draft_model, library)) as side:
+        with side.worker.wanted():
+            asked = Question(prompt="When does the tram leave?", document="tram.txt", documents=1)
+            (await side.prepare(asked, verifies=False)).context.close()
+        await wait()
+    order = [sources[digest] for digest in digests]
+    first, *others = [each for each in order if each.source == "tram.txt"]
+    assert order[0] == first
+    distances = [abs(each.start - first.start) for each in others]
+    assert distances == sorted(distances)
+    assert len(others) > 3
+    # One chunk was chosen before the question came.
+    assert {each.source for each in order[2 : len(others)]} == {"tram.txt"}
+    assert [each.source for each in order if each not in others][1:] == (
+        ["bus.txt", "museum.txt", "ferry.txt"]
+    )
 
 
 async def test_a_store_that_cannot_be_written_is_a_notice(
