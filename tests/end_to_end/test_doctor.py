@@ -15,6 +15,8 @@ from dragonrt.service.cloud_process import CloudProcess
 from dragonrt.service.comparison import ORACLES, link_report
 
 HERE = SideSettings("device", "dragon-small", on="cpu")
+CPU = Path("/proc/cpuinfo")
+HAS_AVX512 = CPU.exists() and "avx512f" in CPU.read_text("utf-8")
 
 
 async def findings(side: SideSettings, network: NetworkSettings) -> dict[str, list[Finding]]:
@@ -33,6 +35,8 @@ async def test_beside_a_healthy_cloud_all_is_well(cloud: CloudProcess, cloud_ind
     assert {each.level for those in found.values() for each in those} == {"ok"}
     assert set(found) >= {"versions", "model", "device", "index", "cloud", "round trip", "clock"}
     assert "chunks in" in found["index"][0].seen
+    engine = found["engine"][0].seen
+    assert ("AVX-512" in engine) == (HAS_AVX512 and "xllamacpp" in engine)
     assert "(as here); not encrypted" in found["cloud"][0].seen
     assert "ms" in found["round trip"][0].seen
 

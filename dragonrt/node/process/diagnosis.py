@@ -126,6 +126,8 @@ def _engine(info: ModelInfo) -> Finding:
     faster = ""
     if "xllamacpp" in info.engine:
         faster = "; `pip install llama-cpp-python` compiles one for this processor"
+        if (known := Path("/proc/cpuinfo")).exists() and "avx512f" in known.read_text("utf-8"):
+            faster += ", which has AVX-512: prompts then take 0.7 of the time"
     return Finding("ok", "engine", f"{info.engine}; {exact}{faster}")
 
 
