@@ -88,7 +88,7 @@ def load_model(
         device=current_platform.device_type,
         device_memory=None,
         dtype=str(model.dtype).removeprefix("torch."),
-        version="vllm 1",
+        version="vllm 2",
         engine=f"vLLM {version}, {current_platform.get_device_name() or 'CPU'}",
         exact_blocks=exact > 0,
         exact_tokens=exact or None,

@@ -33,6 +33,7 @@ class Engine:
         self._core, self._workers = llm.engine_core, llm.collective_rpc
         self._awaited: set[str] = set()
         self._workers("keep_hidden")
+        self._workers("pair_lone_rows")
         specs = self._workers("get_kv_cache_spec")
         self.block_bytes: int = sum(each.page_size_bytes for of in specs for each in of.values())
         cache = llm.vllm_config.cache_config

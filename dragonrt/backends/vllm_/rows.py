@@ -4,7 +4,7 @@ A request with the argument KEY is marked. Workers may be other processes, so th
 `collective_rpc` for what they keep.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,20 @@ class WorkerExtension:
             return compute(hidden, *arguments, **options)
 
         model.compute_logits = computed
+
+    def pair_lone_rows(self) -> None:
+        """Let CPUs multiply a lone row as two: oneDNN's product of one sums in another order."""
+
+        def paired(linear: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            def multiplied(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
+                pair = torch.cat([x, x]) if len(x) == 1 else x
+                return linear(pair, *arguments, **options)[: len(x)]
+
+            return multiplied
+
+        for layer in self.model_runner.get_model().modules():
+            if hasattr(layer, "cpu_linear"):
+                layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[Row] | None:
         """Return the rows of these requests, if this worker has them, and forget all."""
