@@ -133,7 +133,7 @@ def traced(instance: Any) -> dict[str, Any]:
 
 
 def picked(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return the instance of those values that are fields of the class; `assemble` says more."""
+    """Return `assemble` of the values that are fields of the class; ignore the others."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})
 
@@ -194,7 +194,7 @@ def hints(cls: type) -> Mapping[str, Any]:
 
 
 def read(kind: Any, value: Any, name: str = "") -> Any:
-    """Return the value of that field as its type. Raises SettingError."""
+    """Convert a value to the type `kind`. Raises SettingError, which names the field `name`."""
     try:
         made = convert(value, kind, builtin_types=BUILTIN)
     except ValidationError:

@@ -50,7 +50,7 @@ class Title(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Something that was not read, as "picture"."""
+    """Content that was not read, by its kind, such as "picture"."""
 
     what: str
 
@@ -99,7 +99,7 @@ def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
 
 
 def clean(text: str) -> str:
-    r"""Return a text without what is not seen, with "\n" between lines."""
+    r"""Return a text without invisible characters, with "\n" between lines."""
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

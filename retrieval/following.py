@@ -66,7 +66,7 @@ def found_files(order: Order) -> FoundFiles:
 
 
 def stamps(found: FoundFiles) -> Stamps:
-    """Return what changes with each file."""
+    """Return a stamp for each file, which changes if the file does."""
     seen = Stamps()
     for name, path in found.files.items():
         with suppress(OSError):  # it is gone again
@@ -87,7 +87,7 @@ class Changes:
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:
-        """Return whether to read what has changed."""
+        """Return whether to read the changed files now."""
         last, self._last = self._last, now
         if not (changed := _changed(self._read, now)):
             self._latest_s = at_s + _LATEST_S

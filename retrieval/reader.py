@@ -47,7 +47,7 @@ _ENVIRONMENT = (
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """The process, started with the first file and after each death; a context, which ends it.
+    """Reads files in a process, started with the first file and after a death; a context ends it.
 
     Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
     """

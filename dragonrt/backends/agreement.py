@@ -101,7 +101,7 @@ class Standing(NamedTuple):
     given: tuple[float, ...] = ()
 
     def rows(self, count: int) -> NDArray[np.bool_]:
-        """Return whether each of so many rows has lost its weight."""
+        """Return for each of `count` rows whether it has lost its weight."""
         return np.array([bool(self.lost >> row & 1) for row in range(count)])
 
 
@@ -110,7 +110,7 @@ BEFORE = Standing()
 
 
 class Agreement:
-    """The kinds of a vocabulary's tokens, and how they move a Standing. Kinds are made once."""
+    """Finds the rows that disagree with a value of an answer (SPEC 5), by the tokens' texts."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
         self._decode, self._vocabulary = decode, vocabulary
@@ -130,7 +130,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the same, if the rows predicted the token in this way."""
+        """Return the standing after one more token, given the rows' predictions of it."""
         found = self.after(before, token)
         if found is not None:
             return found

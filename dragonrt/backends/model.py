@@ -118,7 +118,7 @@ class LanguageModel:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Return which rows agree with the values of an answer, by this vocabulary's texts."""
+        """Return the Agreement of this vocabulary, made once."""
         return Agreement(self.decode, self.vocabulary)
 
     @property

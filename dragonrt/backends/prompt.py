@@ -139,7 +139,7 @@ class PlainPrompt:
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Render the questions, each answer on the line of its question's end."""
+        """Render earlier turns and the question; an answer continues its question's last line."""
         first = f"{instructions}\n\n" if instructions else ""
         earlier = "".join(f"{self.template.asked(q)} {a}\n" for q, a in history)
         return f"{first}{earlier}{self.template.asked(question)}"
@@ -156,7 +156,7 @@ class ChatPrompt:
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Render the chat template up to the document's end, which has its title before it."""
+        """Render the chat template up to the end of the document, whose title precedes it."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
         titled = text if is_titled else f"{title}\n{text}"

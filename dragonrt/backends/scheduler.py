@@ -216,7 +216,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Take the logits of a forward, or its error. Requests that are done leave."""
+        """Pass the logits of a forward, or its error, to its requests; remove finished ones."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})

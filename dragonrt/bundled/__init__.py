@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model of a default's name, a toy without SmolLM2's file; other names as given."""
+    """Return `name`, or the toy that replaces a default model if SmolLM2 is not installed."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 

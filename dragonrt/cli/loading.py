@@ -109,9 +109,9 @@ def make_file(model: str) -> None:
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model, whose file may be made first.
+    """Load a side's model, and make its file if that is missing.
 
-    That may take minutes, so documents that are not there are found before.
+    That may take minutes, so missing documents are reported before.
     """
     from dragonrt.node.process import composition as process
 

@@ -75,7 +75,7 @@ class Controller(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Static(Controller):
-    """Always the same action."""
+    """Chooses the same action for every block."""
 
     action: Action
 
@@ -86,7 +86,7 @@ class Static(Controller):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic(Controller):
-    """One token more after a wholly accepted block, else the number of accepted ones (QSV V-A)."""
+    """Drafts a token more after a wholly accepted block, else the accepted number (QSV V-A)."""
 
     resolution: int
 
@@ -112,7 +112,7 @@ FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier
 
 
 def files(path: Path) -> tuple[Path, Path]:
-    """Name the files of weights and record; `path` has one of their suffixes or none."""
+    """Return the files of weights and of the record; `path` is one of them, or has no suffix."""
     base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
     return Path(f"{base}.safetensors"), Path(f"{base}.json")
 
@@ -208,7 +208,7 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
-    """Return the controller of a specification, for drafts of that model. Raises ControlError."""
+    """Return the controller that `--controller` names, for a draft model. Raises ControlError."""
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
         known = spec in ("default", *bundled.controllers())
@@ -234,7 +234,7 @@ hidden+confidence: that, and the `confidences` of x."""
 
 
 class TokenVerifier(ABC):
-    """A prediction of the target's verdict on a drafted token."""
+    """Predicts whether the target model will accept a drafted token."""
 
     threshold: float
     """τ of a sprinter whose settings have none."""
@@ -266,7 +266,7 @@ class TrainedPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verifier(TokenVerifier):
-    """σ(w · f + b) of the features f of a drafted token.
+    """Predicts acceptance by σ(w · f + b), with the features f of a drafted token.
 
     Attributes:
         weight: w, float32 [features].
@@ -327,9 +327,9 @@ class Verifier(TokenVerifier):
 
     @classmethod
     def for_pair(cls, draft: str, target: str) -> Self:
-        """Return that of these fingerprints, trained locally or else bundled; or ControlError.
+        """Return the verifier of two models by their fingerprints: a local or else a bundled one.
 
-        A file that cannot be read is skipped with a warning: it may be another pair's.
+        Raises ControlError if there is none. A file that cannot be read is skipped with a warning.
         """
         names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
         for name in [*names, *bundled.verifiers()]:
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Return the file's verifier, or that of these fingerprints. ControlError if none fits."""
+    """Return the verifier in `file`, or else `Verifier.for_pair`. Raises ControlError."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

@@ -39,7 +39,7 @@ MAX_LOW_BITS = 31
 
 
 def low_bits_of(ids: NDArray[np.int64]) -> int:
-    """Return the number of low bits per id with the shortest code, 0 … 31."""
+    """Return the low bits per id that make the code of `encode_support` shortest, 0 … 31."""
     return ((int(ids[-1]) + 1) // ids.size).bit_length() - 1 if ids.size <= ids[-1] else 0
 
 
@@ -122,7 +122,7 @@ _POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)
 
 
 class Kind(IntEnum):
-    """The kind of a distribution's code: three bits of the first byte; 0: a code of bits."""
+    """The format of an encoded distribution, in the three lowest bits of its first byte."""
 
     DENSE_FP16 = 1
     DENSE_FP32 = 2
@@ -215,7 +215,7 @@ def read_varint(data: memoryview) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ByteCodec(Codec):
-    """The common part of the codecs of whole bytes. Tokens travel as ids."""
+    """Base of the codecs that write whole bytes. They send tokens as ids."""
 
     @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:

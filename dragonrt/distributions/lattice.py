@@ -99,7 +99,7 @@ MAX_RESOLUTION = 10_000
 
 
 class LatticeKind(IntEnum):
-    """The code of a payload, in its first byte (beside `_BY_ID`)."""
+    """The codec that wrote a payload, in the payload's first byte."""
 
     QS = 1
     K_SQS = 2
@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Return what `read` does, but the point, with the tokens of its set that have no mass."""
+        """Read as `read`, but for the lattice point, which keeps the sent tokens without mass."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:

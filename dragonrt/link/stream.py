@@ -32,7 +32,7 @@ class TlsError(LinkError):
 class Stream:
     """An ordered, reliable stream of bytes to one peer, used by one reader and one writer.
 
-    One that never waits and holds nothing has `receive` and `write` alone.
+    A stream without tasks and buffers needs `receive` and `write` alone.
     """
 
     peer_name: str  # the other end's name or address, for people

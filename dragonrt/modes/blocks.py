@@ -80,7 +80,7 @@ class BlockState:
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
-        """Return what `block`, which began with this, leaves to the next one, given its verdict."""
+        """Return the state of the next block, given the verdict on `block`, which began in this."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
         threshold = self.threshold
@@ -100,7 +100,7 @@ class Block:
     Attributes:
         longest: the most tokens it takes.
         resolution: a controller's, in place of the codec's own; `resolutions` travel.
-        start: what the blocks before it left.
+        start: the state that the blocks before it left.
         payload: the encoded tokens, once it is complete.
         decided: tokens before `step` that the cloud does not know.
         round: its number, once it is sent at `sent_s`.
@@ -141,7 +141,7 @@ class Block:
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return (step, β, dropped mass) of each update that stands after so many accepted tokens.
+        """Return (step, β, dropped mass) of each update that remains after `accepted` tokens.
 
         Behind a block that is accepted whole, its last token's update is repeated (SQS Alg. 1).
         """
@@ -156,7 +156,7 @@ class Block:
         return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
     def message(self, session: int) -> BlockMessage:
-        """Return the block as it travels."""
+        """Return the message that sends the block."""
         place = self.step, self.prefix_hash & LOW_BITS, self.count
         return BlockMessage(
             session, self.round, *place, self.resolutions, self.decided, self.payload

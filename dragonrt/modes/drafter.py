@@ -27,7 +27,7 @@ from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
-    """The part of one mode on the device. `prefix` holds the decided tokens, then the drafted ones.
+    """Drafts blocks in one mode. `prefix` holds the decided tokens, then the drafted ones.
 
     `sent` are the blocks that await their verdicts. Postprocessing reads the prediction after the
     prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
@@ -47,13 +47,13 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Take what this side has read."""
+        """Note the prompt and the documents that this side has read."""
         return
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether there is something to compute; otherwise a verdict is wanted."""
+        """Whether the next draft can be computed; otherwise a verdict must come first."""
 
     def work(self, rate: float) -> Work:
         """Return what to compute next; `rate` is the uplink's in bit/s."""
@@ -70,14 +70,14 @@ class Drafting(ABC):
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Go on with the result of `work`."""
+        """Apply the result of `work` to the prefix and the open block."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Take the verdict on the oldest block sent; ModeError for an impossible one."""
+        """Apply the verdict on the oldest block sent. Raises ModeError if it is impossible."""
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Go on with a token that the cloud decoded; ModeError for an impossible one."""
+        """Apply a token that the cloud decoded. Raises ModeError if it is impossible."""
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Drafting(ABC):
         return Advance(self.decide([Decided(result, None)]))
 
     def rewind(self) -> None:
-        """The cloud is gone: forget what is drafted and not decided."""
+        """Drop all undecided drafts, because the cloud is gone."""
         self.prefix.cut(self.decided)
         self.sent.clear()
 

@@ -225,7 +225,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The person wants no more."""
+    """The user stopped the answer."""
 
     reason: Finish
 
@@ -236,8 +236,8 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """One side's part of one answer: a method for each input, and Effects collected in `_out`.
 
-    `moved` is what moved the decided tokens, as far as this side knows. If `ready`, it has read the
-    question; `finish` is why the answer is complete, once it is.
+    `moved` is the evidence behind the decided tokens, as far as this side knows. If `ready`, it
+    has read the question; `finish` is why the answer is complete, once it is.
     """
 
     times_bandwidth = False
@@ -267,7 +267,7 @@ class Mode:
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:
-        """Take one input in. Raises ModeError for a message that ends its session."""
+        """Process one input. Raises ModeError for a message that ends its session."""
         match happened:
             case Prepared():
                 self._prepared(happened, now)

@@ -20,7 +20,7 @@ from dragonrt.wire.reasons import End, Reason
 class Peering:
     """The state of the session with one peer.
 
-    `peer` is its name while it is here, `session` the newest number. If `alone`, the mode decides
+    `peer` is its name while connected, `session` the newest number. If `alone`, the mode decides
     without it. The mode says when the answer goes on (`progress_s`), and that this session was
     `useful`, as a decision came of it. `useless` and `alone_as` are words for
     a peer that does nothing and for what answers without it.
@@ -49,7 +49,7 @@ class Peering:
         self._began_again = False
 
     def joined(self, peer: str, session: int, now: float) -> None:
-        """Take a session that is open from now on."""
+        """Note a session that is open from now on."""
         if self._mode.ready:
             self._mode.emit(events.Rejoined(len(self._mode.decided)))
         self.peer, self.session, self._name = peer, session, peer
@@ -59,7 +59,7 @@ class Peering:
         self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
-        """Take the end of a session; if the peer `returns`, it is waited for."""
+        """Note the end of a session; wait for the peer if it `returns`."""
         self.peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return

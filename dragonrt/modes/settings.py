@@ -178,7 +178,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return those of a side, and the mode's own."""
+        """Return the resources of a side's host, with the mode's `own`."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 

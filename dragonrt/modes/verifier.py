@@ -72,8 +72,8 @@ class Judging(ABC):
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
         """Return the answer, given the predictions from the block's step on.
 
-        The text goes on with the accepted tokens and the verdict's token. With Uploads it goes on
-        with what the next block says was decided.
+        The text continues with the accepted tokens and the verdict's token, after Uploads with the
+        tokens that the next block gives as decided.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
@@ -104,7 +104,7 @@ class _Found:
 
 
 class BlockVerifier(Mode):
-    """Implements Mode for the side that a device opens a session of blocks with.
+    """Implements Mode for a cloud, which verifies the blocks of a device.
 
     If it decodes by itself, blocks are read as they come, so they must be short.
     """

@@ -134,7 +134,7 @@ class Worker(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Preempt spare requests, and run none, until the context ends."""
+        """Preempt background requests, and run none, until the context ends."""
         self.opened(0, 1, client)
         try:
             yield

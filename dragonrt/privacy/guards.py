@@ -54,7 +54,7 @@ WITHHELD: Final = Ruling(withheld=True, bits=0.0)
 
 
 class Guard(ABC):
-    """One bound, over one answer."""
+    """One bound on what the decided tokens of an answer disclose."""
 
     @abstractmethod
     def ruling(

@@ -69,7 +69,7 @@ class StallingLink(LinkModel):
 
 
 class CutStream(Layer):
-    """A Stream over `stream` that suffers `cut`; made inside a running loop.
+    """A Stream over `stream` that ends as `cut` defines; made inside a running loop.
 
     `on_cut` is called when it is cut.
     """
@@ -127,7 +127,7 @@ class CutStream(Layer):
 
 
 class DeafStream(Layer):
-    """A Stream over `stream` that hears nothing from `after_s` on, until it is closed here."""
+    """A Stream over `stream` that receives nothing from `after_s` on, until it is closed."""
 
     def __init__(self, stream: Stream, after_s: float) -> None:
         super().__init__(stream)

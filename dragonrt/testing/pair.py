@@ -188,7 +188,7 @@ class Link:
 async def faulty_device(
     side: SimulatedSide, links: Mapping[str, Link]
 ) -> AsyncIterator[SimulatedDevice]:
-    """The device `side` on a link to each of its clouds, by their names, until the context ends.
+    """Yield the device `side`, linked to each of its clouds by name, until the context ends.
 
     A first connection that ends in its handshake, by a fault of the schedule or by one end of the
     cloud's process, is made again, as a user would.
@@ -214,7 +214,7 @@ async def faulty_device(
 async def linked_device(
     cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
 ) -> AsyncIterator[SimulatedDevice]:
-    """The device `side` on a link that does not fail, until the context ends."""
+    """Yield the device `side` on a link that does not fail, until the context ends."""
 
     def stream() -> Stream:
         ours, theirs = memory_streams()

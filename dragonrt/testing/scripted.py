@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """Goes by the hidden state, which in a script is of the prefix."""
+    """Implements TokenVerifier by the hidden state, which in a script depends on the prefix."""
 
     threshold = 0.4
 

@@ -187,12 +187,12 @@ def median_ms(seconds: list[float]) -> float | None:
 
 
 def share(part: float, whole: float) -> float | None:
-    """Return a share, None of nothing."""
+    """Return `part` over `whole`, None if `whole` is 0."""
     return round(part / whole, 4) if whole else None
 
 
 def mean(total: float, count: int) -> float | None:
-    """Return an average, None of nothing."""
+    """Return `total` over `count`, None if `count` is 0."""
     return round(total / count, 1) if count else None
 
 

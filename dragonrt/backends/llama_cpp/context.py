@@ -53,7 +53,7 @@ class Outputs(NamedTuple):
 
 
 class Context:
-    """Sequences of one model, with their KV. One thread uses it, except as said.
+    """Sequences of one model, with their KV. One thread uses it, except where noted.
 
     Attributes:
         lone_from: the position from which a forward of one token gets the bits of a larger forward
@@ -143,7 +143,7 @@ class Context:
         self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
-        """Stop the forward under way if all that share it are preempted. Call from any thread."""
+        """Stop the running forward if all its requests are preempted. Call from any thread."""
         with self._stopping:
             if self._running and all(each.requested for each in self._running):
                 self._stop[0] = b"\1"

@@ -39,7 +39,7 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """The result.
+    """The result of the self-test of a model.
 
     Attributes:
         tokens: of the largest exact forward; 0: not even two are exact.

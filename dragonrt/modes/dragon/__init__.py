@@ -22,7 +22,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
-    """The default mode."""
+    """The default mode: both sides draft, and their distributions are mixed."""
 
     settings = DragonSettings
     help = "both sides answer from their documents"

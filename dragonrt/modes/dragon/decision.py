@@ -36,7 +36,7 @@ REMEMBERED = 512
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A step's token and what decides it: the drafts at hand, and their mixture if there is one."""
+    """A decided token, the drafts that decide it, and their mixture if there is one."""
 
     step: int
     token: int
@@ -71,7 +71,7 @@ class Decided:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return what rules on the tokens of a device that keeps its drafts (SPEC 1.10, 1.11)."""
+    """Return the guards of a device that sends no drafts, otherwise None (SPEC 1.10, 1.11)."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -122,7 +122,7 @@ class Decision:
         )
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
-        """Mix the drafts of a step; None if that takes long."""
+        """Mix the drafts of a step; return None if that is too slow for the event loop."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
             return None
@@ -130,7 +130,7 @@ class Decision:
         return self._mixed(own, theirs)
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
-        """Return the mixing of the next step, which was not done at once: it gives a Decided."""
+        """Return the Work that mixes the drafts of the next step; its result is a Decided."""
 
         def postprocess(_: Sequence[Prediction]) -> Decided:
             found = theirs
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target of any step whose drafts are at hand; None if it takes long."""
+        """Return the target token of a step's two drafts; None if that is slow to compute."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -157,9 +157,9 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Add a sample of each side's acceptance, if it is of the kind that counts.
+        """Add a sample of each side's acceptance: the one that Eq. 5 expects, or the observed one.
 
-        It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
+        An observed one is 1 or 0, None without a draft. Only the kind that this answer uses counts.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):

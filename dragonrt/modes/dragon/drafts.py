@@ -236,5 +236,5 @@ class Drafts:
         return self.own.get(step, self.prefix.hashes[step])
 
     def their_draft(self, step: int) -> SideDraft | None:
-        """Return the other side's."""
+        """Return the other side's draft of what follows the first `step` tokens of the prefix."""
         return self.theirs.get(*self.transcript.place(step))

@@ -98,7 +98,7 @@ class Dragon(Peered):
     @property
     @override
     def owed(self) -> bool:
-        """A device may take long to read the question: its cloud is more patient."""
+        """Whether a device lacks only the cloud's draft. A cloud waits longer: devices may read."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
     # The other side comes and goes.

@@ -27,7 +27,7 @@ from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated
 
 
 class Placement:
-    """One side's part."""
+    """Chooses the side that decides the next step, and collects the times for this choice."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         settings = setup.settings
@@ -57,11 +57,11 @@ class Placement:
         return Coefficients(session, profile.k_a, profile.k_b, profile.k_c)
 
     def measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        """Take in what the connection has measured of the link."""
+        """Set the connection's estimates of the round trip and the bandwidth."""
         self._link = rtt_s, bits_per_s
 
     def drafted(self, draft: SideDraft) -> None:
-        """Take in the time of an own draft."""
+        """Add the forward's time of an own draft."""
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Take in the times of what the other side has drafted or decided."""
+        """Add the times in a draft or a target of the other side."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)

@@ -65,7 +65,7 @@ class Draft:
 
 
 class Planner:
-    """Extends the prefix of `drafts` along what is at hand, and puts own drafts into its queue."""
+    """Extends the prefix of `drafts` by known drafts (SPEC 1.7), and queues this side's own."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         question, settings = setup.question, setup.settings
@@ -80,7 +80,7 @@ class Planner:
         self._lookup = Lookup()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Take the question and the documents that this side has read."""
+        """Note the question and the documents that this side has read."""
         self._prepared = prepared
         self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
@@ -96,9 +96,9 @@ class Planner:
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
 
     def extend(self) -> None:
-        """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
+        """Extend the prefix by known drafts: the own, or the other side's (SPEC 1.7).
 
-        Where both are at hand, the target given this prefix is known, whoever decides it.
+        If both sides' drafts of a step are known, so is the target after this prefix.
         """
         drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
         side, rates = self._setup.side, self._decision.acceptance

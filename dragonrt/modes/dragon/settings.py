@@ -151,7 +151,7 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """The aggregator: the device itself if it keeps its drafts."""
+        """The aggregator in use: the device, if the level sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 

@@ -66,7 +66,7 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """A side that has read the question; `evidence` is a hash of `passages` and relevances.
 
-    `other_values` returns the numbers that its documents contradict, each followed by theirs.
+    `other_values` returns each number that its documents contradict, and the documents' own.
     """
 
     context: BackendSession
@@ -175,9 +175,9 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return the numbers that all documents contradict, each followed by theirs (SPEC 5).
+        """Return each number that all documents contradict, and the documents' own (SPEC 5).
 
-        Theirs is the likeliest one after the same prefix, if its probability is at least
+        Their own is the likeliest after the same prefix, if its probability is at least
         VALUE_PROBABILITY.
         """
         found: list[str] = []

@@ -77,7 +77,7 @@ class Bucket:
 
 
 class CloudAdmission:
-    """See the module. `handshakes` holds the unauthenticated connections, `opening` answers.
+    """The limits of a cloud. `handshakes` holds unauthenticated connections, `opening` answers.
 
     Counts the devices that were `admitted`, and the devices and sessions that were `refused`.
     """
@@ -234,7 +234,7 @@ class _Place:
 
 
 class Handshakes:
-    """The places; `failed` counts the connections that did not authenticate."""
+    """The places of unauthenticated connections; `failed` counts those that never authenticated."""
 
     def __init__(
         self,

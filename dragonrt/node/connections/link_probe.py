@@ -24,7 +24,7 @@ SOON_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ProbedLink:
-    """What was measured; times in seconds.
+    """The measurements of a link; times in seconds.
 
     `ahead_s`: how far the peer's clock is before this one, to about half a round trip; None if it
     does not say. `up` is the rate to the cloud in bit/s, None if too fast to tell. `segments` are

@@ -60,7 +60,7 @@ Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None
 
 
 class Peer:
-    """See the module. `answerer` serves sessions that the other side opens; a device has none."""
+    """One connection. `answerer` serves sessions that the other side opens; a device has none."""
 
     def __init__(
         self,
