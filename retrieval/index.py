@@ -228,7 +228,7 @@ class Index:
 
 
 def near(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the first hit and those that the search orders at most NEAR below it."""
+    """Return the first hit and those whose `order` is at most NEAR lower."""
     return [hit for hit in hits if hit.order >= hits[0].order - NEAR]
 
 

@@ -45,7 +45,7 @@ AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT ?
 
 
 class PostgresStore(Store):
-    """The index in a database."""
+    """The index in a PostgreSQL database with pgvector."""
 
     BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     options = " --store URL"

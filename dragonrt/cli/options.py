@@ -56,7 +56,7 @@ An option that another command still has is under the command and its name.
 
 
 def removed(name: str) -> str | None:
-    """Return the line about a removed option, or None."""
+    """Return the error about a removed option, None for any other name."""
     return f"{name} was removed: {REMOVED[name]}" if name in REMOVED else None
 
 
@@ -137,7 +137,7 @@ def derived(
 
 
 def given(options: Any) -> dict[str, Any]:
-    """Return the values that were set, by the fields' names; none of None."""
+    """Return the options that were set, that is not None, by their fields' names."""
     if options is None:
         return {}
     values = {each.name: getattr(options, each.name) for each in fields(options)}

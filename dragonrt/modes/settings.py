@@ -54,7 +54,7 @@ class Settings:
 
     @property
     def needs_all(self) -> bool:
-        """Whether every other side must be there."""
+        """Whether every other side must be connected before a question is answered."""
         return False
 
     @property
@@ -84,7 +84,7 @@ class Settings:
 
     @property
     def relevance_floor(self) -> float | None:
-        """The floor of a question that leaves it to the mode."""
+        """The relevance floor of questions that set none."""
         return None
 
     @property
@@ -232,7 +232,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the resources of the next answer, behind an answer of those records."""
+        """Return the resources of the next answer, after the answer that has these records."""
         return resources
 
     @abstractmethod

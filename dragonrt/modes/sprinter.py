@@ -214,7 +214,7 @@ class SprinterJudging(Judging):
 
 
 class SprinterMode(VerifiedMode[SprinterSettings, SprinterResources]):
-    """The one mode whose text is approximate."""
+    """Mode sprinter, the only one whose text is approximate."""
 
     settings, judging = SprinterSettings, SprinterJudging
     help = "a trained verifier accepts drafts, so the text is approximate"

@@ -30,7 +30,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the tokens of `p`, from which `token` was drafted, whose evidence is kept."""
+    """Return the tokens of `p` whose evidence is kept: the likely ones and the drafted `token`."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -120,7 +120,7 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """Sum the evidence of the decided text, as far as one side knows it.
+    """Sums the evidence of the decided text, as far as one side knows it.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
     counts 0. `weight` is that of this side's documents beside the other's, when the first token was

@@ -153,7 +153,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device that is connected to its other sides."""
+    """A device with scripted models, connected to its other sides."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]

@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return the predictions of a model along a work."""
+    """Return a model's predictions after the prefixes of a Work's span."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)

@@ -88,7 +88,7 @@ class MessageReceived(Event, frozen=True, tag="receive"):
 
 
 class TokenDecided(Event, frozen=True, tag="decide"):
-    """A target token. `device` and `cloud`: whether that side's draft, if any, was accepted.
+    """A decided token. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
     `cause` is the last input of the decision, `waited` the time since the decision before. `share`
     is the part of the token's probability from the device's documents; in modes with a verifier it

@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """Options of a model or a context; the named ones are those of a context."""
+    """Options of a model or a context, of which a context's are named."""
 
     _fields_ = (
         ("n_ctx", c_uint32),

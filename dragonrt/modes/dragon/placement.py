@@ -84,7 +84,7 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Choose who decides next behind what this side has decided; None if it was alone.
+        """Choose the side that decides after this side's `decided`; None if this side was alone.
 
         Returns that side, the events of the choice, and the targets to send. The transcript has
         `new` steps.

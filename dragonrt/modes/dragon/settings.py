@@ -30,7 +30,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Return the tick of that traffic in seconds, 0 without one, and the ticks of a question."""
+    """Return the seconds of a tick of `--traffic`, 0 if none, and the ticks of one budget."""
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
         raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")
@@ -218,6 +218,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance is what DRAGON Eq. 5 expects, not what happened."""
+        """Whether acceptance is the one that DRAGON Eq. 5 expects, not the observed one."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

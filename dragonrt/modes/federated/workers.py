@@ -87,7 +87,7 @@ class Worker:
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:
-        """Forget its session, which is over."""
+        """Forget the worker's session, which has ended."""
         self.session, self.opened, self.asked = None, False, None
 
     def lost(self, end: End, *, returns: bool) -> None:
@@ -98,7 +98,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices of who is missing from a round from `step` on, or no longer `absent`."""
+    """Return a notice for each worker that is missing from `step` on, or no longer `absent`."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:

@@ -23,7 +23,7 @@ from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
 
 
 class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
-    """The mode of one drafter and one verifier."""
+    """Mode speculative: the device drafts blocks, and the cloud verifies them."""
 
     settings, judging = SpeculativeSettings, SpeculativeJudging
     help = "this side drafts blocks, and the cloud's model verifies them"

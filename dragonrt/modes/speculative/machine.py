@@ -298,7 +298,7 @@ class LookupDrafting(SpeculativeDrafting):
 
 
 class SpeculativeJudging(Judging):
-    """Every token of a block is verified, and one more is given."""
+    """Verifies every token of a block, and adds one more."""
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources

@@ -161,7 +161,7 @@ class Connector:
 
 @asynccontextmanager
 async def kept(*links: Connector) -> AsyncIterator[None]:
-    """Dial lost connections again until the context ends, then disconnect."""
+    """Keep these connectors connected until the context ends, then disconnect."""
     keepers = [asyncio.create_task(link.run(), name="connector") for link in links]
     try:
         yield

@@ -163,7 +163,7 @@ _loaded = functools.cache(load_embedder)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one side of this process runs on.
+    """The loaded parts of one side: its settings, model and library.
 
     `on_report` gets the updates of a watched index, `listeners` every event.
     """

@@ -36,7 +36,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A check and its result; `remedy` is what to do, empty if all is well."""
+    """The result of one check; `remedy` says what to do, and is empty if the check passed."""
 
     level: Level
     what: str

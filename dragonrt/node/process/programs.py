@@ -142,7 +142,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return the side that a connector reaches."""
+    """Return the Counterpart, with this weight, of the side that a connector reaches."""
 
     def fingerprint() -> str:
         peer = connector.peer
