@@ -301,7 +301,7 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 
 
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
-    """Return a raised or lowered text behind a character so that it joins no number."""
+    """Return a superscript or subscript as text that joins no number in front of it."""
     if is_note:
         return f" [{mark.strip('[]')}]"
     if tag == "sub":

@@ -112,7 +112,7 @@ _BY_ID = 0x80
 
 @dataclass(frozen=True, slots=True)
 class LatticeCodec(Codec):
-    """The points of resolution ℓ on a set of `k` tokens or, if `k` is None, C-SQS's set.
+    """Codes points of resolution ℓ on `k` tokens or, if `k` is None, on C-SQS's set.
 
     In K-SQS ties go to the lower id, as do zeros if fewer than `k` tokens have mass. C-SQS keeps
     the tokens with at least the probability `beta`, and always the most likely one.

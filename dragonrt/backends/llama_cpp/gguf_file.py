@@ -216,7 +216,7 @@ def _numbers(tensor: ReaderTensor) -> NDArray[np.float64]:
 
 
 def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[Stored]) -> None:
-    """Write a Llama's file: tensors, and metadata of others, of which the last counts."""
+    """Write a Llama's file of tensors, with the metadata of other files; later ones override."""
     writer = GGUFWriter(path, "llama")
     fields = {name: field for each in metadata for name, field in each.fields.items()}
     for name, field in fields.items():
