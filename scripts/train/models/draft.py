@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
+from dragonrt.bundled import SMOLLM2_DRAFT
 from dragonrt.cli.options import option
+from scripts.bench.reference import transformers_model
 from scripts.train.loop import run
 from scripts.train.models.adapter import Base
 from scripts.train.models.sample import Rows, batches, load, read_rows, states
@@ -23,8 +25,8 @@ def draft(
     *,
     base: Base = None,
     layers: Annotated[
-        tuple[int, ...], option("The target's layers that it begins with.", default="0 1 16 17 29")
-    ] = (0, 1, 16, 17, 29),
+        tuple[int, ...], option("The target's layers that it begins with; else the bundled draft.")
+    ] = (),
     steps: Annotated[int, option("Steps in all.", default="1500", low=1)] = 1500,
     rate: Annotated[float, option("Highest learning rate.", default="0.001")] = 1e-3,
     positions: Annotated[int, option("Tokens of a step at most.", default="1100", low=1)] = 1100,
@@ -37,10 +39,11 @@ def draft(
         out: a directory.
     """
     target, tokenizer = load(base, adapted=True)
-    model = deepcopy(target)
-    model.model.layers = nn.ModuleList(model.model.layers[i] for i in layers)
-    model.config.num_hidden_layers = len(layers)
-    model.float()
+    model = deepcopy(target) if layers else transformers_model(SMOLLM2_DRAFT)
+    if layers:
+        model.model.layers = nn.ModuleList(model.model.layers[i] for i in layers)
+        model.config.num_hidden_layers = len(layers)
+    model.float().requires_grad_(False)
     for part in (model.model.layers, model.model.norm):
         part.requires_grad_(True)
 

@@ -61,9 +61,6 @@ class Samples:
     log_ratio: NDArray[np.float32]
     kind: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
 
 def collect(
     pair: ModelPair, passages: Sequence[Passage], number: int, seed: int, progress: Progress

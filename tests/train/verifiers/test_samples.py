@@ -23,7 +23,6 @@ def collected(pair: ModelPair, passage: Passage, number: int) -> Samples:
 def test_there_are_as_many_of_each_kind(pair: ModelPair) -> None:
     text = "The library opens at nine on Monday. The boat lies next to the old crane."
     samples = collected(pair, Passage(tuple(pair.draft.encode(text))), 103)
-    assert len(samples) == 100
     assert Counter(samples.kind.tolist()) == dict.fromkeys(range(len(KINDS)), 25)
 
 
