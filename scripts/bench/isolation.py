@@ -45,13 +45,14 @@ from scripts.bench.question_sets import (
     chosen,
     worlds,
 )
-from scripts.bench.split_qa.score import HOMES
+from scripts.bench.split_qa.score import HOMES, MEASURES
 from scripts.lab.arena import Given
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
 from scripts.lab.model_sides import LoadedSide, environment, run
 
-MEASURES = ("right", "parts", "f1", "refused", "read")
+OF_PAIRS = ("right", "wrong", "refused", "f1")
+"""Measures that are shown of two processes."""
 IN_PARTS = ", part by part"
 LONGEST = 40
 """Tokens of an answer."""
@@ -86,20 +87,20 @@ class FoundQuestion:
 
 @benchmark(
     {"answer": "{place}", "form": "{form}", "way": "{way}", "asked": "{questions}"}
-    | {name: interval(name) for name in MEASURES},
+    | {name: interval(name) for name in (*MEASURES, "read")},
     {"compared": "{compared}", "": interval("value")},
     {
         "two processes, disclosing": "{level}",
         "texts as computed": "{same_texts} of {timed}",
-        "right": interval("right"),
-        "f1": interval("f1"),
+        **{name: interval(name) for name in OF_PAIRS},
         "ms to first token": "{first_ms:.1f}",
         "ms per token": "{token_ms:.1f}",
         "bytes": "{bytes:.0f}",
     },
     note="One prompt holds what both sides found: what sending documents would give. Right: has "
-    "every part of the answer; where it is nowhere, is a refusal. F1 is SQuAD's. Bootstrap 95 % "
-    "intervals by article. Read: the chunks that were read have the answer's words.",
+    "every part of the answer; where it is nowhere, is a refusal. Wrong: neither right nor a "
+    "refusal. F1 is SQuAD's. Bootstrap 95 % intervals by article. Read: the chunks that were read "
+    "have the answer's words.",
 )
 def isolation(
     source: Annotated[
@@ -249,7 +250,7 @@ def _summaries(rows: Sequence[Row]) -> Iterator[Row]:
         for form in ("all", *forms) if len(forms) > 1 else forms:
             for way in distinct(placed, "way"):
                 here = [row for row in having(placed, way=way) if form in ("all", row["form"])]
-                measured = {each: share(here, each).to_json() for each in MEASURES}
+                measured = {each: share(here, each).to_json() for each in (*MEASURES, "read")}
                 read = having(here, read=True)
                 if read:
                     measured["read_and_refused"] = share(read, "refused").to_json()
@@ -316,7 +317,7 @@ def _pair(
             "level": level,
             "same_texts": sum(a == b["mixture"] for a, b in zip(tokens, mixed, strict=True)),
             "timed": len(sample),
-            **{name: share(rows, name).to_json() for name in ("right", "f1")},
+            **{name: share(rows, name).to_json() for name in OF_PAIRS},
             "first_ms": 1e3 * median(reply.first_s for reply in given),
             "token_ms": 1e3 * median(later) if later else None,
             "bytes": median(reply.wire_bytes for reply in given),

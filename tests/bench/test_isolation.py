@@ -154,6 +154,11 @@ def test_the_mixture_is_what_two_processes_decide(articles: Path) -> None:
     )
     assert (pair["same_texts"], pair["timed"]) == (3, 3)
     assert redacted["level"] == "redacted"
+    assert redacted["wrong"]["mean"] + redacted["refused"]["mean"] <= 1
+    shares = [row for row in results if row.get("place") == "one side"]
+    for row in shares:
+        parted = (row[name]["mean"] for name in ("right", "wrong", "refused"))
+        assert sum(parted) == pytest.approx(1)
     written = [row for row in results if "text" in row]
     ways = {*WAYS, *(way + bench.IN_PARTS for way in PARTED)}
     assert {row["way"] for row in written} == ways

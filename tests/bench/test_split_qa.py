@@ -121,6 +121,15 @@ def test_where_no_document_answers_only_a_refusal_is_right() -> None:
     asked = {"place": "nowhere", "answers": [["Friday"]]}
     found = [judged(asked, text, "I don't know.") for text in ("Friday", "I don't know.", "")]
     assert [each["right"] for each in found] == [False, True, True]
+    assert [each["wrong"] for each in found] == [True, False, False]
+
+
+@pytest.mark.parametrize("measure", ["right", "wrong", "refused"])
+def test_an_answer_is_right_wrong_or_refused(measure: str) -> None:
+    asked = {"place": "device", "answers": [["Friday"]]}
+    texts = {"right": "on Friday", "wrong": "on Sunday", "refused": "I don't know. Ask."}
+    found = judged(asked, texts[measure], "I don't know.")
+    assert [name for name in texts if found[name]] == [measure]
 
 
 def test_another_system_is_scored_without_the_project(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ HOMES = {
     "nowhere": ("nowhere",),
 }
 """The four kinds of questions, by the `place` of their answers."""
-MEASURES = ("right", "parts", "f1", "refused")
+MEASURES = ("right", "wrong", "refused", "parts", "f1")
 REFUSALS = ("I don't know", "I do not know", "I cannot answer", "unknown", "not found")
 RESAMPLES = 1000
 
@@ -75,19 +75,22 @@ def there(text: str, answers: Sequence[Sequence[str]]) -> list[bool]:
 
 
 def judged(question: Mapping[str, Any], text: str, *refusals: str) -> dict[str, Any]:
-    """Return a text's measures: right, share of parts, F1, refused.
+    """Return a text's measures: right, wrong, refused, share of parts, F1.
 
     Right has every part and no wrong value; where the answer is nowhere, only a refusal is right.
+    Wrong is neither right nor a refusal.
     """
     refused = not text.strip() or refuses(text, *refusals)
     nowhere, answers = question["place"] == "nowhere", question["answers"]
     parts = [] if nowhere else there(text, answers)
     spliced = contains(text, question.get("wrong", ()))
+    right = refused if nowhere else all(parts) and bool(parts) and not spliced
     return {
-        "right": refused if nowhere else all(parts) and bool(parts) and not spliced,
+        "right": right,
+        "wrong": not right and not refused,
+        "refused": refused,
         "parts": sum(parts) / len(parts) if parts else 0.0,
         "f1": 0.0 if nowhere else f1(text, map(" ".join, product(*answers))),
-        "refused": refused,
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.dragon.settings import DragonSettings
+from dragonrt.node.answers.citing import is_refusal
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.side import SIDES
 from dragonrt.traces.statistics import statistics
@@ -40,7 +41,7 @@ FULL, QUICK = Size(16, (2.0, 8.0, 64.0, 1e6)), Size(6, (8.0,))
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """Return a row per question and level."""
     size, model = settings.size(FULL, QUICK), LanguageModel.load(settings.model, "cpu")
-    scene = Scene(model)
+    scene, refusal = Scene(model), model.prompt.template.refusal
     loaded = [LoadedSide.opened(sample_settings(side, model.name), model) for side in SIDES]
     private, public = (
         set().union(*(words(file.read_text("utf-8")) for file in bundled.documents(side).iterdir()))
@@ -57,12 +58,15 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             text = model.decode(heard.given.tokens)
             single = (model.decode([token]) for token in heard.listed(model.vocabulary))
             crossed = words(" ".join((model.decode(heard.drafted), *single)))
+            right, refused = asked.answered_by(text), is_refusal(text, refusal)
             kept = [each.token for _, each in heard.given.answer.decisions if each.withheld]
             found.append(
                 _measured(heard, chosen)
                 | {
                     "case": number,
-                    "right": asked.answered_by(text),
+                    "right": right,
+                    "wrong": not right and not refused,
+                    "refused": refused,
                     "words": len(crossed & known - words(text)),
                     "withheld_words": len(crossed & known & words(model.decode(kept))),
                 }
@@ -93,8 +97,9 @@ def _measured(heard: Overheard, settings: DragonSettings) -> Row:
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Return what each level tells and costs."""
-    costs = ("right", "words", "withheld_words", "bytes_up", "padding_up", "tokens", "withheld")
-    return table(rows, "level", mean=costs, median=["ms_per_token"])
+    costs = ("words", "withheld_words", "bytes_up", "padding_up", "tokens", "withheld")
+    means = ("right", "wrong", "refused", *costs)
+    return table(rows, "level", mean=means, median=["ms_per_token"])
 
 
 def plot(rows: list[Row], path: Path) -> None:
