@@ -160,6 +160,6 @@ def test_the_dashboard_asks_for_what_the_metrics_tell(service: tuple[OpenAI, Clo
     assert told == shown, "every metric is on the dashboard"
     values = {name: float(value) for name, labelled, value in samples if not labelled}
     assert values["dragonrt_index_files"] == values["dragonrt_index_chunks"] > 10
-    assert values["dragonrt_batch_size_count"] > 0
+    assert all(values[f"dragonrt_{n}"] for n in ("batch_size_count", "prefix_cache_queries_total"))
     assert values["dragonrt_index_changed_timestamp_seconds"] > 1.7e9
     assert 'dragonrt_answers_together_total{others="all"}' in page

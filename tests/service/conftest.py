@@ -1,6 +1,7 @@
 """A scripted side without a cloud: it recites an answer to each question it knows."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -102,6 +103,7 @@ class RecitingSide(SimulatedSide):
         default_factory=lambda: SimpleNamespace(answers=0, scheduler=SimpleNamespace(requests=[]))
     )
     following: Following | None = None
+    prefix_cache: Counter[str] = field(default_factory=Counter)
     read: str = "What is known."
 
     @override

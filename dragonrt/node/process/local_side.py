@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,7 +52,8 @@ class LocalSide:
     """Implements Prefiller on a real model and a real index.
 
     `worker` runs the model, `librarian` the retrieval. A side without a `library` answers without
-    documents. `following` is the state of the indexing process, if any.
+    documents. `following` is the state of the indexing process, if any. `prefix_cache` counts
+    tokens of documents for answers: `queries` all, `hits` those whose KV was stored.
     """
 
     side: Side
@@ -65,6 +67,7 @@ class LocalSide:
     timeouts: Timeouts = USUAL
     pinned: dict[Question, list[Hit]] = field(default_factory=dict)
     following: Following | None = None
+    prefix_cache: Counter[str] = field(default_factory=Counter)
 
     @property
     def vocabulary(self) -> int:
@@ -118,16 +121,11 @@ class LocalSide:
             )
             if not late:
                 await self.worker.read(cache.prefill, client)
-            chunks = [hit.chunk for hit in hits]
-            names = list(dict.fromkeys(chunk.source for chunk in chunks))
-            files = [names.index(chunk.source) for chunk in chunks]
-            texts = [self.model.encode(chunk.text) for chunk in chunks]
-            passages = (
-                Passage(
-                    hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text, hit.chunk.start
-                )
-                for hit in hits
-            )
+            found = [(hit.chunk, hit.score) for hit in hits]
+            names = list(dict.fromkeys(chunk.source for chunk, _ in found))
+            files = [names.index(chunk.source) for chunk, _ in found]
+            texts = [self.model.encode(chunk.text) for chunk, _ in found]
+            passages = (Passage(c.citation, c.source, score, c.text, c.start) for c, score in found)
             context = ModelSession(self.worker, cache, start_hash(question.seed), client)
             return PrefillResult(
                 context=context,
@@ -176,9 +174,11 @@ class LocalSide:
         for chunk in [hit.chunk for hit in hits]:
             kv = await self.librarian.call(partial(library.stored_kv, chunk))
             if kv is None:
-                make = partial(model.prefill, library.tokens(chunk))
-                made = await self.worker.read(make, client)
+                made = await self.worker.read(partial(model.prefill, library.tokens(chunk)), client)
                 kv = await self.librarian.call(partial(library.store_kv, chunk, made))
+            else:
+                self.prefix_cache["hits"] += kv.length
+            self.prefix_cache["queries"] += kv.length
             documents.append(kv)
         return documents
 

@@ -133,6 +133,9 @@ class Metrics(Collector):
         yield state("engine_answers", "Answers under way on the model.", side.worker.answers)
         queue = len(side.worker.scheduler.requests)
         yield state("engine_queue", "Requests that wait for a forward pass.", queue)
+        tokens = side.prefix_cache
+        yield total("prefix_cache_queries", "Tokens of documents for answers.", tokens["queries"])
+        yield total("prefix_cache_hits", "Those whose KV was stored.", tokens["hits"])
         if side.library is not None:
             yield from self._of_index(side.library)
         following = side.following
@@ -163,10 +166,8 @@ class DeviceMetrics(Metrics):
 
     def __init__(self, skipped: int = 0) -> None:
         super().__init__(skipped, OF_DEVICE)
-        name, text = "time_to_first_token_seconds", "From the question to its first token."
-        self._first = self.histogram(name, text, FIRST_S)
-        name, text = "inter_token_latency_seconds", "From a target token to the next."
-        self._between = self.histogram(name, text, BETWEEN_S)
+        self._first = self.histogram("time_to_first_token_seconds", "Of each answer.", FIRST_S)
+        self._between = self.histogram("inter_token_latency_seconds", "Of targets.", BETWEEN_S)
 
     def take(self, record: Record) -> None:
         match record.event:
@@ -221,11 +222,9 @@ class DeviceMetrics(Metrics):
             yield total("reconnections", "Reconnections after a lost connection.", again, "peer")
             yield state("sessions", "Sessions open with the other side.", open_, "peer")
             yield state("num_requests_running", "Answers under way.", admission.running)
-            text = "Requests that wait for a free place."
-            yield state("num_requests_waiting", text, admission.waiting)
+            yield state("num_requests_waiting", "Requests in the queue.", admission.waiting)
             yield state("http_connections", "HTTP connections that are open.", places.open)
-            text = "HTTP connections for which was no place."
-            yield total("http_connections_refused", text, places.refused)
+            yield total("http_connections_refused", "Those without a place.", places.refused)
 
         self.watch(device.side, read)
 
@@ -273,10 +272,8 @@ def _of_cloud(cloud: Cloud) -> Iterator[Metric]:
     yield state("devices", "Devices that are connected.", admission.devices)
     yield state("sessions", "Sessions that devices have open.", admission.sessions)
     yield state("handshakes", "Connections that have not authenticated yet.", len(handshakes))
-    text = "Connections that ended without authentication."
-    yield total("handshakes_failed", text, handshakes.failed)
-    text = "Connections of devices since the start, reconnections included."
-    yield total("device_connections", text, admission.admitted)
+    yield total("handshakes_failed", "Those that ended before.", handshakes.failed)
+    yield total("device_connections", "Connections and reconnections.", admission.admitted)
     yield total("busy", "Connections and sessions refused as busy.", admission.refused)
 
 
