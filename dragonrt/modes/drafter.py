@@ -121,7 +121,7 @@ class BlockDrafter(Peered):
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__()
         self._drafting = drafting
-        useless, alone_as = "the cloud has not verified a block in", "with the draft model"
+        useless, alone_as = "the cloud has not verified a block in", "from the draft model"
         how = settings.on_loss, resources.timeouts
         self._peering = Peering(self, *how, useless=useless, alone_as=alone_as)
         self._vocabulary = resources.vocabulary

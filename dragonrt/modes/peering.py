@@ -40,7 +40,7 @@ class Peering:
         self.useful = False
         self._name = ""
         self._loss = End(Reason.LOST, "")
-        self._waits = ""
+        self._waits = 0, ""
         self._owed_s = 0.0  # since when its message has been due
         self._read_by_s = 0.0
         self._met = False  # whether any session was open
@@ -83,9 +83,9 @@ class Peering:
         """Wait for the peer if it may reconnect. Short outages are not reported."""
         may_return = self._waiting_since_s is not None
         if may_return and self._on_loss == "wait":
-            text = f"waiting for the cloud at token {len(self._mode.decided)}: {self._loss}"
-            if text != self._waits:  # a busy peer is asked again and again
-                self._waits = text
+            text = f"the answer is paused until the cloud is back: {self._loss}"
+            if (waits := (len(self._mode.decided), text)) != self._waits:  # a busy peer is retried
+                self._waits = waits
                 self._mode.emit(events.Noticed(NoticeKind.WAITING, text, self._loss.reason))
         elif not may_return or not self._met or self.alone:  # a peer never met is not waited for
             self.leave_alone(self._loss, now)
@@ -96,7 +96,7 @@ class Peering:
             self._mode.part(now)
             self.alone = True
             step = len(self._mode.decided)
-            text = f"answering {self._words[1]} alone from token {step}: {end}"
+            text = f"{'the rest of ' * bool(step)}this answer is {self._words[1]} alone: {end}"
             self._mode.emit(events.Noticed(NoticeKind.ALONE, text, end.reason))
             self._mode.emit(events.WentAlone(step))
             self._mode.go_on_alone(now)

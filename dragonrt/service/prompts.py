@@ -130,8 +130,7 @@ def check_language(model: LanguageModel, question: str) -> None:
     if reads and (language := language_of(question)) and language not in reads:
         raise OtherLanguageError(
             f"the question seems to be in {language}, but {model.name} reads {', '.join(reads)}: "
-            "ask in that, or run another model on both sides, such as "
-            f"--model {bundled.LARGER_MODEL}"
+            f"ask in that, or use another model on both sides, such as {bundled.LARGER_MODEL}"
         )
 
 
@@ -148,8 +147,8 @@ def reads_whole(prompt: str, model: str) -> bool:
         if pattern.match(prompt):
             if model in READERS:
                 raise TaskError(
-                    f"the bundled model does not {verb}; a larger one does: start both sides with "
-                    f"another --model, such as {bundled.LARGER_MODEL}"
+                    f"this model finds facts in documents, and does not {verb}: ask for a fact, or "
+                    f"use a larger model on both sides, such as {bundled.LARGER_MODEL}"
                 )
             return verb == "summarise"
     return _LIST.match(prompt) is not None

@@ -61,7 +61,7 @@ async def test_a_question_in_another_language_is_refused() -> None:
     side.model = READS_ENGLISH
     with pytest.raises(OtherLanguageError) as told:
         await talk.ask("Wann ist Tee?")
-    assert all(each in str(told.value) for each in ("German", "bytes", "English", "--model"))
+    assert all(each in str(told.value) for each in ("German", "bytes", "English"))
     assert (await talk.ask("When is tea?")).text == "at five"
     asked = [("Wann ist Tee?", ()), ("When is tea?", (("Wann ist Tee?", "um fünf"),))]
     assert side.heard == asked

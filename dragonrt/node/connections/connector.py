@@ -120,7 +120,7 @@ class Connector:
                 self._before = self.traffic()
                 end, self._peer = self._peer.end or ENDED, None
                 self.absence = end.text
-                text = f"{self._who} is lost and is dialled again: {end}"
+                text = f"the connection to {self._who} is lost, and is tried again: {end}"
                 self._on_notice(Noticed(NoticeKind.LOST, text, end.reason))
             await self._dial_again()
 
@@ -144,7 +144,7 @@ class Connector:
             except DragonError as error:
                 answered = isinstance(error, HandshakeError) and error.reason is not Reason.LOST
                 if (answered or mistaken(error)) and str(error) != self.absence:
-                    text = f"{self._who} refuses this side: {error}"
+                    text = f"{self._who} does not accept this device: {error}"
                     end = End.of(error, Reason.ERROR)
                     self._on_notice(Noticed(NoticeKind.REFUSED, text, end.reason))
                 self.absence = str(error)

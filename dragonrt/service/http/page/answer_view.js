@@ -9,19 +9,7 @@ function carrier(share) {
   return share <= 1 - CLEAR ? "cloud" : "both";
 }
 
-/** What the kinds of notices mean for a person; the others are shown as they are. */
-const MEANINGS = {
-  alone: "The cloud cannot be reached. Your documents alone complete this answer.",
-  waiting: "The cloud cannot be reached. The answer waits for it.",
-  parted: "The cloud left. It receives nothing more of this answer.",
-};
-
-/** What the codes of errors mean for a person; the others are shown as they are. */
-const PROBLEMS = {
-  not_connected: "The cloud cannot be reached, and this service answers only together with it.",
-  unsupported_task:
-    "This model finds facts in documents. It cannot summarise or compare. Ask for a fact instead.",
-};
+const NOT_CONNECTED = "The cloud cannot be reached, and this service answers only together with it.";
 
 /** The whole text of a refusal: no document that was read has the answer. */
 const REFUSAL = /^I don.t know\.?$/;
@@ -79,14 +67,13 @@ export class AnswerView {
   }
 
   notice(text, kind = "") {
-    const shown = MEANINGS[kind] ?? text;
-    if (this.told.has(shown)) return;
-    this.told.add(shown);
-    this.behind.append(element("p", { class: "notice", "data-kind": kind }, shown));
+    if (this.told.has(text)) return;
+    this.told.add(text);
+    this.behind.append(element("p", { class: "notice", "data-kind": kind }, text));
   }
 
   problem(text, code = "") {
-    const shown = PROBLEMS[code] ?? text;
+    const shown = code === "not_connected" ? NOT_CONNECTED : text;
     this.behind.append(element("p", { class: "problem", role: "alert", "data-code": code }, shown));
   }
 
