@@ -260,9 +260,8 @@ class Store(ABC):
         """Return the chunks with the ids `numbers`, by id, as they are `within` some documents."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
-        for number, chunk in self._placed(
-            f"{_among(numbers)} AND {condition}", "path, first", *values
-        ):
+        which = f"{_among(numbers)} AND {condition}"
+        for number, chunk in self._placed(which, "path, first", *values):
             found.setdefault(number, chunk)
         return found
 
@@ -283,10 +282,9 @@ class Store(ABC):
 
     def _placed(self, which: str, order: str, *values: object) -> Iterator[tuple[int, Chunk]]:
         """Yield the id and the chunk at each place that an SQL condition selects."""
-        columns = "chunk, digest, text, title, path, first, last, page, dated"
-        for number, digest, text, title, path, *place in self.run(
-            f"SELECT {columns} FROM {_PLACES} WHERE {which} ORDER BY {order}", *values
-        ):
+        sql = f"SELECT chunk, digest, text, title, path, first, last, page, dated FROM {_PLACES}"
+        found = self.run(f"{sql} WHERE {which} ORDER BY {order}", *values)
+        for number, digest, text, title, path, *place in found:
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
@@ -306,9 +304,13 @@ class Store(ABC):
 
     def unread(self, path: str) -> str:
         """Return what a file has that was not read, as "2 pictures"; empty if nothing."""
-        return "".join(
-            u for (u,) in self.run("SELECT unread FROM files WHERE path = ?", _key(path))
-        )
+        sql = "SELECT unread FROM files WHERE path = ?"
+        return "".join(each for (each,) in self.run(sql, _key(path)))
+
+    def tags(self) -> list[str]:
+        """Return the tags of all files, such as "#garden", in order."""
+        found = self.run("SELECT about FROM files")
+        return sorted({tag for (about,) in found for tag in re.findall(r"(?<= )#\S+(?= )", about)})
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
         """Replace the stamps of files, by path."""
@@ -397,10 +399,8 @@ def _limit(within: str) -> tuple[str, Sequence[object]]:
     match = _SINCE.fullmatch(within)
     since, name = match.groups() if match else ("", within)
     if name.startswith("#"):
-        return "dated >= ? AND replace(files.about, ?, '') <> files.about", (
-            since,
-            f" {name.lower()} ",
-        )
+        tag = f" {name.lower()} "
+        return "dated >= ? AND replace(files.about, ?, '') <> files.about", (since, tag)
     if name and not name.endswith("/"):
         return "dated >= ? AND path = ?", (since, _key(name))
     return "dated >= ? AND substr(path, 1, ?) = ?", (since, len(_key(name)), _key(name))

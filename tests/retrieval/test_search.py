@@ -94,6 +94,7 @@ def test_a_question_is_limited_to_some_documents(
     notes: Shelf, within: str, found: list[str]
 ) -> None:
     assert sources(notes.open(), notes, "When do we begin?", within) == found
+    assert notes.open().store.tags() == ["#garden", "#home/roof", "#roof"]
 
 
 @pytest.mark.parametrize(

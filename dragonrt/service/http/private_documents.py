@@ -89,7 +89,8 @@ class PrivateDocuments:
         texts = [each.text for each in bundled.questions() if each.kind == "private" and known]
         found = {"files": listed, "total": len(names), "kinds": kinds}
         left = side.library.left if side.library else ""
-        return {**found, "questions": texts[:EXAMPLES], "left": left}
+        tags = await _of_index(side, lambda index: index.store.tags()) or []
+        return {**found, "tags": tags[:LISTED], "questions": texts[:EXAMPLES], "left": left}
 
     async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
         """Return the text of a document around the chunk that begins at a character.

@@ -105,6 +105,9 @@ class Indexed:
     def unread(self, name: str) -> str:
         return ""
 
+    def tags(self) -> list[str]:
+        return ["#sea"]
+
     def chunks_of(self, name: str) -> list[Chunk]:
         spans = zip(self.TEXTS, (0, 50), strict=True)
         return [Chunk("", text, "Notes", name, start, start + len(text)) for text, start in spans]
@@ -135,7 +138,7 @@ async def test_a_mark_opens_its_chunk_and_examples_are_offered() -> None:
             await answer.locator(".chip").click()
             await expect(here).to_have_text(Indexed.TEXTS[0])
             await page.keyboard.press("Escape")
-            await expect(page.locator("#document option").nth(2)).to_have_text("trips/")
+            await expect(page.locator("#document option").nth(2)).to_have_text("#sea")
             await page.select_option("#document", "trips/sea/")
             await ask(page, "b?")
             await page.locator(".answered .retry").nth(1).wait_for()

@@ -42,6 +42,7 @@ class WatchedSide:
         return self
 
     retriever = index = store = librarian = library
+    tags = staticmethod(lambda: ["#plan"])
 
     async def call(self, job: Callable[[], Any]) -> Any:
         return job()
@@ -115,6 +116,7 @@ async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -
         {"name": "own.md", "upload": None},
     ]
     assert ".pdf" in listing["kinds"]
+    assert listing["tags"] == ["#plan"]
     deleted = await after_update(side, side.documents.delete(side, "a b.md"))
     assert deleted == {"name": "a b.md", "deleted": True}
     assert [path.name for path in uploads.iterdir()] == []

@@ -29,7 +29,7 @@ export class DocumentsView {
 
   async refresh() {
     const found = await getJson("/documents");
-    const { files, total, kinds, left } = found;
+    const { files, total, kinds, left, tags } = found;
     const open = kinds.length > 0;
     this.choose.hidden = !open;
     this.files.accept = kinds.join(",");
@@ -58,13 +58,16 @@ export class DocumentsView {
     const folders = names.flatMap((name) =>
       [...name.matchAll(/\//g)].map(({ index }) => name.slice(0, index + 1)),
     );
-    const limits = [...new Set(folders), ...names].map((name) =>
-      element("option", { value: name }, name),
-    );
     const day = new Date(Date.now() - 30 * 864e5).toISOString().slice(0, 10);
-    limits.unshift(element("option", { value: `since:${day}` }, "those of the last 30 days"));
-    this.chosen.replaceChildren(this.chosen.options[0], ...limits);
-    this.chosen.value = limits.some((each) => each.value === value) ? value : "";
+    const recent = element("option", { value: `since:${day}` }, "those of the last 30 days");
+    const groups = Object.entries({ Tags: tags, Folders: [...new Set(folders)], Files: names })
+      .filter(([, each]) => each.length)
+      .map(([label, each]) =>
+        element("optgroup", { label }, ...each.map((name) => element("option", {}, name))),
+      );
+    this.chosen.replaceChildren(this.chosen.options[0], recent, ...groups);
+    this.chosen.value = value;
+    if (this.chosen.selectedIndex < 0) this.chosen.value = "";
     return found;
   }
 
