@@ -86,11 +86,6 @@ class Given:
     def wire_bytes(self) -> int:
         return self.answer.bytes_sent + self.answer.bytes_received
 
-    def accepted(self, side: Side) -> float | None:
-        """Return the share of a side's drafts that became target tokens; None if none could."""
-        compared = self.counts.compared[side]
-        return self.counts.accepted[side] / compared if compared else None
-
 
 @dataclass(frozen=True, slots=True)
 class Method:

@@ -23,7 +23,7 @@ from dragonrt.service.comparison import (
     COUPLED_GREEDY,
     LEADERLESS,
     SYNCHRONOUS,
-    Method,
+    costs,
 )
 from dragonrt.side import SIDES
 from scripts.lab.arena import Arena, emulated, linked
@@ -43,7 +43,7 @@ from scripts.papers.framework import ExperimentError, Progress, Settings
 
 DRDG_TW, DRAGON = "DRDG/TW", "DRAGON"
 COUPLED, OURS = "coupled, greedy", "coupled, leaderless"
-METHODS: dict[str, Method] = {
+METHODS = {
     DRDG_TW: SYNCHRONOUS,
     DRAGON: ALGORITHM1_GREEDY,
     COUPLED: COUPLED_GREEDY,
@@ -87,13 +87,13 @@ class Lineup:
             settings = replace(METHODS[name].settings(), on_loss="wait")
             given = await self.arena.ask(question, settings)
             first_s, last_s, wire_bytes = given.first_s, given.seconds, given.wire_bytes
-            accepted = {side: given.accepted(side) for side in SIDES}
+            accepted = {side: costs([given])[f"accepted_{side}"] for side in SIDES}
         else:
             answer = await self.baselines.ask(name, asked)
             first_s, last_s = (answer.times_s[at] - answer.asked_s for at in (0, -1))
             wire_bytes, accepted = answer.wire_bytes, dict.fromkeys(SIDES)
-        costs = {"first_ms": 1000 * first_s, "total_ms": 1000 * last_s, "wire_bytes": wire_bytes}
-        return costs | {f"accepted_{side}": share for side, share in accepted.items()}
+        found = {"first_ms": 1000 * first_s, "total_ms": 1000 * last_s, "wire_bytes": wire_bytes}
+        return found | {f"accepted_{side}": share for side, share in accepted.items()}
 
 
 Connect = Callable[[float, int], AbstractAsyncContextManager[Lineup]]

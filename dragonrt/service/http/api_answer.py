@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import count
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote
 
@@ -152,23 +152,18 @@ class AnswerResponse:
     async def _chunks(
         self, first: AnswerEvent, others: AsyncIterator[AnswerEvent]
     ) -> AsyncIterator[str]:
-        begun = False
-
-        def chunks(event: AnswerEvent) -> str:
-            nonlocal begun
-            begins = not (begun or isinstance(event, Waiting | ApiError))
-            begun = begun or begins
-            each = [Begun(), event] if begins else [event]
-            return "".join(chain.from_iterable(self._form.chunks(self._reply, e) for e in each))
-
-        yield chunks(first)
+        event, begun = first, False
         try:
-            async for event in others:
-                yield chunks(event)
+            while True:
+                begun = begun or isinstance(event, Begun)
+                yield "".join(self._form.chunks(self._reply, event))
+                event = await anext(others)
         except ApiError as error:
             if not begun:
                 self._desk.metrics.count("refused", {error.status: 1})
-            yield chunks(error)
+            yield "".join(self._form.chunks(self._reply, error))
+        except StopAsyncIteration:
+            return
 
     async def _events(self) -> AsyncGenerator[AnswerEvent, None]:
         """Yield the events of an answer, after those before it in the queue. Raises ApiError."""
@@ -268,8 +263,8 @@ class _LiveTrace:
 async def _paced(
     events: AsyncGenerator[AnswerEvent, None],
 ) -> AsyncGenerator[AnswerEvent, None]:
-    """Yield the events, and Waiting after FIRST_S of silence, then every PING_S."""
-    silent_s = FIRST_S
+    """Yield Begun and the events, and Waiting after FIRST_S of silence, then every PING_S."""
+    silent_s, begun = FIRST_S, False
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))
@@ -282,7 +277,9 @@ async def _paced(
                 await asyncio.gather(coming, return_exceptions=True)
             if (event := coming.result()) is None:
                 return
-            silent_s = PING_S
+            if not begun:
+                yield Begun()
+            silent_s, begun = PING_S, True
             yield event
 
 
@@ -310,9 +307,8 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
             f"for {error.room} after documents and answer: shorten it, or lower "
             f"{request.length or 'max_tokens'}"
         )
-    param = request.asked_in if status == 400 else None
-    retry_after_s = USUAL.probe_s if status == 503 else None
-    return ApiError(status, text, code=code, param=param, retry_after_s=retry_after_s)
+    param, retry_s = request.asked_in * (status == 400), USUAL.probe_s * (status == 503)
+    return ApiError(status, text, code=code, param=param, retry_after_s=retry_s)
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

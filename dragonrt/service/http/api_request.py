@@ -4,17 +4,15 @@ A field that changes nothing is accepted. One that cannot be honoured is named i
 refused by name only if the answer would be another thing. Null is not given.
 """
 
-import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dragonrt.backends.model import LanguageModel
@@ -31,8 +29,6 @@ MAX_WARNED = 16
 """Ignored fields that a response names."""
 MAX_NAME = 64
 """Characters of an ignored field's name in the response's warning."""
-BODY_S, BYTES_PER_S = 30.0, 64 * 1024
-"""A body has BODY_S seconds, and one more for each BYTES_PER_S bytes received."""
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=Struct)
@@ -46,44 +42,36 @@ class ApiError(DragonError):
     """
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        code: str | None = None,
-        param: str | None = None,
-        retry_after_s: float | None = None,
+        self, status: int, text: str, *, code: str = "", param: str = "", retry_after_s: float = 0
     ) -> None:
-        super().__init__(message)
+        super().__init__(text)
         self.status, self.code, self.param = status, code, param
         self.headers: dict[str, str] = {}
         if status == 401:
             self.headers["WWW-Authenticate"] = "Bearer"
         if status in (408, 413):
             self.headers["Connection"] = "close"  # the body that follows is not read
-        if retry_after_s is not None:
+        if retry_after_s:
             self.headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
 
-    def to_json(self) -> dict[str, dict[str, str | None]]:
+    def to_json(self) -> Json:
         usual = "invalid_request_error" if self.status < 500 else "server_error"
         kind = {401: "authentication_error", 429: "rate_limit_error"}.get(self.status, usual)
-        about = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
-        return {"error": about}
+        about = {"param": self.param or None, "code": self.code or None}
+        return {"error": {"message": str(self), "type": kind, **about}}
 
     @property
     def response(self) -> JSONResponse:
         return JSONResponse(self.to_json(), self.status, self.headers)
 
 
-def unsupported(name: str, instead: str = "leave it out", value: str | None = None) -> ApiError:
+def unsupported(name: str, instead: str = "leave it out", value: str = "") -> ApiError:
     """Return the error of a field, or a `value` of it, that is not supported."""
-    what = name if value is None else f"{name} {value}"
-    return ApiError(
-        400, f"{what} is not supported here: {instead}", code="unsupported_parameter", param=name
-    )
+    text = f"{name} {value}".strip() + f" is not supported here: {instead}"
+    return ApiError(400, text, code="unsupported_parameter", param=name)
 
 
-def wrong(text: str, name: str | None = None) -> ApiError:
+def wrong(text: str, name: str = "") -> ApiError:
     """Return the error of an invalid value of a field, or of several."""
     return ApiError(400, text, code="invalid_value", param=name)
 
@@ -134,12 +122,7 @@ def json_object(data: bytes) -> Json:
     return value
 
 
-def _number(text: str) -> float:
-    number = float(text)
-    return int(number) if number.is_integer() else number
-
-
-DECODER = msgspec.json.Decoder(float_hook=_number)
+DECODER = msgspec.json.Decoder(float_hook=lambda text: int(n) if (n := float(text)) % 1 == 0 else n)
 
 
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
@@ -193,27 +176,6 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
                 yield from _ignored(value, getattr(found, each), inner)
             elif not (value is None or each in IDLE or value in UNKEPT.get(each, ("", ()))[1]):
                 yield inner[:MAX_NAME]
-
-
-async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises ApiError if it is, or will be, too large or too slow."""
-    size, announced = 0, int(request.headers.get("content-length", 0))
-    error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
-    if announced > largest:
-        raise error
-    pieces, begun_s = aiter(request.stream()), asyncio.get_running_loop().time()
-    while True:
-        try:
-            async with asyncio.timeout_at(begun_s + BODY_S + size / BYTES_PER_S):
-                piece = await anext(pieces)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise ApiError(408, "the body did not arrive in time", code="timeout") from None
-        size += len(piece)
-        if size > largest:
-            raise error
-        yield piece
 
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")

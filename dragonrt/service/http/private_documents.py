@@ -15,7 +15,8 @@ from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.service.http.api_request import ApiError, bounded
+from dragonrt.service.http.api_request import ApiError
+from dragonrt.service.http.web_server import bounded
 from retrieval import DocumentError, Index, Report
 from retrieval.documents import SUFFIXES
 from retrieval.files import create, make_directory, shown

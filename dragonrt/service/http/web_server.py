@@ -17,16 +17,20 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import reason_of
 from dragonrt.node.connections.admission import source_of
+from dragonrt.service.http.api_request import ApiError
 from dragonrt.service.http.guard import ENDING_S
 
 HEAD_BYTES = 32 * 1024
 """The most bytes of a head, of trailers, or of a chunk's extensions, that have not ended yet."""
+BODY_S, BYTES_PER_S = 30.0, 64 * 1024
+"""A body has BODY_S seconds, and one more for each BYTES_PER_S bytes received."""
 CONNECTION = "dragonrt.connection"
 BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -37,7 +41,7 @@ class HttpBounds:
     """The most connections, and the time of a client; seconds.
 
     A client has `head_s` for TLS, and again for each request's head. One that does not read a
-    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `api_request`.
+    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `bounded`.
     """
 
     connections: int = 512
@@ -233,6 +237,27 @@ class WebServer(uvicorn.Server):
         """Stop accepting requests; a second call does not wait for answers."""
         self.force_exit = self.should_exit
         self.should_exit = True
+
+
+async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. Raises ApiError if it is, or will be, too large or too slow."""
+    size, announced = 0, int(request.headers.get("content-length", 0))
+    error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+    if announced > largest:
+        raise error
+    pieces, begun_s = aiter(request.stream()), asyncio.get_running_loop().time()
+    while True:
+        try:
+            async with asyncio.timeout_at(begun_s + BODY_S + size / BYTES_PER_S):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise ApiError(408, "the body did not arrive in time", code="timeout") from None
+        size += len(piece)
+        if size > largest:
+            raise error
+        yield piece
 
 
 def listen_on(host: str, port: int, interface: str = "") -> socket.socket:

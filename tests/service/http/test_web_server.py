@@ -15,7 +15,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dragonrt.link.tls import client_context, server_context
-from dragonrt.service.http import api_request
+from dragonrt.service.http import web_server
 from dragonrt.service.http.guard import ApiKeys
 from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
 from tests.certificates import make_certificates
@@ -138,7 +138,7 @@ async def test_headers_of_a_later_request_have_no_more_time() -> None:
 async def test_a_dripping_body_ends_the_connection(
     length: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_request, "BODY_S", SOON_S)
+    monkeypatch.setattr(web_server, "BODY_S", SOON_S)
     piece = b"1\r\nx\r\n" if length == CHUNKED else b"x"
     async with visited() as slow:
         slow.writer.write(POST + length + b"\r\n")
@@ -147,8 +147,8 @@ async def test_a_dripping_body_ends_the_connection(
 
 async def test_a_large_body_has_time_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b'{"model": "bytes", "messages": []}'
-    monkeypatch.setattr(api_request, "BODY_S", SOON_S)
-    monkeypatch.setattr(api_request, "BYTES_PER_S", 1)  # so each byte gives a second
+    monkeypatch.setattr(web_server, "BODY_S", SOON_S)
+    monkeypatch.setattr(web_server, "BYTES_PER_S", 1)  # so each byte gives a second
     async with visited() as slow:
         slow.writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
         await asyncio.sleep(2 * SOON_S)
