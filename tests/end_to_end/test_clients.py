@@ -34,12 +34,10 @@ def test_ollamas_client_gets_the_text_of_openais(service: tuple[OpenAI, CloudPro
     with ollama.Client(base, headers=dict(client.auth_headers)) as other:
         (model,) = [each.model for each in other.list().models]
         assert (model, other.show(model).capabilities) == ("dragon-small:latest", ["completion"])
-        asked: Any = {
-            "model": model,
-            "messages": ASKED,
-            "options": {"num_ctx": 4096},
-            "think": False,
-        }
+        _, embedder = (each.id for each in client.models.list())
+        vector = client.embeddings.create(model=embedder, input="Who?").data[0].embedding
+        assert other.embed(embedder, "Who?").embeddings == [vector]
+        asked: Any = {"model": model, "messages": ASKED, "options": {"num_ctx": 9}, "think": False}
         whole = other.chat(**asked)
         assert (whole.message.content, whole.done_reason) == (text, "stop")
         assert whole.eval_count > 0
@@ -47,6 +45,8 @@ def test_ollamas_client_gets_the_text_of_openais(service: tuple[OpenAI, CloudPro
         assert other.generate(model, ASKED[0]["content"]).response == text
         with pytest.raises(ollama.ResponseError, match="images"):
             other.chat(model, [{**ASKED[0], "images": ["aGk="]}])
+        with pytest.raises(ollama.ResponseError, match="/api/pull"):
+            other.pull(model)
 
 
 @pytest.mark.slow

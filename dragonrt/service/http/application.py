@@ -61,6 +61,7 @@ from retrieval import Report
 
 PAGE = Path(__file__).parent / "page"
 OLLAMA = "/api/"
+EMBEDDINGS = "/v1/embeddings", f"{OLLAMA}embed"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 SHARE_OF_CONTEXT = 4
 """An answer takes at most 1/SHARE_OF_CONTEXT of the context: documents need room, too."""
@@ -148,7 +149,7 @@ class HttpService:
     ) -> ASGIApp:
         routes = [
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in FORMS.items()),
-            Route("/v1/embeddings", self._embeddings, methods=["POST"]),
+            *(Route(path, self._embeddings, methods=["POST"]) for path in EMBEDDINGS),
             Route("/v1/search", self._search),
             Route("/v1/models", _told(lambda: _listed(self._about_models().values()))),
             *(Route(f"{OLLAMA}{each}", _told(self._tags)) for each in ("tags", "ps")),
@@ -212,6 +213,9 @@ class HttpService:
             tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         found = {**_listed(data), "model": embedder.title, "usage": usage}
+        if request.url.path.startswith(OLLAMA):
+            vectors = [each["embedding"] for each in data]
+            found = {"model": embedder.title, "embeddings": vectors, "prompt_eval_count": tokens}
         return JSONResponse(found, headers=warning(warning_lines(ignored)))
 
     @property
@@ -312,7 +316,8 @@ class HttpService:
     async def _wrong_route(self, request: Request, error: HTTPException) -> Response:
         what = f"{request.method} {request.url.path}"
         wrong = ApiError(error.status_code, f"{what}: {error.detail}", code="unknown_url")
-        return JSONResponse(wrong.to_json(), wrong.status, error.headers)
+        wrong.headers.update(error.headers or {})
+        return await self._rejected(request, wrong)
 
     async def _left(self, request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # the client has disconnected
