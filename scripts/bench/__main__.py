@@ -5,6 +5,7 @@ from cyclopts import App
 from dragonrt.cli import run, set_up_logging
 
 BENCHES = {
+    "aggregation": "Synchronous, leaderless and in one process; the parts of a first token.",
     "decode": "One side's time of a forward, beside transformers' and llama.cpp's.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",

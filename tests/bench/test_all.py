@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from dragonrt.errors import DragonError
+from scripts.bench import aggregation as ways
 from scripts.bench import pages, results
 from scripts.bench.__main__ import BENCHES
 from scripts.bench.decode import decode
@@ -199,6 +200,21 @@ def test_decoding_is_measured_against_the_same_tokens() -> None:
     assert row["same_texts"] is True
     assert row["shared"]["forwards_per_token"] < 0.46 < row["single"]["forwards_per_token"]
     assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
+
+
+@pytest.mark.slow
+def test_ways_and_parts_of_first_tokens_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways, "ONE_WAY_MS", (0, 20))
+    monkeypatch.setattr(ways, "TOKENS", 3)
+    found = measured(ways.aggregation, model="dragon-draft", documents=4, questions=2)
+    pairs = [(row["way"], row["latency_ms"]) for row in found if "way" in row]
+    over = [(name, each) for each in (0, 20) for name in ("synchronous", "coupled, leaderless")]
+    assert pairs == [*over, ("one process", 0)]
+    assert [row["read"] for row in found[: -len(pairs)]] == ["no", "no", "yes", "yes"]
+    for row in found[: -len(pairs)]:
+        parts = [row[part]["median"] for part in ways.PARTS]
+        assert sum(parts) == pytest.approx(row["first"]["median"], rel=1e-3)
+        assert row["question"]["median"] > 0
 
 
 @pytest.mark.slow
