@@ -1,8 +1,8 @@
 """Implements the contract of a backend by requests of one token to vLLM's engine.
 
 A row is a request that stays open: it gets the next tokens, and computes these alone. Where rows go
-back, a new request reads the shorter text, of which vLLM's prefix cache has the full blocks. Within
-a block of tokens each place is a request of its own. What a cache has dropped is computed again.
+back, it is cut. If that would change a full block of KV, a new request reads the shorter text, of
+which vLLM's prefix cache has the full blocks. What a cache has dropped is computed again.
 """
 
 import weakref
@@ -56,17 +56,12 @@ class TokenRows(Rows):
     def document(self, row: int, length: int) -> TokenDocument:
         return TokenDocument(tuple(self.shared[:length]))
 
-    def texts(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Return the texts of all rows with so many shared tokens, those of a length together."""
-        return [of + self.shared[:length] for length in lengths for of in self.documents]
-
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The open requests of rows, which have read `length` shared tokens, in `blocks` of KV."""
+    """The open requests of rows, in `blocks` of KV."""
 
     keys: list[int]
-    length: int
     blocks: int
 
 
@@ -134,32 +129,30 @@ class VllmBackend(Backend):
             self._engine.step()
         rows = iter(self._engine.take([key for of in going.values() for key in of]))
         return [
-            _logits([next(rows) for _ in going[n]], feed) if n in going else None
-            for n, feed in enumerate(feeds)
+            _logits([next(rows) for _ in going[n]]) if n in going else None
+            for n in range(len(feeds))
         ]
 
     def _add(self, feed: Feed, using: Collection[int]) -> list[int]:
-        """Append the tokens to the rows; return the requests of them: all rows of a token first."""
+        """Append the tokens to the rows; return the requests of them, one a row."""
         rows: TokenRows = feed.rows
         rows.shared[feed.length :] = feed.tokens
-        end = len(rows.shared)
-        texts, held = rows.texts([end]), self._held.pop(rows.number, None)
+        texts = [of + rows.shared for of in rows.documents]
+        held = self._held.pop(rows.number, None)
         blocks = sum(self._engine.blocks(len(text)) for text in texts)
         stay = self._make_room(rows.count, blocks, using)
-        keys = [next(self._numbers) for _ in texts]
-        if held is not None and held.length == feed.length and stay:
-            keys, texts = held.keys, [list(feed.tokens)] * rows.count
-        elif held is not None:
-            self._engine.abort(held.keys)
+        keys, wanted = list[int](), len(feed.tokens) if feed.every else 1
+        for row, text in enumerate(texts):
+            key, before = next(self._numbers), len(text) - len(feed.tokens)
+            if held is not None and stay and self._engine.cut(held.keys[row], before):
+                key, text = held.keys[row], list(feed.tokens)
+            elif held is not None:
+                self._engine.abort([held.keys[row]])
+            self._engine.add(key, text, stay, wanted)
+            keys.append(key)
         if stay:
-            self._held[rows.number] = Held(keys, end, blocks)
-        inner = rows.texts(range(feed.length + 1, end)) if feed.every else []
-        inner_keys = [next(self._numbers) for _ in inner]
-        for key, text in zip(inner_keys, inner, strict=True):
-            self._engine.add(key, text, False)
-        for key, text in zip(keys, texts, strict=True):
-            self._engine.add(key, text, stay)
-        return inner_keys + keys
+            self._held[rows.number] = Held(keys, blocks)
+        return keys
 
     def _make_room(self, requests: int, blocks: int, using: Collection[int]) -> bool:
         """Return whether these may be open, too; end what no feed is `using` until they may."""
@@ -180,11 +173,10 @@ class VllmBackend(Backend):
             self._engine.abort(held.keys)
 
 
-def _logits(rows: Sequence[tuple[torch.Tensor, ...]], feed: Feed) -> list[TorchLogits]:
-    """Return the logits after each token of the rows of a feed."""
-    size = feed.rows.count
+def _logits(rows: Sequence[Sequence[tuple[torch.Tensor, ...]]]) -> list[TorchLogits]:
+    """Return the logits after each token that all these requests have predicted behind."""
     with torch.inference_mode():
         return [
-            TorchLogits(*map(torch.stack, zip(*rows[start : start + size], strict=True)))
-            for start in range(0, len(rows), size)
+            TorchLogits(*map(torch.stack, zip(*after, strict=True)))
+            for after in zip(*rows, strict=True)
         ]

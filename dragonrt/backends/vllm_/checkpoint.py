@@ -16,12 +16,11 @@ from dragonrt.side import Precision
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a step of the engine is a call of the backend
-    "VLLM_USE_V2_MODEL_RUNNER": "0",  # RowKeeper has the interface of the first runner
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # WorkerExtension knows the first runner
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the other threads of this process keep their cores
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",  # nothing is sent to vLLM's makers
 }
-_ROWS = "dragonrt.backends.vllm_.rows"
 _CPU = {
     "enforce_eager": True,  # compiling takes minutes and gains little
     "block_size": 32,  # the least: what a request computes again is a part of a block
@@ -65,8 +64,7 @@ def load_model(
                 speculative_config=None,
                 skip_tokenizer_init=True,
                 enable_prefix_caching=True,
-                logits_processors=[f"{_ROWS}:RowKeeper"],
-                worker_extension_cls=f"{_ROWS}.WorkerExtension",
+                worker_extension_cls="dragonrt.backends.vllm_.rows.WorkerExtension",
                 **{"disable_log_stats": True, "use_tqdm_on_load": False, **usual, **given},
             )
         )

@@ -1,6 +1,7 @@
 """vLLM's engine: requests of one token, and how many of them a forward may carry exactly."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 KEY = "row"
-"""The argument of a request whose row is kept: its key."""
+"""The argument of a request: its key, and the number of its rows that are kept."""
 _UNUSED = ("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank")
 
 CANDIDATES = (32, 15, 7, 3)
@@ -31,8 +32,9 @@ class Engine:
 
         self._params, self._request = SamplingParams, EngineCoreRequest
         self._core, self._workers = llm.engine_core, llm.collective_rpc
-        self._awaited: set[str] = set()
-        self._workers("keep_hidden")
+        self._requests = self._core.engine_core.scheduler.requests
+        self._awaited = Counter[str]()
+        self._workers("keep_rows")
         self._workers("pair_lone_rows")
         specs = self._workers("get_kv_cache_spec")
         self.block_bytes: int = sum(each.page_size_bytes for of in specs for each in of.values())
@@ -50,35 +52,59 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._awaited)
 
-    def add(self, key: int, tokens: list[int], stays: bool) -> None:
+    def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
         """Add a request of one token behind these, or continue an open one.
 
-        If it `stays`, it is open afterwards.
+        If it `stays`, it is open afterwards. Its newest `rows` are kept: so many tokens are not
+        found in vLLM's prefix cache.
         """
-        params = self._params(temperature=0, max_tokens=1, detokenize=False, extra_args={KEY: key})
-        self._core.add_request(
-            self._request(
-                request_id=str(key),
-                prompt_token_ids=tokens,
-                sampling_params=params,
-                arrival_time=0.0,
-                resumable=stays,
-                **dict.fromkeys(_UNUSED),
+        turns = [(tokens, rows)]
+        if stays and 1 < rows < len(tokens):  # what comes before them may be found there
+            turns = [(tokens[:-rows], 1), (tokens[-rows:], rows)]
+        for part, wanted in turns:
+            self._core.add_request(
+                self._request(
+                    request_id=str(key),
+                    prompt_token_ids=part,
+                    sampling_params=self._params(
+                        temperature=0,
+                        max_tokens=1,
+                        detokenize=False,
+                        extra_args={KEY: (key, wanted)},
+                        skip_reading_prefix_cache=wanted > 1,
+                    ),
+                    arrival_time=0.0,
+                    resumable=stays,
+                    **dict.fromkeys(_UNUSED),
+                )
             )
-        )
-        self._awaited.add(str(key))
+            self._awaited[str(key)] += 1
 
     def step(self) -> None:
-        self._awaited -= {each.request_id for each in self._core.get_output().outputs}
+        self._awaited -= Counter(each.request_id for each in self._core.get_output().outputs)
+
+    def cut(self, key: int, length: int) -> bool:
+        """Let an open request end after its first tokens; False if full blocks of KV reach further.
+
+        Other requests may share these.
+        """
+        request = self._requests[str(key)]
+        read = request.num_computed_tokens
+        if not read // self.block_size * self.block_size <= length <= read:
+            return False
+        del request.prompt_token_ids[length:]
+        request.num_computed_tokens = request.num_prompt_tokens = length
+        return True
 
     def abort(self, keys: Sequence[int]) -> None:
         """Remove requests, the open ones too, as far as they are there."""
         names = [str(key) for key in keys]
         self._core.abort_requests(names)
-        self._awaited.difference_update(names)
+        for name in names:
+            del self._awaited[name]
 
-    def take(self, keys: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Return the rows that were predicted for requests (`rows.Row`), and forget all others."""
+    def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
+        """Return what was predicted for requests, each a list of `rows.Row`; forget all others."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
@@ -99,13 +125,14 @@ def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
 def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
     chance, numbers = random.Random(0), count()
 
-    def run(texts: Sequence[list[int]], goes_on: int | None = None) -> list[Tensor]:
-        keys = [next(numbers) for _ in texts] if goes_on is None else [goes_on]
+    def run(texts: Sequence[list[int]], goes_on: int | None = None, rows: int = 1) -> list[Tensor]:
+        """Return what follows texts, the last of them for an open request, of which all `rows`."""
+        keys = [*(next(numbers) for _ in texts[1:]), next(numbers) if goes_on is None else goes_on]
         for key, text in zip(keys, texts, strict=True):
-            engine.add(key, text, goes_on is not None)
+            engine.add(key, text, key == goes_on, rows if key == goes_on else 1)
         while engine.busy:
             engine.step()
-        return [row[0] for row in engine.take(keys)]
+        return [row[0] for of in engine.take(keys) for row in of]
 
     text, *others = (
         [chance.randrange(vocabulary) for _ in range(length)]
@@ -120,8 +147,11 @@ def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
     beside = [run([each])[0] for each in others]
     for most in CANDIDATES:
         together = min(most, len(others))
-        block = [text[: start + n] for n in range(1, most - together + 1)]
-        found = run([*others[:together], *block])
+        block = text[start : start + most - together + 1]
+        goes_on = next(numbers)
+        run([text[:start]], goes_on)
+        found = run([*others[:together], block], goes_on, len(block))
+        engine.abort([goes_on])
         if all(map(torch.equal, found, [*beside[:together], *known[: len(block)]])):
             return most
     return 0

@@ -1,7 +1,7 @@
-"""What runs in vLLM's workers: it keeps logits and hidden states of marked requests.
+"""What runs in vLLM's workers: it keeps logits and hidden states of all requests.
 
-A request with the argument KEY is marked. Workers may be other processes, so the backend asks by
-`collective_rpc` for what they keep.
+The argument KEY of a request is its key, and how many of its rows are wanted. Workers may be other
+processes, so the backend asks by `collective_rpc` for what they keep.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,45 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import override
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from dragonrt.backends.vllm_.engine import KEY
 
 Row = tuple[Tensor, Tensor]
 """Log-probabilities float32 [vocabulary], and the input of the output layer [hidden size]."""
 
-_kept: dict[int, Row] = {}
-_hidden: list[Tensor] = []
-
-
-class RowKeeper(LogitsProcessor):  # type: ignore[misc]  # it has no types
-    """Keeps the rows of a forward's marked requests, and changes none."""
-
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._marked: dict[int, int] = {}  # by place in the batch
-
-    @override
-    def is_argmax_invariant(self) -> bool:
-        return False  # else greedy sampling leaves it out
-
-    @override
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        process_dict_updates(
-            self._marked, batch_update, lambda of, *_: (of.extra_args or {}).get(KEY)
-        )
-
-    @override
-    def apply(self, logits: Tensor) -> Tensor:
-        # A request that has read a part of its prompt has a row, too: a later one replaces it.
-        if self._marked:
-            places = list(self._marked)
-            log_p = logits[places].float().log_softmax(-1)
-            hidden = _hidden[0][places].float()
-            rows = zip(self._marked.values(), log_p, hidden, strict=True)
-            _kept.update({key: (of, state) for key, of, state in rows})
-        return logits
+_kept: dict[int, list[Row]] = {}
+_SAMPLED = 64
+"""Tokens of which vLLM samples one, which nobody reads: it need not search them all."""
 
 
 class WorkerExtension:
@@ -55,16 +25,41 @@ class WorkerExtension:
 
     model_runner: Any
 
-    def keep_hidden(self) -> None:
-        """Keep the input of the output layer of each forward from now on."""
-        model = self.model_runner.get_model()
+    def keep_rows(self) -> None:
+        """Keep the newest rows of each request from now on."""
+        runner, states = self.model_runner, list[Tensor]()
+        model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
 
-        def computed(hidden: Tensor, *arguments: Any, **options: Any) -> Any:
-            _hidden[:] = [hidden]
-            return compute(hidden, *arguments, **options)
+        def forwarded(*arguments: Any, **options: Any) -> Any:
+            found = forward(*arguments, **options)
+            states[:] = [found]
+            return found
 
-        model.compute_logits = computed
+        def computed(hidden: Tensor, *arguments: Any, **options: Any) -> Any:
+            names, ends = runner.input_batch.req_ids, runner.query_start_loc.np.tolist()
+            if len(names) != len(hidden):  # a rehearsal of vLLM's own
+                return compute(hidden, *arguments, **options)
+            keys, places, last = list[tuple[int, int]](), list[int](), list[int]()
+            for number, name in enumerate(names):
+                key, count = runner.requests[name].sampling_params.extra_args[KEY]
+                first = max(ends[number], ends[number + 1] - count)
+                places += range(first, ends[number + 1])
+                keys += [(key, count)] * (len(places) - len(keys))
+                last.append(len(places) - 1)
+            if len(places) > len(last):
+                hidden = states[0][places]
+            logits = compute(hidden, *arguments, **options)
+            if logits is None:  # of a worker that does not sample
+                return None
+            # A request that has read a part of its prompt has rows, too: later ones replace them.
+            for (key, count), *row in zip(
+                keys, logits.float().log_softmax(-1), hidden.float(), strict=True
+            ):
+                _kept[key] = [*_kept.get(key, []), (row[0], row[1])][-count:]
+            return logits[last, :_SAMPLED]
+
+        runner._model_forward, model.compute_logits = forwarded, computed
 
     def pair_lone_rows(self) -> None:
         """Let CPUs multiply a lone row as two: oneDNN's product of one sums in another order."""
@@ -80,7 +75,7 @@ class WorkerExtension:
             if hasattr(layer, "cpu_linear"):
                 layer.cpu_linear = paired(layer.cpu_linear)
 
-    def take_rows(self, keys: Sequence[int]) -> list[Row] | None:
+    def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
         """Return the rows of these requests, if this worker has them, and forget all."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()

@@ -28,6 +28,7 @@ class FakeEngine(Engine):
     def __init__(self) -> None:
         self.most_open, self.block_size, self.block_bytes = (3, 6), 8, 7
         self.lengths: dict[int, int] = {}  # of open requests, and of those that wait
+        self.rows: dict[int, int] = {}
         self.open: set[int] = set()
         self.waiting: list[int] = []
         self.read: dict[int, int] = {}
@@ -40,7 +41,8 @@ class FakeEngine(Engine):
         return bool(self.waiting)
 
     @override
-    def add(self, key: int, tokens: list[int], stays: bool) -> None:
+    def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
+        self.rows[key] = rows
         self.lengths[key] = self.lengths.get(key, 0) + len(tokens)
         self.computed += len(tokens)
         self.waiting.append(key)
@@ -55,6 +57,13 @@ class FakeEngine(Engine):
         self.read[key] = self.lengths[key] if key in self.open else self.lengths.pop(key)
 
     @override
+    def cut(self, key: int, length: int) -> bool:
+        fits = self.lengths[key] // self.block_size * self.block_size <= length
+        if fits:
+            self.lengths[key] = length
+        return fits
+
+    @override
     def abort(self, keys: Sequence[int]) -> None:
         for key in keys:
             self.lengths.pop(key, None)
@@ -62,11 +71,14 @@ class FakeEngine(Engine):
         self.waiting = [key for key in self.waiting if key not in keys]
 
     @override
-    def take(self, keys: Sequence[int]) -> list[tuple[torch.Tensor, ...]]:
-        logits = torch.full((len(keys), VOCABULARY), -10.0)
-        for row, key in zip(logits, keys, strict=True):
-            row[self.read[key]] = 10.0
-        return [(row.log_softmax(-1), row[:4]) for row in logits]
+    def take(self, keys: Sequence[int]) -> list[list[tuple[torch.Tensor, ...]]]:
+        found = list[list[tuple[torch.Tensor, ...]]]()
+        for key in keys:
+            ends = torch.arange(self.read[key] - self.rows[key], self.read[key]) + 1
+            logits = torch.full((len(ends), VOCABULARY), -10.0)
+            logits[torch.arange(len(ends)), ends] = 10.0
+            found.append([(row.log_softmax(-1), row[:4]) for row in logits])
+        return found
 
 
 @pytest.fixture
@@ -126,7 +138,11 @@ def test_rows_that_go_on_compute_new_tokens_alone(backend: VllmBackend, engine: 
     assert engine.computed == 6
     rows.truncate(2)
     assert predicted(rows, 9) == [6, 3]
-    assert engine.computed == 15
+    assert engine.computed == 8
+    assert predicted(rows, 1, 2) == [8, 5]
+    rows.truncate(2)  # the first row has filled a block of 8 tokens with others
+    assert predicted(rows, 3) == [6, 3]
+    assert engine.computed == 8 + 4 + 6 + 1
     assert len(engine.open) == 2
 
 
