@@ -154,7 +154,7 @@ class _MissingKv:
         """Return the ids of the chunks of the same file around one, the nearest last."""
         found = self._index.store.chunks_of(asked.source)
         found.sort(key=lambda each: abs(each.start - asked.start))
-        return [self._ids[each.digest] for each in found[BESIDE::-1]]
+        return [self._ids[each.digest] for each in found[BESIDE:0:-1]]
 
     def store(self, chunk: Chunk, made: Document) -> None:
         self._last = self._library.write(chunk, made.dump())
