@@ -91,6 +91,10 @@ class KvStore:
         """Return the bytes of the KV of all models."""
         return sum(size for _, size, _ in self._files())
 
+    def oldest(self) -> float:
+        """Return when what would be deleted first was read, in seconds; now if there is nothing."""
+        return min((at for at, _, _ in self._files()), default=time.time_ns()) / 1e9
+
     def _evict(self, newest: Path) -> float:
         """Delete the least recently read files beyond the limit, and return the room left."""
         files = sorted(self._files())

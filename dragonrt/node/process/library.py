@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from unicodedata import normalize
@@ -29,6 +30,8 @@ PROMPT, BYTES = 64, 4
 """The most tokens that a prompt puts around a text, and the most bytes of a character."""
 RECENT, BESIDE = 16, 8
 """Of so many chunks that were asked for last, so many neighbours are read first."""
+LIKELIEST = 64
+"""So many chunks may replace stored ones if there is no room."""
 
 
 @dataclass(slots=True)
@@ -119,9 +122,10 @@ class Library:
 
 
 class _MissingKv:
-    """The chunks of a library's snapshot whose KV is not stored; none if there is no room.
+    """The chunks of a library's snapshot whose KV is not stored.
 
-    First come the neighbours of chunks that were asked for, then new files and beginnings.
+    First come the neighbours of chunks that were asked for, then new files and beginnings. If there
+    is no room, KV that was last read before a file was written makes way for the file's.
     """
 
     def __init__(self, library: Library) -> None:
@@ -138,15 +142,19 @@ class _MissingKv:
     def next(self) -> Chunk | None:
         while asked := self._library.asked:
             self._numbers += self._neighbours(asked.popleft())
+        written_after = ""
         if self._numbers and self._room <= self._last:
             self._library.notice(
                 NoticeKind.STORE,
                 "stored KV has reached --kv-cache: the rest is computed when a question needs it",
             )
-            self._numbers = []
+            del self._numbers[:-LIKELIEST]
+            read_s = self._library.kv.oldest()
+            written_after = datetime.fromtimestamp(read_s, UTC).isoformat()
         while self._numbers:
             chunk = self._index.chunk(self._numbers.pop())
-            if not self._library.kv.has(chunk.digest):  # a question needed it in the meantime
+            # A question may have needed it in the meantime.
+            if chunk.dated > written_after and not self._library.kv.has(chunk.digest):
                 return chunk
         return None
 

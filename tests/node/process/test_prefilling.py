@@ -207,6 +207,32 @@ async def test_a_store_that_is_full_is_a_notice(
     assert 0 <= library.kv.room() < size
 
 
+def test_in_a_full_store_a_new_file_replaces_what_was_read_before(
+    settings: SideSettings, draft_model: LanguageModel
+) -> None:
+    for age, name in enumerate(NOTES):
+        os.utime(settings.documents[0] / name, (10**9 - age,) * 2)
+    library = library_of(settings, draft_model)
+    prefill(library)
+    first, *files = library.kv.directory.iterdir()
+    for path in files:  # the first one was read long before
+        os.utime(path, (2 * 10**9,) * 2)
+    os.utime(first, (10**9 + 100,) * 2)
+    kv, room = library.kv.directory, library.kv.taken()
+    library.kv = KvStore(kv.parent.parent, kv.name, room)
+    new = settings.documents[0] / "tram.txt"
+    new.write_text("The tram is green.")
+    for written_s, stays in ((10**9 + 50, True), (10**9 + 200, False)):
+        os.utime(new, (written_s,) * 2)
+        complete_library(settings, draft_model, kv=False)
+        library.retriever = library.newest()
+        prefill(library)
+        assert first.exists() == stays
+        assert library.kv.taken() <= room
+        new.write_text("The tram is blue.")
+    assert len(library.kv.stored()) == len(NOTES)
+
+
 async def test_idle_time_goes_to_new_documents_too(
     settings: SideSettings, draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
