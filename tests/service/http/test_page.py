@@ -214,7 +214,7 @@ async def test_a_new_page_says_which_languages_are_read() -> None:
     async with served({}) as service:
         service.side.model = READS_ENGLISH
         async with browsing(service.url) as page:
-            await expect(page.locator("#languages")).to_have_text("bytes reads English.")
+            await expect(page.locator("#languages")).to_have_text("Ask in English.")
 
 
 @in_browser

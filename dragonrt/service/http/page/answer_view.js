@@ -40,7 +40,14 @@ export class AnswerView {
     const heads = new Map(parts.map(({ start_index, question }) => [start_index, question]));
     const runs = [];
     letters.forEach((letter, place) => {
-      if (heads.has(place)) runs.push({ head: heads.get(place) });
+      if (heads.has(place)) {
+        const head = heads.get(place);
+        const before = runs.at(-1) ?? { text: "" }; // it may end with "; who bred them: "
+        const label = `${head.replace(/\?+$/, "")}: `.toLowerCase();
+        const end = before.text.toLowerCase().endsWith(label) ? -label.length : undefined;
+        before.text = before.text.slice(0, end).replace(/;? $/, "");
+        runs.push({ head });
+      }
       if (place && kinds[place] === kinds[place - 1] && !heads.has(place)) runs.at(-1).text += letter;
       else runs.push({ text: letter, kind: kinds[place] });
     });

@@ -33,8 +33,9 @@ export class DocumentsView {
     const open = kinds.length > 0;
     this.choose.hidden = !open;
     this.files.accept = kinds.join(",");
+    this.drop.title = kinds.join(" ");
     this.hint.textContent = open
-      ? `Drop files here (${kinds.join(" ")}). They stay on this machine.`
+      ? "Drop files here. They stay on this machine."
       : "These are read as they are: start with --uploads DIR to add files here.";
     const rows = files.map(({ name, upload }) =>
       element(

@@ -2,7 +2,7 @@
 
 import { define, element } from "./element.js";
 
-const milliseconds = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
+const milliseconds = (seconds) => `${Math.round(1000 * seconds).toLocaleString("en")} ms`;
 const CAUSES = { own: "this device", other: "the cloud’s proposal", target: "the cloud’s decision" };
 
 export class LiveView {
@@ -70,10 +70,10 @@ export class LiveView {
       counted.compared[side] ? `${counted.accepted[side]} of ${counted.compared[side]}` : "–";
     define(this.numbers, [
       ["tokens of the answer", counted.tokens],
-      ["tokens drafted on this device", counted.drafted],
-      ["proposals accepted, device", share("device")],
-      ["proposals accepted, cloud", share("cloud")],
-      ["times that drafts were discarded", counted.rollbacks],
+      ["proposed by this device", counted.drafted],
+      ["accepted from this device", share("device")],
+      ["accepted from the cloud", share("cloud")],
+      ["wrong guesses taken back", counted.rollbacks],
       ...Object.entries(counted.waited).map(([cause, seconds]) => [
         `waited for ${CAUSES[cause] ?? cause}`,
         milliseconds(seconds),
@@ -124,14 +124,14 @@ function mark(side, stands) {
 
 const LEFT = {
   question_bytes: "bytes of your question",
-  history_bytes: "bytes of earlier questions and answers",
+  history_bytes: "bytes of the conversation before",
   tokens_sent: "tokens sent",
-  tokens_not_in_answer: "tokens sent that are not in the answer",
-  tokens_withheld: "tokens of the answer kept back",
-  distributions_sent: "probability tables sent",
+  tokens_not_in_answer: "of these, not in the answer",
+  tokens_withheld: "tokens kept on this machine",
+  distributions_sent: "tokens sent with their alternatives",
   documents_named: "names of documents sent",
   revealed_bits: "bits that the sent tokens reveal",
-  evidence_bits: "bits of your documents in the answer",
+  evidence_bits: "bits from your documents",
 };
 
 /** The counts that are not 0, and the evidence of each document in whole bits. */
@@ -140,5 +140,5 @@ function ledgerRows(ledger) {
     .filter(([name]) => ledger[name] >= 0.5)
     .map(([name, said]) => [said, Math.round(ledger[name])]);
   const files = (ledger.files ?? []).filter(({ bits }) => bits >= 0.5);
-  return [...rows, ...files.map(({ file, bits }) => [`bits of ${file}`, Math.round(bits)])];
+  return [...rows, ...files.map(({ file, bits }) => [`of these, ${file}`, Math.round(bits)])];
 }

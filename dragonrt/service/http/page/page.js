@@ -35,7 +35,7 @@ const source = new SourceView({
 });
 
 const LEVELS = {
-  drafts: "send drafts: fastest",
+  drafts: "fastest: send drafts",
   answer: "send only the answer",
   redacted: "send only what the cloud could guess",
 };
@@ -51,9 +51,8 @@ async function connect() {
     const models = (await getJson("/v1/models")).data;
     model = models[0].id;
     const reading = models.filter(({ languages }) => languages.length);
-    byId("languages").textContent = reading
-      .map(({ id, languages }) => `${id} reads ${languages.join(", ")}.`)
-      .join(" ");
+    const both = reading.map((each) => each.languages.join(" or "));
+    byId("languages").textContent = both.length ? `Ask in ${[...new Set(both)].join(", ")}.` : "";
     const { connected } = await getJson("/ready");
     const lost = Object.keys(connected).filter((name) => !connected[name]);
     state.textContent = lost.length ? `${model}, without ${lost.join(", ")}` : `${model}, connected`;
