@@ -125,8 +125,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
 
 
 Mode = Annotated[
-    str,
-    option("\n".join(f"{each.name}: {each.help}." for each in MODES.values()), kind="NAME"),
+    str, option("\n".join(f"{each.name}: {each.help}." for each in MODES.values()), kind="NAME")
 ]
 Host = Annotated[
     tuple[str, ...],
@@ -280,8 +279,7 @@ def doctor(
     own: InspectedOptions | None = None,
     host: Host = (),
     link: Annotated[
-        str | None,
-        option("Measure the link and both sides instead.", kind="HOST[:PORT]"),
+        str | None, option("Measure the link and both sides instead.", kind="HOST[:PORT]")
     ] = None,
     as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
 ) -> None:

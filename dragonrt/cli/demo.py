@@ -216,8 +216,7 @@ def latency(
         Path | None, option("One question per line. Default: the sample questions.", kind="FILE")
     ] = None,
     round_trip: Annotated[
-        tuple[str, ...],
-        option("Round trip to add. May be repeated.", default="0ms, 100ms, 300ms"),
+        tuple[str, ...], option("Round trip to add. May be repeated.", default="0ms, 100ms, 300ms")
     ] = ("0ms", "100ms", "300ms"),
     answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,

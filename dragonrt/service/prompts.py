@@ -35,14 +35,10 @@ READERS = (bundled.SMOLLM2, *bundled.models())
 
 _PLEASE = r"\s*(?:(?:please|can you|could you|would you)\s+)*"
 _MAKE = r"(?:make|write|give|create)\s+(?:me\s+)?(?:an?|the)\s+"
-_LIST = re.compile(
-    rf"{_PLEASE}(?:list|name all|{_MAKE}(?:\w+[\s-]+)?list)\b",
-    re.I,
-)
+_LIST = re.compile(rf"{_PLEASE}(?:list|name all|{_MAKE}(?:\w+[\s-]+)?list)\b", re.I)
 _WRITTEN = {
     "summarise": re.compile(
-        rf"{_PLEASE}(?:summari[sz]e|sum\s+up|tl;?dr|{_MAKE}(?:\w+\s+)?summary)\b",
-        re.I,
+        rf"{_PLEASE}(?:summari[sz]e|sum\s+up|tl;?dr|{_MAKE}(?:\w+\s+)?summary)\b", re.I
     ),
     "compare": re.compile(rf"{_PLEASE}(?:compare|contrast)\b", re.I),
 }

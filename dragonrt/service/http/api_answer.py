@@ -260,9 +260,7 @@ class _LiveTrace:
         return Traffic.total(link.traffic() for link in self._links)
 
 
-async def _paced(
-    events: AsyncGenerator[AnswerEvent, None],
-) -> AsyncGenerator[AnswerEvent, None]:
+async def _paced(events: AsyncGenerator[AnswerEvent, None]) -> AsyncGenerator[AnswerEvent, None]:
     """Yield Begun and the events, and Waiting after FIRST_S of silence, then every PING_S."""
     silent_s, begun = FIRST_S, False
     async with aclosing(events):

@@ -44,14 +44,7 @@ from dragonrt.service.http.guard import Admission, ApiKeys, Guard
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.metrics import DeviceMetrics, health
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.web_server import (
-    HttpBounds,
-    Places,
-    bounded,
-    listen_on,
-    serving,
-    url_of,
-)
+from dragonrt.service.http.web_server import HttpBounds, Places, bounded, listen_on, serving, url_of
 from dragonrt.service.setup import DeviceSetup
 from dragonrt.service.view import LEAVES
 from dragonrt.traces.events import OnNotice
