@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
 from rich.text import Text
 
 from dragonrt.cli.console import output, say, say_listening
@@ -151,17 +152,27 @@ def _named(host: Sequence[str]) -> dict[str, str]:
     return {"host": host[0]} if host else {}
 
 
-def _setup(
-    mode: str,
-    own: DeviceOptions | None,
-    answers: AnswerOptions | None,
-    worker: Sequence[str],
-    host: Sequence[str],
-) -> DeviceSetup:
-    """Return the setup of the options, and print its warnings, before anything is loaded."""
-    setup = DeviceSetup.of(mode, given(own) | _named(host), given(answers), worker)
-    _warn(setup.warnings)
-    return setup
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AskingOptions:
+    """Options of what answers: its mode, its side, the other sides."""
+
+    mode: Mode = DEFAULT_MODE
+    own: DeviceOptions | None = None
+    host: Host = ()
+    answers: AnswerOptions | None = None
+    worker: Workers = ()
+    stop: Stops = ()
+
+    def setup(self) -> DeviceSetup:
+        """Return the setup of the options, and print its warnings, before anything is loaded."""
+        own = given(self.own) | _named(self.host)
+        setup = DeviceSetup.of(self.mode, own, given(self.answers), self.worker)
+        _warn(setup.warnings)
+        return setup
+
+
+ASKING = AskingOptions()
 
 
 def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
@@ -190,18 +201,13 @@ def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
 
 def device(
     *,
-    mode: Mode = DEFAULT_MODE,
-    own: DeviceOptions | None = None,
-    host: Host = (),
-    answers: AnswerOptions | None = None,
-    worker: Workers = (),
-    stop: Stops = (),
+    by: AskingOptions = ASKING,
     ask: Annotated[str | None, option("Ask one question and exit.", full=True)] = None,
     preview: Annotated[bool, option(PREVIEW)] = False,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    setup = _setup(mode, own, answers, worker, host)
+    setup = by.setup()
 
     from dragonrt.node.process import programs
     from dragonrt.service.chat import Chat
@@ -214,7 +220,7 @@ def device(
     async def converse() -> None:
         to = setup.others, setup.how, lines.saying(notice)
         async with programs.device(loaded, *to) as connected:
-            chat = Chat(connected, setup.question, setup.seed, stop)
+            chat = Chat(connected, setup.question, setup.seed, by.stop)
             if ask is None and not as_json:
                 say_languages(loaded)
             show = say if preview else None
@@ -223,19 +229,10 @@ def device(
     programs.run(converse())
 
 
-def serve(
-    *,
-    mode: Mode = DEFAULT_MODE,
-    own: DeviceOptions | None = None,
-    host: Host = (),
-    http: HttpOptions | None = None,
-    answers: AnswerOptions | None = None,
-    worker: Workers = (),
-    stop: Stops = (),
-) -> None:
+def serve(*, by: AskingOptions = ASKING, http: HttpOptions | None = None) -> None:
     """Serve a device over HTTP: OpenAI's API, and a page."""
     served = settings(HttpSettings, http)
-    setup = _setup(mode, own, answers, worker, host)
+    setup = by.setup()
     check_libraries()
 
     from dragonrt.node.process import programs
@@ -249,20 +246,12 @@ def serve(
         say_listening(f"serve: {loaded.model.name} answers at {url}")
         say_languages(loaded)
 
-    programs.run(serve_device(setup, loaded, served, stop, notice, ready))
+    programs.run(serve_device(setup, loaded, served, by.stop, notice, ready))
 
 
-def mcp(
-    *,
-    mode: Mode = DEFAULT_MODE,
-    own: DeviceOptions | None = None,
-    host: Host = (),
-    answers: AnswerOptions | None = None,
-    worker: Workers = (),
-    stop: Stops = (),
-) -> None:
+def mcp(*, by: AskingOptions = ASKING) -> None:
     """Serve a device's tools to an agent on stdin and stdout."""
-    setup = _setup(mode, own, answers, worker, host)
+    setup = by.setup()
     try:
         from dragonrt.service.mcp_server import serve_tools
     except ModuleNotFoundError as error:
@@ -271,7 +260,7 @@ def mcp(
     from dragonrt.node.process import programs
 
     loaded, notice = _loaded(setup)
-    programs.run(serve_tools(setup, loaded, stop, notice))
+    programs.run(serve_tools(setup, loaded, by.stop, notice))
 
 
 def doctor(
