@@ -1,7 +1,6 @@
 """Random transformers models of a few thousand weights, with a tokenizer of bytes."""
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,9 @@ import torch
 import transformers
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from dragonrt.backends.llama_cpp.gguf_file import quantised
+from scripts.bench.random_models import tokenizer as tokenizer
 from scripts.train.models.files import llama_cpp_name, permuted
 
 SIZES: dict[str, Any] = {
@@ -36,21 +35,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"num_key_value_heads": 1, "head_dim": 12},
     ),
 }
-
-
-@cache
-def tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """Return one of the end of a text, all bytes, and two spaces; a model knows a few more."""
-    end = "<|endoftext|>"
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    space = "\u0120"  # as byte-level vocabularies write it
-    tokens = {token: number for number, token in enumerate([end, *alphabet, 2 * space])}
-    made = Tokenizer(models.BPE(tokens, [(space, space)]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # no types
-        tokenizer_object=made, bos_token=end, eos_token=end, pad_token=end
-    )
 
 
 def tiny(family: str, **sizes: Any) -> Any:

@@ -12,6 +12,7 @@ BENCHES = {
     "retrieval": "What is found by meaning, by words and by both.",
     "engine": "Tokens/s of many answers that share forwards, over one at a time.",
     "serving": "Waits and goodput over HTTP of several clients, with a cloud and without.",
+    "gpu": "The backend of transformers on a GPU: exactness, times and a whole pair.",
     "capacity": "What one cloud gives to many devices, by engine, beside plain vLLM.",
     "texts": "Make the evaluation texts that docs/results are of from the public files.",
     "results": "Measure all of docs/results, and compare it with what is kept there.",

@@ -1,7 +1,7 @@
 """How long forwards take: a backend's, a bare loop's over the same library, and transformers'."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -29,8 +29,10 @@ CONTEXT, DOCUMENT = 150, 100
 Tokens = Sequence[int]
 Step = Callable[[], int]
 """Appends the same tokens, each time anew; returns the likeliest after them."""
+Forward = tuple[Tokens, Tokens, int]
+"""A context in so many rows, and the tokens that are appended: a prompt if there is no context."""
 Program = Callable[[Tokens, Tokens, int], Step]
-"""Reads a context in so many rows, for a step of these tokens: a prompt if there is no context."""
+"""Reads the context of a forward; the step is the forward itself."""
 
 
 @benchmark(
@@ -59,37 +61,44 @@ def decode(
         side = SideSettings("device", model, threads=count, llama_library=llama_library)
         ours = load_model(side)
         programs: dict[str, Program] = {
-            "dragonrt": partial(_dragonrt, ours),
+            "dragonrt": partial(by_backend, ours),
             "bare loop": partial(_bare_loop, bare, count),
         }
         if reference:
-            programs["transformers"] = _transformers(model, count)
+            programs["transformers"] = partial(by_transformers, transformers_model(model), count)
         articles = sorted(bundled.documents("cloud").glob("*.md"))
         text = [token for each in articles for token in ours.encode(each.read_text("utf-8"))]
         forwards = [(text[:CONTEXT], text[CONTEXT : CONTEXT + n], rows) for rows, n in FORWARDS]
-        for context, tokens, rows in [*forwards, ([], text[:DOCUMENT], 1)]:
-            steps = {name: begin(context, tokens, rows) for name, begin in programs.items()}
-            said = {name: step() for name, step in steps.items()}  # warms up
-            times: dict[str, list[Any]] = {name: [] for name in steps}
-            for _, (name, step) in product(range(repeats), steps.items()):
-                start = _clocks()
-                step()
-                times[name].append(_clocks() - start)
-            times["ratio"] = np.divide(times["dragonrt"], times["bare loop"]).tolist()
+        for forward in [*forwards, ([], text[:DOCUMENT], 1)]:
             row: Row = {"model": model, "library": bare.library.name, "threads": count}
-            row |= {"forward": f"{rows} x {len(tokens)}", "transformers": None}
-            row["said"] = said
-            for name, found in times.items():
-                cpu_ms, ms = np.transpose(found).tolist()
-                row[name] = {"cpu_ms": series(cpu_ms), "ms": series(ms)}
-            yield row
+            yield row | {"transformers": None} | timed(programs, forward, repeats)
+
+
+def timed(programs: Mapping[str, Program], forward: Forward, repeats: int) -> Row:
+    """Return what each program says after a forward, and its times; `ratio` is of the first two."""
+    context, tokens, rows = forward
+    steps = {name: begin(context, tokens, rows) for name, begin in programs.items()}
+    said = {name: step() for name, step in steps.items()}  # warms up
+    times: dict[str, list[Any]] = {name: [] for name in steps}
+    for _, (name, step) in product(range(repeats), steps.items()):
+        start = _clocks()
+        step()
+        times[name].append(_clocks() - start)
+    first, second, *_ = times.values()
+    times["ratio"] = np.divide(first, second).tolist()
+    row: Row = {"forward": f"{rows} x {len(tokens)}", "said": said}
+    for name, found in times.items():
+        cpu_ms, ms = np.transpose(found).tolist()
+        row[name] = {"cpu_ms": series(cpu_ms), "ms": series(ms)}
+    return row
 
 
 def _clocks() -> Any:
     return 1000 * np.array((time.process_time(), time.perf_counter()))
 
 
-def _dragonrt(model: LanguageModel, context: Tokens, tokens: Tokens, rows: int) -> Step:
+def by_backend(model: LanguageModel, context: Tokens, tokens: Tokens, rows: int) -> Step:
+    """Return the step by a model's backend, which mixes the rows after each token."""
     row_set = model.rows([model.document_kv(context)] * rows, len(tokens))
     prompt = 0 if context else len(tokens)
     piece = model.backend.info.prompt_piece  # of documents
@@ -112,25 +121,22 @@ def _bare_loop(model: LlamaModel, threads: int, context: Tokens, tokens: Tokens,
     return partial(loop.extend, tokens, len(context), every=bool(context))
 
 
-def _transformers(name: str, threads: int) -> Program:
+def by_transformers(model: Any, threads: int, context: Tokens, tokens: Tokens, rows: int) -> Step:
+    """Return the step by transformers itself, on the model's device."""
     import torch
     from transformers import DynamicCache
 
-    model = transformers_model(name)
+    torch.set_num_threads(threads)
+    cache = DynamicCache(config=model.config)
 
-    def begin(context: Tokens, tokens: Tokens, rows: int) -> Step:
-        torch.set_num_threads(threads)
-        cache = DynamicCache(config=model.config)
+    @torch.inference_mode()
+    def step(tokens: Tokens = tokens, length: int = len(context)) -> int:
+        cache.crop(length - cache.get_seq_length())  # a negative number: so many are removed
+        ids, wanted = torch.tensor([list(tokens)] * rows), len(tokens) if context else 1
+        ids = ids.to(model.device)
+        said = model(ids, past_key_values=cache, logits_to_keep=wanted)
+        return int(said.logits[0, -1].argmax())
 
-        @torch.inference_mode()
-        def step(tokens: Tokens = tokens, length: int = len(context)) -> int:
-            cache.crop(length - cache.get_seq_length())  # a negative number: so many are removed
-            ids, wanted = torch.tensor([list(tokens)] * rows), len(tokens) if context else 1
-            said = model(ids, past_key_values=cache, logits_to_keep=wanted)
-            return int(said.logits[0, -1].argmax())
-
-        if context:
-            step(context, 0)
-        return step
-
-    return begin
+    if context:
+        step(context, 0)
+    return step

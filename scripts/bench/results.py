@@ -26,6 +26,7 @@ from cyclopts import Parameter
 from dragonrt.cli.console import output
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
+from retrieval.files import read_text
 from scripts.bench import pages
 from scripts.lab.harness import RESULTS, environment, progress, status
 
@@ -79,6 +80,9 @@ def results(
     *names: Annotated[str, Parameter(help="These runs alone.", show_default=False)],
     quick: Annotated[bool, option("Measure the runs that need eight minutes together.")] = False,
     keep: Annotated[bool, option("Replace the pages and pictures of docs/results.")] = False,
+    by_hand: Annotated[
+        Path | None, option("Record of a benchmark from another machine, and no run.", kind="FILE")
+    ] = None,
     data: Annotated[
         Path | None,
         option(
@@ -92,7 +96,8 @@ def results(
     ] = RESULTS,
 ) -> None:
     """Measure, or resume measuring; exit with 1 if a number differs from the kept one."""
-    chosen = [run for run in runs() if (run.name in names) or (not names and quick <= run.quick)]
+    some = not names and by_hand is None
+    chosen = [run for run in runs() if (run.name in names) or (some and quick <= run.quick)]
     if unknown := set(names) - {run.name for run in chosen}:
         raise DragonError(f"no run {', '.join(unknown)}: see {RUNS.name}")
     texts = {run.name: _texts(run, data) for run in chosen}
@@ -124,6 +129,8 @@ def results(
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(make, beside))
     records = [by_name[run.name] for run in left if run.name in by_name]
+    if by_hand is not None:
+        records.append(_by_hand(by_hand))
     for record in records:
         kept, found = pages.kept_tables(record["run"]), pages.tables(record)
         differing = pages.differences(kept, found, timed=record["timed"])
@@ -189,6 +196,16 @@ def made(run: Run, results: Path, texts: Sequence[Path] = ()) -> Mapping[str, An
     record["pictures"] = pictures
     file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return record
+
+
+def _by_hand(file: Path) -> Mapping[str, Any]:
+    """Return the record of a benchmark, which names no run. Raises DragonError for others."""
+    try:
+        found = dict(json.loads(read_text(file)))
+        found |= {"run": found["benchmark"], "seconds": None, "timed": True}
+    except (OSError, ValueError, KeyError) as error:
+        raise DragonError(f"{file} is no record of a benchmark: {error}") from None
+    return found | {"commit": _code(), "pictures": []}
 
 
 def _called(run: Run, place: Path) -> str:
