@@ -13,7 +13,9 @@ KEY = "row"
 """The argument of a request: its key, and the number of its rows that are kept."""
 _UNUSED = ("mm_features", "pooling_params", "lora_request", "cache_salt", "data_parallel_rank")
 
-CANDIDATES = (32, 15, 7, 3)
+CANDIDATES = (256, 128, 32, 15, 7, 3)
+BLOCK = 32
+"""Tokens that a request reads at once where it is compared."""
 STARTS = (40, 256, 1024)
 """Tokens of a text, behind which one token after another is read: kernels may differ."""
 _OTHERS = (11, 90, 33, 64, 5)
@@ -118,41 +120,47 @@ def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
     Compared with a request that stays open are blocks of its text, and other texts beside them,
     behind each of the STARTS that a text of `longest` tokens has room for.
     """
-    room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - CANDIDATES[0]
+    room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
 
 
 def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
     chance, numbers = random.Random(0), count()
 
-    def run(texts: Sequence[list[int]], goes_on: int | None = None, rows: int = 1) -> list[Tensor]:
-        """Return what follows texts, the last of them for an open request, of which all `rows`."""
-        keys = [*(next(numbers) for _ in texts[1:]), next(numbers) if goes_on is None else goes_on]
+    def run(texts: Sequence[list[int]], held: Sequence[int] = (), rows: int = 1) -> list[Tensor]:
+        """Return what follows texts; the last ones are for open requests, of which all `rows`."""
+        keys = [*(next(numbers) for _ in texts[len(held) :]), *held]
         for key, text in zip(keys, texts, strict=True):
-            engine.add(key, text, key == goes_on, rows if key == goes_on else 1)
+            engine.add(key, text, key in held, rows if key in held else 1)
         while engine.busy:
             engine.step()
         return [row[0] for of in engine.take(keys) for row in of]
 
+    def opened(requests: int) -> list[int]:
+        """Return open requests of the first tokens of the text."""
+        keys = [next(numbers) for _ in range(requests)]
+        run([text[:start] for _ in keys], keys)
+        return keys
+
     text, *others = (
         [chance.randrange(vocabulary) for _ in range(length)]
-        for length in (start + CANDIDATES[0], *_OTHERS)
+        for length in (start + BLOCK, *_OTHERS)
     )
-    run([text[:start]])
-    goes_on = next(numbers)
-    known = run([text[: start + 1]], goes_on)
-    for token in text[start + 1 :]:
-        known += run([[token]], goes_on)
-    engine.abort([goes_on])
+    (alone,) = opened(1)
+    known = [row for token in text[start:] for row in run([[token]], [alone])]
+    engine.abort([alone])
     beside = [run([each])[0] for each in others]
+    most_requests, most_blocks = engine.most_open
     for most in CANDIDATES:
         together = min(most, len(others))
         block = text[start : start + most - together + 1]
-        goes_on = next(numbers)
-        run([text[:start]], goes_on)
-        found = run([*others[:together], block], goes_on, len(block))
-        engine.abort([goes_on])
-        if all(map(torch.equal, found, [*beside[:together], *known[: len(block)]])):
+        copies = max(1, (most - together) // BLOCK)
+        if copies > max(1, min(most_requests, most_blocks // engine.blocks(len(text)))):
+            continue
+        keys = opened(copies)
+        found = run([*others[:together], *[block] * copies], keys, len(block))
+        engine.abort(keys)
+        if all(map(torch.equal, found, [*beside[:together], *known[: len(block)] * copies])):
             return most
     return 0
 
