@@ -128,8 +128,11 @@ class VllmBackend(Backend):
                 break
             self._engine.step()
         rows = iter(self._engine.take([key for of in going.values() for key in of]))
+        after = {n: zip(*(next(rows) for _ in of), strict=True) for n, of in going.items()}
         return [
-            _logits([next(rows) for _ in going[n]]) if n in going else None
+            [TorchLogits(*map(torch.stack, zip(*each, strict=True))) for each in after[n]]
+            if n in after
+            else None
             for n in range(len(feeds))
         ]
 
@@ -171,12 +174,3 @@ class VllmBackend(Backend):
         """End the open requests of rows, if there are any."""
         if (held := self._held.pop(number, None)) is not None:
             self._engine.abort(held.keys)
-
-
-def _logits(rows: Sequence[Sequence[tuple[torch.Tensor, ...]]]) -> list[TorchLogits]:
-    """Return the logits after each token that all these requests have predicted behind."""
-    with torch.inference_mode():
-        return [
-            TorchLogits(*map(torch.stack, zip(*after, strict=True)))
-            for after in zip(*rows, strict=True)
-        ]

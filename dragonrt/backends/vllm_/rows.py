@@ -32,9 +32,8 @@ class WorkerExtension:
         compute = model.compute_logits
 
         def forwarded(*arguments: Any, **options: Any) -> Any:
-            found = forward(*arguments, **options)
-            states[:] = [found]
-            return found
+            states[:] = [forward(*arguments, **options)]
+            return states[0]
 
         def computed(hidden: Tensor, *arguments: Any, **options: Any) -> Any:
             names, ends = runner.input_batch.req_ids, runner.query_start_loc.np.tolist()
@@ -47,8 +46,7 @@ class WorkerExtension:
                 places += range(first, ends[number + 1])
                 keys += [(key, count)] * (len(places) - len(keys))
                 last.append(len(places) - 1)
-            if len(places) > len(last):
-                hidden = states[0][places]
+            hidden = states[0][places]
             logits = compute(hidden, *arguments, **options)
             if logits is None:  # of a worker that does not sample
                 return None
