@@ -124,12 +124,11 @@ def test_where_no_document_answers_only_a_refusal_is_right() -> None:
     assert [each["wrong"] for each in found] == [True, False, False]
 
 
-@pytest.mark.parametrize("measure", ["right", "wrong", "refused"])
-def test_an_answer_is_right_wrong_or_refused(measure: str) -> None:
+def test_an_answer_is_right_wrong_or_refused() -> None:
     asked = {"place": "device", "answers": [["Friday"]]}
-    texts = {"right": "on Friday", "wrong": "on Sunday", "refused": "I don't know. Ask."}
-    found = judged(asked, texts[measure], "I don't know.")
-    assert [name for name in texts if found[name]] == [measure]
+    for measure, text in (("right", "Friday"), ("wrong", "Sunday"), ("refused", "I don't know.")):
+        found = judged(asked, text, "I don't know.")
+        assert [name for name in ("right", "wrong", "refused") if found[name]] == [measure]
 
 
 def test_another_system_is_scored_without_the_project(tmp_path: Path) -> None:
