@@ -29,6 +29,7 @@ _REFERRING = re.compile(
     r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b",
     re.IGNORECASE,
 )
+_OWN = re.compile(r"\b(I|[Mm]e|[Mm]y|[Mm]ine|[Ww]e|us|[Oo]urs?)\b")
 _TABLES = tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8"))
 _BY_LANGUAGE = {
     name: {kind: frozenset(words.split()) for kind, words in each.items()}
@@ -62,6 +63,17 @@ def words_of(question: str) -> dict[str, int]:
         weight = 2 if word[0].isdigit() or (number and word[0].isupper()) else 1
         words[word.lower()] = max(weight, words.get(word.lower(), 0))
     return {w: weight for w, weight in words.items() if w not in _FUNCTION_WORDS} or words
+
+
+def is_own(question: str) -> bool:
+    """Return whether a question is about the asker's own things: it has I, my, we, our or like."""
+    return _OWN.search(question) is not None
+
+
+def lacking(question: str, text: str) -> float:
+    """Return the share of the question's names and numbers that are no words of the text."""
+    named = {word for word, weight in words_of(question).items() if weight > 1}
+    return len(named.difference(re.findall(r"\w+", spaced(text.lower())))) / max(1, len(named))
 
 
 def described(name: str, front: str) -> tuple[str, str]:

@@ -90,11 +90,11 @@ class IsolatedAnswers:
             if way.joined:
                 tokens = self.joined([hit for side in way.sides for hit in found[side]])
                 document = yield partial(self.model.prefill, tokens)
-                sides.append((yield from self._behind(question, [document], [])))
+                sides.append((yield from self._behind(question, [document], [], "device")))
             for side in () if way.joined else way.sides:
                 key = side, question
                 if key not in readers:
-                    made = yield from self.side(question, found[side])
+                    made = yield from self.side(question, found[side], side)
                     readers[key] = made
                 sides.append(readers[key])
             answers[name] = yield from self._decided(question, sides, decides)
@@ -130,7 +130,7 @@ class IsolatedAnswers:
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
         return _document_tokens(self.model, "\n\n".join(each), "")
 
-    def side(self, question: Question, hits: Sequence[Hit]) -> Reading[PrefixCache]:
+    def side(self, question: Question, hits: Sequence[Hit], side: Side) -> Reading[PrefixCache]:
         """Read the question behind the chunks of one side."""
         documents = []
         for hit in hits:
@@ -139,7 +139,7 @@ class IsolatedAnswers:
                 made = yield partial(self.model.prefill, tokens)
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
-        reader = yield from self._behind(question, documents, hits)
+        reader = yield from self._behind(question, documents, hits, side)
         return reader
 
     def _behind(
@@ -147,6 +147,7 @@ class IsolatedAnswers:
         question: Question,
         documents: Sequence[Document],
         hits: Sequence[Hit],
+        side: Side,
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model
@@ -154,7 +155,7 @@ class IsolatedAnswers:
         capacity = len(tokens) + question.max_tokens
         documents = documents or [model.document_kv(())]
         rows = partial(model.rows, documents, capacity)
-        weights = weighing(model, question, hits, self.embedder)
+        weights = weighing(model, question, hits, self.embedder, side)
         agreement = model.agreement if hits else None
         reader = PrefixCache(rows, tokens, start_hash(question.seed), weights, agreement)
         yield reader.prefill

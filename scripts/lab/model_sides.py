@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
-import numpy as np
 from typing_extensions import override
 
 from dragonrt import bundled
 from dragonrt.backends.backend import Backend
-from dragonrt.backends.mixture import Weighing
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.errors import DragonError
@@ -29,6 +27,7 @@ from dragonrt.node.connections.addresses import Address
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import Loaded, complete_library, load_model
 from dragonrt.node.process.library import Library
+from dragonrt.node.process.local_side import weighing
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.node.worker import JobThread, Worker
 from dragonrt.service.cloud_process import cloud_process
@@ -124,9 +123,8 @@ def document_reader(side: "LoadedSide", question: Question) -> PrefixCache:
     prompt = model.encode(model.prompt.question_text((), question.prompt))
     stored = [library.document_kv(hit.chunk) for hit in hits]
     rows = model.rows(stored, len(prompt) + question.max_tokens)
-    relevances = np.array([hit.score for hit in hits]) / question.relevance_temperature
-    weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
-    return PrefixCache.behind(rows, prompt, start_hash(question.seed), weighing)
+    weights = weighing(model, question, hits, library.embedder, side.settings.side)
+    return PrefixCache.behind(rows, prompt, start_hash(question.seed), weights)
 
 
 def document_side(loaded: "LoadedSide", forward_s: float) -> ReadingSide:

@@ -1,6 +1,6 @@
 import pytest
 
-from retrieval.questions import in_context, words_of
+from retrieval.questions import in_context, is_own, lacking, words_of
 
 SHIP, ADA = ("When does the Nora sail to Bergen?", "at 7:40"), ("Who is Ada?", "")
 
@@ -41,3 +41,22 @@ def test_a_question_joins_the_turns_it_needs_and_counts_twice(
 )
 def test_a_question_is_searched_by_its_content_words(question: str, words: dict[str, int]) -> None:
     assert words_of(question) == words
+
+
+@pytest.mark.parametrize(
+    ("question", "share"),
+    [
+        ("When does the ferry to Arden leave?", 0.0),
+        ("When does the ferry to Lund leave?", 1.0),
+        ("Does ferry 12 go from Arden?", 0.5),
+        ("When does it leave?", 0.0),
+    ],
+)
+def test_a_text_lacks_names_and_numbers_and_no_other_word(question: str, share: float) -> None:
+    assert lacking(question, "arden.md Arden's boats: 9:40") == share
+
+
+@pytest.mark.parametrize("question", ["When do I leave?", "My ferry?", "Is it ours?", "Ask us!"])
+def test_a_question_with_my_or_our_is_about_own_things(question: str) -> None:
+    assert is_own(question)
+    assert not is_own(question.replace("I", "it").replace("My", "The").replace("u", "U"))

@@ -29,11 +29,15 @@ from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
-from retrieval import Embedder, Hit, RetrievalError
-from retrieval.questions import in_context
+from retrieval import Chunk, Embedder, Hit, RetrievalError
+from retrieval.questions import in_context, is_own, lacking
 
 PINNED = 64
 """Answers whose chunks are kept, to resume them after the documents have changed."""
+OWN, LACKING = 1.0, 8.0
+"""Relevance that a device's document gains for a question with "I", "my", "we" or "our", and that
+it loses without the question's names and numbers: a refusal of the other side costs that about 6.
+"""
 
 
 class LongQuestionError(DragonError):
@@ -114,7 +118,7 @@ class LocalSide:
                 partial(self.model.rows, documents, capacity),
                 prompt,
                 start_hash(question.seed),
-                weighing(self.model, question, hits, embedder),
+                weighing(self.model, question, hits, embedder, self.side),
                 self.model.agreement if hits else None,
                 # Verifying pays only in one forward, even if a block's last bits differ.
                 in_blocks=verifies or exact,
@@ -199,19 +203,32 @@ def weighing(
     question: Question,
     hits: Sequence[Hit],
     embedder: Embedder | None,
+    side: Side,
 ) -> Weighing:
-    """Return row weights by the scores; a side without documents has one row of score 0."""
+    """Return row weights by the scores; a side without documents has one row of score 0.
+
+    A device's documents count more for a question about its own things, if they name these.
+    """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
-    initial = np.array(scores) / question.relevance_temperature
+    added: Relevances = np.zeros(len(scores))
+    if hits and side == "device" and is_own(question.prompt):
+        lost = [lacking(question.prompt, _named(hit.chunk)) for hit in hits]
+        added = OWN - LACKING * np.array(lost)
+    initial = np.array(scores) / question.relevance_temperature + added
     if embedder is None or not hits:
         return Weighing(initial, refusal=model.refusal, doubt=question.doubt)
 
     def again(tokens: list[int]) -> Relevances:
         text = f"{question.prompt} {model.decode(tokens)}"
-        return np.array(embedder.cosines(text, texts)) / question.relevance_temperature
+        return np.array(embedder.cosines(text, texts)) / question.relevance_temperature + added
 
     return Weighing(initial, question.reweight_every, again, model.refusal, question.doubt)
+
+
+def _named(chunk: Chunk) -> str:
+    """Return a chunk's text with the names of its file and title."""
+    return f"{chunk.source.replace('_', ' ')} {chunk.title} {chunk.text}"
 
 
 def _evidence(hits: Sequence[Hit]) -> str:
