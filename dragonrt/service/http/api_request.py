@@ -179,6 +179,7 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
 
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
+LENGTHS = "max_completion_tokens", "max_tokens", "max_output_tokens", "num_predict"
 LEAST_P = 1e-9
 """Stands for a `top_p` of 0: the likeliest token alone."""
 TEXTS = ("text", "input_text", "output_text")
@@ -281,14 +282,9 @@ class ApiRequest:
     unfollowed: str = ""
 
     def asked(
-        self,
-        body: Asked,
-        ignored: Sequence[str],
-        dialogue: Dialogue,
-        lengths: Sequence[str],
-        ranked: str,
+        self, body: Asked, ignored: Sequence[str], dialogue: Dialogue, ranked: str
     ) -> "ApiRequest":
-        """Return the request with these fields; the first given one of `lengths` counts.
+        """Return the request with these fields; the first given one of LENGTHS counts.
 
         The field `ranked` asks for probabilities, unless it is "". Raises ApiError for invalid
         values.
@@ -298,12 +294,12 @@ class ApiRequest:
             if name in given:
                 given[name] = max(least, given[name])
         usual, most = self.question, self.question.max_tokens
-        numbers = {name: getattr(body, name) for name in lengths}
-        field = next((name for name, each in numbers.items() if each is not None), "")
-        if field and not numbers[field]:
-            raise invalid(field, "at least 1, or -1 for all for which there is room")
+        field = next((each for each in LENGTHS if getattr(body, each, None) is not None), "")
         if field:
-            most = self.longest if numbers[field] < 0 else min(numbers[field], self.longest)
+            number: int = getattr(body, field)
+            if not number:
+                raise invalid(field, "at least 1, or -1 for all for which there is room")
+            most = self.longest if number < 0 else min(number, self.longest)
         if ranked and self.unranked is not None:
             raise unsupported(ranked, self.unranked)
         if background := not dialogue.history and is_background(dialogue.prompt):

@@ -81,7 +81,7 @@ def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
         raise invalid("logprobs", "true with top_logprobs")
     asked = dialogue(given.messages or [], "messages")
     ranked = "logprobs" if given.logprobs else ""
-    return defaults.asked(given, ignored, asked, ("max_completion_tokens", "max_tokens"), ranked)
+    return defaults.asked(given, ignored, asked, ranked)
 
 
 def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
@@ -169,7 +169,7 @@ def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
     ignored += (f"include {each[:MAX_NAME]}" for each in included if each not in (TRACE, LOGPROBS))
     asked = dialogue(given.input or [], "input", given.instructions or "")
     ranked = "top_logprobs" if given.top_logprobs else "include" if LOGPROBS in included else ""
-    request = defaults.asked(given, ignored, asked, ("max_output_tokens",), ranked)
+    request = defaults.asked(given, ignored, asked, ranked)
     return replace(request, traced=TRACE in included)
 
 
@@ -290,7 +290,7 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
     turns, field = given.messages or given.prompt or "", "prompt" if given.prompt else "messages"
     asked = dialogue(turns, field, given.system or "")
     ranked = "logprobs" if given.logprobs else ""
-    return defaults.asked(given, ignored, asked, ("num_predict",), ranked)
+    return defaults.asked(given, ignored, asked, ranked)
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
