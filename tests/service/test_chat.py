@@ -252,11 +252,7 @@ async def test_a_stop_while_the_library_is_asked_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "options"),
-    [
-        (Question(parts="off"), {}),
-        (Question(top_logprobs=2), {}),
-        (Question(), {"stops": ("!",)}),
-    ],
+    [(Question(parts="off"), {}), (Question(top_logprobs=2), {}), (Question(), {"stops": ("!",)})],
 )
 async def test_a_question_is_asked_whole_on_demand(
     asked: Question, options: dict[str, Any]

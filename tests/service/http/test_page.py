@@ -191,7 +191,8 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
 @in_browser
 @pytest.mark.slow
 async def test_sources_are_quoted_and_missing_codes_marked() -> None:
-    async with served({"code?": "🐉 plum-39\n", "b?": "I don't know.\n"}) as service:
+    parts = {"Who bred them?": "Ann\n", "When were they sold?": "in May\n"}
+    async with served({"code?": "🐉 plum-39\n", "b?": "I don't know.\n", **parts}) as service:
         service.side.read = "The code of the gate is plum-otter-39. It is old."
         async with browsing(service.url) as page:
             await ask(page, "code?")
@@ -206,6 +207,10 @@ async def test_sources_are_quoted_and_missing_codes_marked() -> None:
             await ask(page, "b?")
             await page.locator(".answered").nth(1).locator("[data-kind=refused]").wait_for()
             assert await page.locator(".answered").nth(1).locator(".sources li, mark").count() == 0
+            await ask(page, "Who bred them, and when were they sold?")
+            await page.locator(".answered .retry").nth(2).wait_for()
+            text = await page.locator(".answered .text").last.text_content()
+            assert text == "Who bred them?AnnWhen were they sold?in May", "heads, and nothing else"
 
 
 @in_browser

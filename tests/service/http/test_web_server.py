@@ -336,10 +336,7 @@ def test_one_address_may_fill_the_queue() -> None:
 
 @pytest.mark.parametrize(
     "over_tls",
-    [
-        test_places_are_taken_over_tls,
-        test_a_handshake_that_does_not_come_ends_the_connection,
-    ],
+    [test_places_are_taken_over_tls, test_a_handshake_that_does_not_come_ends_the_connection],
 )
 def test_tls_under_uvloop(over_tls: Callable[[Path], Any], tmp_path: Path) -> None:
     pytest.importorskip("uvloop").run(over_tls(tmp_path))
