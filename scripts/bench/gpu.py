@@ -45,7 +45,7 @@ from scripts.lab.model_sides import run
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Rows of a forward, or tokens of one row."""
-STARTS = (37, 1000)
+STARTS = (37, 700)
 """Tokens of the rows before those that are compared bit by bit."""
 REPEATS, TOKENS, ROUND_TRIP_S = 20, 24, 0.1
 """Of a forward; of an answer; of the pair's link."""
