@@ -53,7 +53,7 @@ class Source:
 
     @classmethod
     def of(cls, side: Side, found: wire.Source) -> Self:
-        """Return the source that a side names."""
+        """Return the Source of a document that `side` sent as one of its sources."""
         return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
 
     def to_object(self) -> dict[str, Any]:

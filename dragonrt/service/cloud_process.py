@@ -72,7 +72,7 @@ class CloudProcess(subprocess.Popen[str]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Ask it to end, make it end if it does not, and wait until it has."""
+        """End the process, by force if it ignores SIGTERM, and wait until it has ended."""
         self.terminate()
         try:
             self.wait(END_S)

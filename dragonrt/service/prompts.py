@@ -86,10 +86,10 @@ _BACKGROUND = re.compile(r"\s*### Task:\n.*\n<chat_history>\n.*</chat_history>\s
 
 
 def is_background(prompt: str) -> bool:
-    """Return whether a chat page asks it by itself: for a title, tags, or what may be asked next.
+    """Return whether a prompt is a chat page's own task: a title, tags or follow-up questions.
 
-    Open WebUI's prompts have this form, and those of pages made like it. What a person asks, with
-    passages that the page has found before it, ends otherwise.
+    Open WebUI's prompts have this form, and those of pages made like it. A person's question,
+    with passages that the page found before it, ends otherwise.
     """
     return _BACKGROUND.fullmatch(prompt) is not None
 

@@ -67,9 +67,9 @@ class Begun(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """A piece of the text, perhaps empty, and what the request wants of the moment.
+    """A piece of the text, perhaps empty.
 
-    That is the piece's tokens with their probabilities, and the events of decoding as in a trace.
+    It has the tokens' probabilities and the events of decoding, if the request asked for them.
     """
 
     text: str
@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """One answer in the making: `text` and `tokens` are what it has before the event at hand."""
+    """An unfinished answer; `text` and `tokens` are those before the current event."""
 
     model: str
     request: ApiRequest

@@ -202,7 +202,7 @@ class Part(Struct, kw_only=True):
 
 
 class ChatMessage(Struct, kw_only=True):
-    """A message of a conversation, or an item beside them that has a `type` and no role."""
+    """A message of a conversation, or another item of it, which has a `type` and no role."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"] | None = None
     type: str | None = None

@@ -174,7 +174,7 @@ def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the typed events of an event: of one message with one text."""
+    """Yield the typed events that report `event`: one message with one text."""
     item = {"output_index": 0}
     place = {"item_id": f"msg_{reply.id}", **item, "content_index": 0}
 

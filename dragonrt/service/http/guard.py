@@ -131,7 +131,7 @@ def _is_open(path: str) -> bool:
 class Admission:
     """Limits the answers at a time and the waiting requests, first come, first served.
 
-    Those of nobody who waits are `behind` the others, and leave half of the queue to them.
+    Requests without a waiting person are `behind` the others, and leave them half of the queue.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
