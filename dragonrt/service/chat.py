@@ -12,7 +12,7 @@ from dragonrt.modes import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.answers import client_session
-from dragonrt.node.answers.citing import DecidedText
+from dragonrt.node.answers.citing import DecidedText, is_refusal
 from dragonrt.node.connections.connector import NotConnectedError
 from dragonrt.node.process.local_side import LongQuestionError
 from dragonrt.node.process.programs import Device
@@ -22,6 +22,7 @@ from dragonrt.service.answer import Answer, Piece
 from dragonrt.service.prompts import (
     OtherLanguageError,
     TaskError,
+    bridge_of,
     check_language,
     named_in,
     parts_of,
@@ -137,7 +138,8 @@ class Chat:
     They are asked with the settings of `question`. Questions that are asked at the same time are
     answered one after another. If `seed` is None each answer draws a fresh one. `stops` are texts
     that end an answer. The parts of a question are turns of their own; with stops, or if tokens are
-    ranked, it is asked whole. Small talk is no turn: its reply may name documents.
+    ranked, it is asked whole. A bridge is two questions of one turn. Small talk is no turn: its
+    reply may name documents.
     """
 
     def __init__(
@@ -194,6 +196,12 @@ class Chat:
             on_news(news)
         return answer
 
+    @property
+    def _cuts(self) -> bool:
+        """Whether a question may be asked in more than one."""
+        question = self.question
+        return question.parts == "on" and not self.stops and question.top_logprobs is None
+
     async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
         """Return the turns of an answer, each a question, and notices.
 
@@ -201,7 +209,7 @@ class Chat:
         """
         question, side = replace(self.question, prompt=prompt), self.device.side
         library, mixes = side.library, entry_of(self.device.settings).unread is None
-        if question.parts != "on" or self.stops or question.top_logprobs is not None:
+        if not self._cuts:
             return [question], []
         if reads_whole(prompt, side.model.name) and library is not None and mixes:
 
@@ -224,7 +232,13 @@ class Chat:
         noise = Noise(seed if seed is not None else secrets.randbits(SEED_BITS))
         by_chunk = asked[0].chunk is not None
         labels = ["" if by_chunk else each.prompt for each in asked]
-        text = JoinedText(labels, self.device.side.model.prompt.template.refusal)
+        # A bridge's second question has the words of the first answer: none may be withheld.
+        cuts = self._cuts and not (by_chunk or self.device.settings.redacts)
+        bridge = bridge_of(prompt) if cuts and len(asked) == 1 else None
+        if bridge is not None:
+            labels, asked = ["", prompt], [replace(asked[0], prompt=bridge[0])]
+        apart = by_chunk or bridge is not None
+        text = JoinedText(labels, refusal := self.device.side.model.prompt.template.refusal)
         parts: list[Answer] = []
 
         def hear(news: Piece | Record) -> None:
@@ -246,11 +260,15 @@ class Chat:
             hear(record)
         finish, before = Finish.STOP, self.history
         for number, part in enumerate(asked):
-            if by_chunk:
+            if apart:
                 self.history = before
             question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
-            answer = replace(await self._answer(question, hear), place=(number + 1, len(asked)))
-            parts.append(answer)
+            answer = await self._answer(question, hear)
+            if bridge is not None and number == 0:
+                known = not is_refusal(answer.text, refusal)
+                after = f"{bridge[1]}{answer.text.rstrip('.')}{bridge[2]}?" if known else prompt
+                asked.append(replace(part, prompt=after))
+            parts.append(answer := replace(answer, place=(number + 1, len(labels))))
             on_news(answer)
             text.next()
             limit, finish = limit - len(answer.decoded.tokens), answer.decoded.finish
@@ -264,7 +282,7 @@ class Chat:
             finish = Finish.CANCELLED if self._stopped else Finish.LENGTH
         joined = Answer.joined(prompt, text, parts, finish)
         joined.decoded.records.extend(told)
-        if by_chunk:
+        if apart:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
         if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
             each = [(part.decoded.question.prompt, part.text) for part in parts]

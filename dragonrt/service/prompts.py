@@ -8,6 +8,10 @@ A question is cut at "and", a comma, a semicolon or the end of a sentence, if wh
 asks something and a question begins behind: a question word, a preposition with one, or an
 auxiliary with its subject. A doubtful place is not cut: a relative clause that is asked as a
 question is worse than two questions in one.
+
+A bridge ends with a relative clause, such as "the firm that insures my boat". The clause is asked
+first, and then the question with the answer in the clause's place. If the clause has no answer, the
+whole question is asked.
 """
 
 import re
@@ -80,6 +84,18 @@ _AFTER_INVERTED = re.compile(rf"{_AUXILIARY}\s+{_SUBJECT}\b", re.I)
 _IS_INVERTED = re.compile(rf"(?:when|where|why|how|{_AUXILIARY})\b", re.I)
 _BETWEEN = re.compile(r"\bbetween\b(?!.*\band\b)", re.I)
 _BARE = re.compile(rf"(?:{_PREPOSITION}\s+)?(?:(?:which|whose|how)\s+)?\w+", re.I)
+
+
+_WORD = r"(?:who|whom|whose|what|which|when|where|why|how)"
+_BRIDGE = re.compile(
+    rf"(?P<before>.*\b{_WORD}\b.*)\bthe "
+    rf"(?P<noun>(?:(?!(?:{_AUXILIARY}|{_PREPOSITION}|{_WORD}|an?|and|or)\b)[\w'’-]+ ){{1,3}}?)"
+    rf"(?P<clause>(?:(?P<word>(?-i:who|that|which)) (?!{_SUBJECT}\b)"
+    rf"|(?:who|that|which|where) (?={_SUBJECT}\b)|(?=(?:I|you|he|she|we|they)\b)).+)",
+    re.DOTALL | re.I,
+)
+_NAMES = re.compile(rf"{_WORD} {_HAVE} ", re.I)
+_VERB = re.compile(r" (?:be )?[\w'’-]+$")
 
 
 _BACKGROUND = re.compile(r"\s*### Task:\n.*\n<chat_history>\n.*</chat_history>\s*", re.DOTALL)
@@ -194,6 +210,26 @@ def parts_of(question: str) -> list[str]:
     starts, ends = [0, *(end for _, end in places)], [*(start for start, _ in places), None]
     pieces = (question[start:end] for start, end in zip(starts, ends, strict=True))
     return [_question(piece) for piece in pieces]
+
+
+def bridge_of(question: str) -> tuple[str, str, str] | None:
+    """Return the question that a bridge's last clause asks, and the words before and behind it.
+
+    Returns None for a question without one. Behind it is at most the verb of the question.
+    """
+    text, behind = question.strip(" \t\n?.!"), ""
+    found = _BRIDGE.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None or _NAMES.fullmatch(found["before"]):  # "What is the pan that we lent out?"
+        return None
+    before, noun, clause = found["before"], found["noun"].strip(), found["clause"]
+    if re.search(rf"\b{_DO}\s*$", before, re.I):  # "Where did the doctor who ... study?"
+        verb = _VERB.search(clause)
+        if verb is None or " " in noun:
+            return None
+        clause, behind = clause[: verb.start()], verb[0]
+    asks = "Who" if found["word"] == "who" else f"Which {noun}"
+    inner = clause.partition(" ")[2] if found["word"] else f"is it {clause}"
+    return f"{asks} {inner}?", before, behind
 
 
 def _is_cut(before: str, place: re.Match[str], text: str) -> bool:

@@ -25,7 +25,7 @@ from dragonrt.node.process.local_side import sought
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.cloud_process import cloud_process
-from dragonrt.service.prompts import parts_of
+from dragonrt.service.prompts import bridge_of, parts_of
 from dragonrt.service.text import JoinedText
 from dragonrt.side import Side
 from retrieval import Index, Retriever
@@ -177,9 +177,30 @@ def _answered(answering: IsolatedAnswers, each: FoundQuestion) -> Reading[dict[s
                 joined.next()
             joined.end()
             texts[way + IN_PARTS] = joined.text
-    else:  # as it is answered whole
-        texts |= {way + IN_PARTS: texts[way] for way in PARTED}
+        return texts
+    bridge = bridge_of(each.known.question)
+    for way in PARTED:
+        if bridge is None:  # as it is answered whole
+            texts[way + IN_PARTS] = texts[way]
+        else:
+            texts[way + IN_PARTS] = yield from _in_two(answering, each, way, *bridge)
     return texts
+
+
+def _in_two(
+    answering: IsolatedAnswers, each: FoundQuestion, way: str, inner: str, before: str, behind: str
+) -> Reading[str]:
+    """Answer a bridge as `Chat` does: its clause, and the question with the answer in its place."""
+    model, asked = answering.model, inner
+    joined = JoinedText(["", each.known.question], model.prompt.template.refusal)
+    for _ in range(2):
+        by_way = yield from answering.part_by_part([asked], each.find, [way])
+        joined.push(model.decode(by_way[way][0]).strip())
+        joined.next()
+        known = joined.text.rstrip(".")
+        asked = f"{before}{known}{behind}?" if known else each.known.question
+    joined.end()
+    return joined.text
 
 
 def _found_worlds(

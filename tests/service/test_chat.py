@@ -301,6 +301,53 @@ async def test_a_cloud_reads_what_was_shown_of_history() -> None:
     assert asked.redacted(" …", (), MARKED).history == (("who?", "…"),)
 
 
+BRIDGE = "How old is the head of the firm that insures my boat?"
+STEPS = {
+    "Which firm insures my boat?": " Hartog.\n",
+    "How old is the head of Hartog?": " 71\n",
+}
+UNKNOWN = "I don't know."
+
+
+async def test_the_clause_of_a_bridge_is_asked_first() -> None:
+    talk, side = conversation(STEPS, history=[("b?", "yes")])
+    news: list[News] = []
+    reply = await talk.ask(BRIDGE, on_news=news.append)
+    assert reply.text == "".join(each.text for each in pieces(news)) == "Hartog. 71"
+    assert side.heard == [(asked, (("b?", "yes"),)) for asked in STEPS]
+    assert [each.place for each in reply.parts] == [(1, 2), (2, 2)]
+    assert len({each.seed for each in side.questions}) == 2
+    assert talk.history == [("b?", "yes"), (BRIDGE, "Hartog. 71")]
+
+
+@pytest.mark.parametrize(
+    ("clause", "then", "text"),
+    [
+        (UNKNOWN, {BRIDGE: " 71\n"}, "71"),
+        (UNKNOWN, {BRIDGE: f"{UNKNOWN}\n"}, UNKNOWN),
+        (
+            "Hartog",
+            {"How old is the head of Hartog?": f"{UNKNOWN}\n"},
+            f"Hartog; how {BRIDGE[4:-1]}: {UNKNOWN}",
+        ),
+    ],
+    ids=["asked whole", "no answer", "half an answer"],
+)
+async def test_a_refusal_in_a_bridge_is_said(clause: str, then: dict[str, str], text: str) -> None:
+    talk, side = conversation({next(iter(STEPS)): f"{clause}\n"} | then)
+    reply = await talk.ask(BRIDGE)
+    assert (reply.text, reply.decoded.finish) == (text, Finish.STOP)
+    assert [asked for asked, _ in side.heard] == [next(iter(STEPS)), *then]
+    assert talk.history == [(BRIDGE, text)]
+
+
+async def test_a_bridge_is_asked_whole_if_words_are_withheld() -> None:
+    talk, side = conversation({BRIDGE: f"{UNKNOWN}\n"} | STEPS)
+    redact(talk)
+    assert (await talk.ask(BRIDGE)).text == UNKNOWN
+    assert len(side.heard) == 1
+
+
 async def test_withheld_parts_stay_withheld() -> None:
     talk, side = conversation(TWO | {"b?": "yes\n"})
     redact(talk)

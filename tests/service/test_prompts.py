@@ -18,6 +18,7 @@ from dragonrt.service.prompts import (
     MOST_CHUNKS,
     MOST_PARTS,
     TaskError,
+    bridge_of,
     named_in,
     parts_of,
     reads_whole,
@@ -166,7 +167,7 @@ def test_a_question_of_several_parts_is_cut_between_them(question: str, parts: l
 
 
 def test_the_table_has_both_kinds_and_eighty_cases() -> None:
-    assert {kind: len(cases) for kind, cases in TABLE.items()} == {"whole": 40, "cut": 40}
+    assert {kind: len(TABLE[kind]) for kind in ("whole", "cut")} == {"whole": 40, "cut": 40}
 
 
 def test_long_texts_are_not_cut_and_parts_are_bounded() -> None:
@@ -176,6 +177,20 @@ def test_long_texts_are_not_cut_and_parts_are_bounded() -> None:
     assert len(parts_of("Who is it? " * (MOST_PARTS + 2))) == MOST_PARTS
     endless = "the cat and x " * 40_000  # at each "and" all before it would be read again
     assert parts_of(endless) == [endless]
+
+
+@pytest.mark.parametrize(("question", "inner", "outer"), TABLE["bridges"])
+def test_a_bridge_has_a_question_for_its_clause(question: str, inner: str, outer: str) -> None:
+    found = bridge_of(question)
+    assert found is not None
+    asked, before, behind = found
+    assert (asked, f"{before}X{behind}?") == (inner, outer)
+    assert bridge_of(inner) is bridge_of(outer) is None
+
+
+@pytest.mark.parametrize("question", TABLE["no_bridges"])
+def test_a_question_without_a_last_clause_is_no_bridge(question: str) -> None:
+    assert bridge_of(question) is None
 
 
 def joined(parts: list[str], *answers: list[str]) -> tuple[JoinedText, list[str]]:
