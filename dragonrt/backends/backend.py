@@ -202,6 +202,10 @@ class Backend(Protocol):
     def empty(self) -> Document:
         """Return a document without tokens."""
 
+    def unread(self, tokens: Sequence[int]) -> Document | None:
+        """Return the document of these tokens if it is one before any forward."""
+        return None
+
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
 

@@ -153,7 +153,9 @@ class LanguageModel:
     def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
         """Return the request of one document, in forwards that may be shared."""
         length = len(tokens)
-        rows = self.rows([self.backend.empty()], length)
+        rows, known = self.rows([self.backend.empty()], length), self.backend.unread(tokens)
+        if known is not None:  # what it needs is computed with the first question behind it
+            return Request(rows, (), lambda _: done(known), preemption)
 
         def read(logits: list[RowLogits] | Exception) -> None:
             done(logits if isinstance(logits, Exception) else rows.kv.document(0, length))

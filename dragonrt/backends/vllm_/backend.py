@@ -92,6 +92,10 @@ class VllmBackend(Backend):
         return TokenDocument(())
 
     @override
+    def unread(self, tokens: Sequence[int]) -> TokenDocument:
+        return TokenDocument(tuple(tokens))
+
+    @override
     def open(self, documents: Sequence[Any], capacity: int) -> TokenRows:
         if not all(isinstance(each, TokenDocument) for each in documents):
             raise ModelError("a document's stored KV was made by another engine: re-index it")

@@ -11,6 +11,7 @@ from typing_extensions import override
 from dragonrt.backends.backend import Feed, ModelInfo, Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.row_set import RowSet
+from dragonrt.backends.scheduler import Scheduler
 from dragonrt.backends.transformers_.backend import TransformersTokenizer
 from dragonrt.backends.vllm_.backend import VllmBackend
 from dragonrt.backends.vllm_.checkpoint import read_options
@@ -230,3 +231,16 @@ def test_what_an_engine_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(ModelError):
         LanguageModel.load(name, engine=engine, **options)
+
+
+def test_a_document_is_its_tokens_without_a_forward(
+    backend: VllmBackend, engine: FakeEngine
+) -> None:
+    found: list[object] = []
+    model = LanguageModel("fake", backend)
+    request = model.prefill([3, 4], found.append, Preemption())
+    scheduler = Scheduler(backend.info)
+    scheduler.add(request)
+    assert found == [backend.load({"tokens": np.array([3, 4], np.int32)})]
+    assert not scheduler.requests
+    assert engine.computed == 0
