@@ -86,7 +86,7 @@ class Mixture:
 
     @cached_property
     def relevance(self) -> float:
-        """Return h̃ of the documents."""
+        """Return h̃, the log-sum-exp of the documents' relevances."""
         return self._weighed.relevance
 
     @property

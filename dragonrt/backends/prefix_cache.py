@@ -89,7 +89,7 @@ class PrefixCache:
 
     @property
     def relevance(self) -> float:
-        """Return h̃ of the documents as retrieved, once the prompt is read."""
+        """Return h̃, the log-sum-exp of the first relevances, once the prompt is read."""
         return self._initial.relevance
 
     def read(

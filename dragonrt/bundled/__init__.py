@@ -65,7 +65,7 @@ def default_model(name: str = DEFAULT_MODEL) -> str:
 
 
 def models() -> tuple[str, ...]:
-    """Name the bundled models, toys of 4 and 6 million parameters."""
+    """Return the names of the bundled models, toys of 4 and 6 million parameters."""
     return ("dragon-small", "dragon-draft")
 
 
@@ -75,7 +75,7 @@ def model_path(name: str) -> Path:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Name the bundled verifiers: draft, target and kind."""
+    """Return the names of the bundled verifiers, each of a draft, a target and a kind."""
     return _names("verifiers/*.json")
 
 
@@ -85,7 +85,7 @@ def verifier_path(name: str) -> Path:
 
 
 def controllers() -> tuple[str, ...]:
-    """Name the bundled controllers of blocks: draft and target."""
+    """Return the names of the bundled controllers, each for a draft and a target model."""
     return _names("controllers/*.json")
 
 
@@ -98,7 +98,7 @@ def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
 
 
 def links() -> tuple[str, ...]:
-    """Name the bundled link profiles."""
+    """Return the names of the bundled link profiles."""
     return _names("links/*.toml")
 
 

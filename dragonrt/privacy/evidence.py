@@ -123,8 +123,8 @@ class Moved:
     """Sums the evidence of the decided text, as far as one side knows it.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
-    counts 0. `weight` is that of this side's documents beside the other's, when the first token was
-    decided that both had drafted; None if there is none.
+    counts 0. `weight` is the share of this side's documents at the first token that both sides had
+    drafted; None if there is no such token.
     """
 
     weight: float | None = None

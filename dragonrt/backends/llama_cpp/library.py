@@ -237,7 +237,7 @@ class LlamaModel:
     def tokens(self, text: str, *, framed: bool) -> NDArray[np.int32]:
         """Return the tokens of a text.
 
-        It is `framed` by the special tokens of its begin and end, or may itself name special ones.
+        If `framed`, special tokens begin and end it; if not, the text may name special tokens.
         """
         data = text.encode("utf-8", "replace")
         found = np.empty(len(data) + 8, np.int32)
