@@ -1,8 +1,7 @@
 """Every event as a frozen type.
 
-A Record adds time and session to an event. Statistics, summaries and pictures are folds over
-records, live or from a file. `step` is the index of an answer token (0-based), `round` the number
-of a block, times are seconds.
+A Record adds time and session to an event. `step` is the index of an answer token (0-based),
+`round` the number of a block, times are seconds.
 """
 
 from collections.abc import Callable, Mapping
