@@ -207,7 +207,7 @@ async def test_a_store_that_is_full_is_a_notice(
     assert 0 <= library.kv.room() < size
 
 
-def test_in_a_full_store_a_new_file_replaces_what_was_read_before(
+def test_in_a_full_store_a_new_file_replaces_read_ones(
     settings: SideSettings, draft_model: LanguageModel
 ) -> None:
     for age, name in enumerate(NOTES):
