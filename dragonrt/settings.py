@@ -108,7 +108,7 @@ def flag(name: str) -> str:
 
 
 def entries(cls: type) -> tuple[Entry, ...]:
-    """Return the fields of a class of settings, those of nested dataclasses in their place."""
+    """Return the fields of a class of settings; a nested dataclass is replaced by its fields."""
     return tuple(entry for entry, _ in _leaves(cls))
 
 

@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option by which the mode weighs the other sides itself; "" if the user may."""
+        """The option by which the mode, not the user, weighs other sides; "" if there is none."""
         return ""
 
     @property

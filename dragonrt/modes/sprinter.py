@@ -97,7 +97,7 @@ class _Drafted:
 
 
 class SprinterDrafting(Drafting):
-    """Tokens that the verifier decides (SPRINTER Algorithm 2).
+    """Drafts tokens until the verifier rejects one (SPRINTER Algorithm 2).
 
     A token that the verifier lets pass is decided at once. One that it rejects goes to the cloud
     with the tokens that were decided since the cloud's last verdict, as a block of one token: the
