@@ -41,7 +41,7 @@ _JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
 
 
 class Kind(Enum):
-    """The role of a token's text in a value."""
+    """What the text of a token can be in a value (a number, date, code or name of an answer)."""
 
     DIGIT = auto()
     CAPITAL = auto()
@@ -60,7 +60,7 @@ _NAMING = {Kind.DIGIT, Kind.CAPITAL, Kind.ATTACHED_CAPITAL, Kind.ATTACHED}
 
 
 def kind_of(text: str) -> Kind:
-    """Return the kind of a token with this text."""
+    """Return what a token with this text can be in a value."""
     bare = text.strip(" ")
     if any(character.isdigit() for character in text):
         return Kind.DIGIT
@@ -74,7 +74,7 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase after a token of this kind."""
+    """Return the phase (NONE, NAME, NUMBER, GAP + n) that a text has after one more token."""
     match kind:
         case Kind.DIGIT:
             return NUMBER
@@ -91,9 +91,9 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The phase after a text, and which rows have lost their weight by then, as bits.
+    """The state after a text: its `phase`, and in bit i of `lost` whether row i lost its weight.
 
-    `given` is the log-probability that each row gave the value so far.
+    `given` has each row's log-probability of the value's tokens so far; empty if there is none.
     """
 
     phase: int = NONE
@@ -122,7 +122,7 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: Standing, token: int) -> Standing | None:
-        """Return the standing after one more token; None if it depends on the rows."""
+        """Return the Standing after `token`; None if it depends on the rows: see `judged`."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
@@ -130,7 +130,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the standing after one more token, given the rows' predictions of it."""
+        """Return the Standing after `token`; `rows` are the rows' predictions of that token."""
         found = self.after(before, token)
         if found is not None:
             return found
@@ -150,7 +150,7 @@ class Agreement:
         return reduce(phase_after, map(self.kind, tokens), before)
 
     def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
-        """Return where the values with a digit begin in a text, and where they end."""
+        """Return (first, end) of each value with a digit: indices of `tokens`, end excluded."""
         found: list[tuple[int, int]] = []
         first = phase = NONE
         for place, kind in enumerate(map(self.kind, tokens)):
@@ -162,6 +162,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which tokens belong to no value, so that a row without weight may give them."""
+        """Return for each token id whether it is of no value: rows that lost may give these."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

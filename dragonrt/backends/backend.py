@@ -13,14 +13,14 @@ from dragonrt.backends.resources import KvPool
 
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
-    """The forward was stopped on request; the sequence is unchanged."""
+    """The forward was stopped by its `Preemption`; it added no token to its rows."""
 
 
 class Preemption:
     """A flag that any thread may set to stop a forward (DRAGON 4.2).
 
-    A backend reads it between layers, or has itself called by `watch`. A request stays: a forward
-    that begins later is stopped as well.
+    A backend reads it between layers, or is called through `watch`. It is never taken back: a
+    forward with it that begins later is stopped as well.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Preemption:
                 watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Have `watcher` called by the next `request`, in its thread; None: nothing any more."""
+        """Have the first `request` call `watcher`, in its own thread; None: call nothing."""
         self._watcher = watcher
 
 
@@ -58,24 +58,24 @@ class ModelInfo:
         fingerprint: differs if checkpoint or adapter differ; the same in every number type.
         tokenizer_fingerprint: differs if token ids differ in meaning: such sides cannot aggregate.
         vocabulary: the size of a distribution; may exceed the number of the tokenizer's tokens.
-        context_length: the most tokens of a document and everything after it.
+        context_length: the most tokens of a document and everything after it together.
         device: cpu, cuda, mps, or gpu if llama.cpp was built for one.
         device_memory: bytes of the accelerator's own memory; None if it has none.
         dtype: of the weights: float32, bfloat16, float16, or the types of a file.
-        version: names the forward; another version gives other bits.
-        engine: what computes it, with version and instruction sets, for people.
+        version: names the way of computing; with another version the same model gives other bits.
+        engine: the library that computes, with version and instruction sets, for people.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and sequences that share the forward.
-        exact_tokens: the most rows times tokens of a forward for which that holds; None: any.
-        lone_from: the position from which the engine computes a lone token in another way, so that
-            it has the bits of a larger forward; None: nowhere.
-        prompt_piece: the tokens of each row that are always read together in a `prompt`; 1 if its
-            bits do not depend on how it is cut. A prompt is cut at multiples of it alone.
+        exact_tokens: the most rows times tokens of a forward with `exact_blocks`; None: any number.
+        lone_from: the position in a row from which a token that is alone in its forward is computed
+            in a special way, to get the bits of a larger forward; None: nowhere.
+        prompt_piece: how many tokens of each row of a `prompt` are always read together: it is cut
+            only at multiples of this. 1 if its bits do not depend on where it is cut.
         finetune: what the weights were trained for or are called, by their file; may be empty.
-        exact_batches: whether forwards of the same feeds give a row the same bits in any company.
+        exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
         kv_memory: bytes that the engine itself reserved for KV; None if it allocates as needed.
-        beside_answers: rows times tokens of prompts in a forward while another answer is open, and
-            of one client's answers beside another's; on an accelerator any number.
+        beside_answers: on a CPU, the most rows times tokens of a forward that are of prompts while
+            another answer is open, or of one client's answers while another client has some.
     """
 
     parameters: int
@@ -100,77 +100,77 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return the tokens of each row of a question that are always read together.
+        """Return how many tokens of each row of a question are always read together.
 
-        It is 1 if exact forwards carry enough: then questions share forwards, cut anywhere.
+        It is `prompt_piece`, or 1 (cut anywhere) if exact forwards carry at least ENOUGH tokens.
         """
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
 
 
 class Tokenizer(Protocol):
-    """Text to tokens and back."""
+    """Turns text into token ids and back, and chat messages into a prompt."""
 
     start: str  # the text of the token that every text begins with; empty if there is none
     is_chat: bool  # whether there is a chat template
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without added ones."""
+        """Return the token ids of a text, without tokens that mark its start or end."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without special ones."""
+        """Return the text of token ids; special tokens have none."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Render messages up to the start of the answer. Raises ModelError for invalid roles."""
+        """Return messages (with role and content) as the prompt of an answer. Raises ModelError."""
 
 
 class Document(Protocol):
-    """The keys and values of one document's tokens. Opaque."""
+    """A document as the model reads it: the KV of its tokens, in a form of the backend's own."""
 
     @property
     def length(self) -> int:
         """Return the number of tokens."""
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays that a store keeps; `Backend.load` is the inverse."""
+        """Return the document as arrays by name, to be stored; `Backend.load` is the inverse."""
 
 
 class Rows(Protocol):
     """The keys and values of rows: a document each, followed by tokens that all rows share.
 
-    Rows have no length: a Feed gives the place of new tokens. Tokens after that place are ignored
-    and overwritten, so a stopped forward leaves no trace.
+    Rows have no length: a Feed says behind how many shared tokens its own are put. Those that
+    were there are ignored and overwritten, so a stopped forward leaves no trace.
     """
 
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens, keeping stored ones."""
+        """Allocate room for `tokens` shared tokens in all; those that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return a copy of the first `length` shared tokens of a row with an empty document."""
+        """Return the first `length` shared tokens of row `row`, whose own document is empty."""
 
 
 class RowLogits(Protocol):
-    """The predictions after one token of every row, in the memory of the model's device."""
+    """Each row's next-token distribution after one token, in the memory of the model's device."""
 
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the mixture of the rows' distributions [vocabulary]; weights are [rows]."""
+        """Return the rows' distributions summed, each times exp(log_weights[row]): [vocabulary]."""
 
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the log-probabilities of some tokens: [rows, len(tokens)]."""
+        """Return each row's log-probabilities of some token ids: [rows, len(tokens)]."""
 
     def probability(self, token: int) -> NDArray[np.float64]:
-        """Return the probability of one token by each row: [rows]."""
+        """Return each row's probability of one token id: [rows]."""
 
     def hidden(self) -> NDArray[np.float32]:
-        """Return the input of the output layer: [rows, hidden size]. Only if the Feed wants it."""
+        """Return the input of the output layer: [rows, hidden size]. Only with `Feed.hidden`."""
 
     def copy(self) -> "RowLogits":
-        """Return a copy in its own memory."""
+        """Return a copy, which does not keep other logits of the same forward in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """New tokens of some rows, after the first `length` shared ones.
+    """Tokens to append to `rows` (of this backend's `open`), after the first `length` shared ones.
 
     `every`: return the logits after each token, otherwise after the last. Feed the tokens of a
     `prompt` always as such: a backend may compute them in another way, with other last bits.
@@ -187,9 +187,9 @@ class Feed:
 
 
 class Backend(Protocol):
-    """One loaded model, used by one thread except for its attributes and `load`.
+    """One loaded model. One thread calls it; any thread reads its attributes and calls `load`.
 
-    `open` takes the memory of rows from `pool`.
+    `open` reserves the memory of rows in `pool`.
     """
 
     info: ModelInfo
@@ -197,25 +197,25 @@ class Backend(Protocol):
     pool: KvPool
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
-        """Return the document of dumped arrays. Raises ModelError for others."""
+        """Return the document whose `dump` gave these arrays. Raises ModelError for others."""
 
     def empty(self) -> Document:
         """Return a document without tokens."""
 
     def unread(self, tokens: Sequence[int]) -> Document | None:
-        """Return the document of these tokens if it is one before any forward."""
+        """Return a document of these token ids if it needs no forward, as with vLLM; else None."""
         return None
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
 
-        Raises ModelError if a document is another model's; see also `KvPool.room`.
+        Raises ModelError if a document is another model's, and as `KvPool.room` for lack of memory.
         """
 
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
-        """Compute and store the KV of all feeds, each of other rows.
+        """Compute and store the KV of all feeds, no two of which have the same rows.
 
-        Returns for each the logits after every token, or after the last; None if it was preempted.
+        Returns for each feed a list of RowLogits, see `Feed.every`; None if the feed was preempted.
         """
 
 

@@ -22,7 +22,7 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 class Factors(NamedTuple):
-    """The change of a layer [rows, columns]: W becomes W + scale · up · down, in float32.
+    """The change of a layer's weight W [rows, columns]: it becomes W + scale · up · down, float32.
 
     `down` is [rank, columns], `up` [rows, rank].
     """
@@ -33,7 +33,7 @@ class Factors(NamedTuple):
 
 
 def read_lora(directory: Path) -> tuple[dict[str, Factors], str]:
-    """Return the factors by layer, and the SHA-256 of the files. Raises ModelError."""
+    """Return a LoRA's Factors by layer name, and the SHA-256 of its files. Raises ModelError."""
     try:
         text = read_bytes(directory / _CONFIG)
         content = read_bytes(directory / _WEIGHTS, math.inf)

@@ -23,10 +23,10 @@ Relevances = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The documents' relevances, recomputed by `again` after every `every` tokens (0: never).
+    """Document relevances: `initial`, then those of `again` after every `every` tokens (0: never).
 
-    They depend only on the text, so rollbacks cannot change drafts (SPEC section 0). `refusal` is
-    the first token of the model's refusal, if known; `doubt` is its weight against a row.
+    `again` gets the answer's tokens alone, so rollbacks cannot change drafts (SPEC section 0).
+    `refusal` is the id of the first token of the model's refusal, if known; `doubt` is λ (SPEC 1).
     """
 
     initial: Relevances
@@ -36,7 +36,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return the change of relevances by the prompt's logits: doubt * log(1 - P(refusal))."""
+        """Return λ log(1 - P(refusal)) by the prompt's logits, to be added to relevances [rows]."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -67,8 +67,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the weights of the rows, before some lost theirs as `standing` has it. Values
-    are computed at first use, once.
+    `weigh` returns the weights of the rows; `standing` says which rows have lost theirs. Every
+    property is computed at first use, once.
     """
 
     rows: RowLogits
@@ -78,7 +78,7 @@ class Mixture:
 
     @property
     def p(self) -> NDArray[np.float32]:
-        """Return the locally aggregated distribution [vocabulary], before any sampler.
+        """Return the mixture of this side's rows [vocabulary], before any sampler.
 
         It sums to 1 up to float32's rounding; a codec makes the sum exact.
         """
@@ -91,7 +91,7 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return the logarithm of the share of this side's weight that its rows keep."""
+        """Return κ, the logarithm of the share of its weight that this side keeps in a value."""
         return self._mixed[1]
 
     @cached_property
@@ -112,7 +112,7 @@ class Mixture:
         return found
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return each row's part of the probabilities of these tokens [rows, tokens]."""
+        """Return the part of `p` that each row adds for each token id: [rows, len(tokens)]."""
         p = np.exp(self.rows.at(tokens).astype(np.float64))
         shares: NDArray[np.float64] = p * self._weighed.weights[:, None]
         if self.standing.lost:

@@ -29,7 +29,7 @@ _EXTRAS = {
 class LanguageModel:
     """A decoder-only model and its tokenizer, with the name that it was loaded by.
 
-    The attributes are those of `ModelInfo`; `prompt` formats documents and questions.
+    Other attributes are those of `ModelInfo`; `prompt` formats documents and questions.
     """
 
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
@@ -65,11 +65,12 @@ class LanguageModel:
             device: of transformers; auto prefers CUDA, then MPS, then the CPU.
             dtype: of transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
                 that is fast, otherwise float32.
-            threads: by default a side's share of the cores.
+            threads: of the processor; by default `usual_threads()`.
+            template: the prompt's words; by default those of TRAINED, else of CHAT or PLAIN.
             adapter: the directory of a LoRA; of a GGUF model also a GGUF file.
             library: llama.cpp's library, if not an installed package's.
             engine: one of ENGINES; auto chooses by the name.
-            options: the engine's own, as name=value.
+            options: the engine's own, as name=value; only vLLM has some.
 
         Raises ModelError: see the `load_model` of each backend.
         """
@@ -112,24 +113,24 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """Return the hash that stored KV depends on: checkpoint, precision, forward, prompt."""
+        """Return what stored KV depends on: weights, number type, version and prompt, as a key."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Return the Agreement of this vocabulary, made once."""
+        """Return the `Agreement` of this model's vocabulary, made at first use."""
         return Agreement(self.decode, self.vocabulary)
 
     @property
     def refusal(self) -> int | None:
-        """Return the first token of the model's refusal if it finds no answer, if known."""
+        """Return the id of the first token of the model's refusal to answer; None if not known."""
         refusal = self.prompt.template.refusal
         return self.encode(refusal)[0] if refusal else None
 
     @property
     def answer_stops(self) -> tuple[int, ...]:
-        """Return the tokens that end an answer: stop tokens, and the prompt's."""
+        """Return the token ids that end an answer: the model's stop tokens, and the prompt's."""
         return self.with_stops(self.prompt.template.stops)
 
     def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
@@ -143,7 +144,7 @@ class LanguageModel:
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:
-        """Prefill one document, which may be empty. Raises like `RowSet.extend`."""
+        """Compute and return the KV of a document's tokens, if any. Raises as `RowSet.extend`."""
         if not tokens:
             return self.backend.empty()
         rows = self.rows([self.backend.empty()], len(tokens))
@@ -151,7 +152,7 @@ class LanguageModel:
         return rows.kv.document(0, rows.length)
 
     def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
-        """Return the request of one document, in forwards that may be shared."""
+        """Return a request that reads one document; `done` gets its KV, or an exception."""
         length = len(tokens)
         rows, known = self.rows([self.backend.empty()], length), self.backend.unread(tokens)
         if known is not None:  # what it needs is computed with the first question behind it
@@ -164,7 +165,7 @@ class LanguageModel:
         return Request(rows, tokens, read, preemption, prompt=length, piece=piece, every=length)
 
     def rows(self, documents: Tokens[Document], capacity: int = 256) -> RowSet:
-        """Open a row per document, with room for `capacity` shared tokens; see `RowSet`."""
+        """Return a row per document, with room for `capacity` shared tokens; see `RowSet`."""
         return RowSet(self.backend, documents, capacity)
 
 

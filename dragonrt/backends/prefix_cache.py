@@ -24,10 +24,10 @@ LONGEST_RUN = 16
 
 
 class PrefixCache:
-    """Predictions after prefixes of texts that follow one prompt. The model's thread uses it.
+    """Predicts after prefixes of texts that follow one prompt. The model's thread uses it.
 
     Texts are named by the hashes of their prefixes, so a shared prefix is read once. The first
-    request opens the rows and reads the prompt. One request at a time.
+    request opens the rows and reads the prompt. Make no request before the last one is done.
     """
 
     def __init__(
@@ -70,36 +70,36 @@ class PrefixCache:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """Return a cache that has read its prompt. Raises like `RowSet.extend`."""
+        """Return a cache of `rows` that has read `prompt` into them. Raises as `RowSet.extend`."""
         cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
         run_alone(cache.prefill)
         return cache
 
     @cached_property
     def rows(self) -> RowSet:
-        """Return the rows, opened at first use. Raises like `RowSet`."""
+        """Return the rows, opened at first use. Raises as the constructor of `RowSet`."""
         rows = self._open()
         del self._open  # which holds the documents
         return rows
 
     @property
     def context(self) -> int:
-        """Return the tokens before the texts, of the longest row: its document and the prompt."""
+        """Return how many tokens precede the text in the longest row: document and prompt."""
         return self.rows.longest_document + len(self._prompt)
 
     @property
     def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of the first relevances, once the prompt is read."""
+        """Return h̃, the log-sum-exp of the first relevances; 0 before the prompt is read."""
         return self._initial.relevance
 
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
-        """Return the predictions of `request`, in forwards of its own."""
+        """Return the predictions that `request` asks for, computed now, in forwards of its own."""
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
-        """Return the request of the prediction after the prompt."""
+        """Return a request that reads the prompt; `done` gets a list of the prediction after it."""
         return self.request([], self._hashes[:1], 0, done, preemption)
 
     def request(
@@ -112,9 +112,9 @@ class PrefixCache:
         *,
         hidden: bool = False,
     ) -> Request:
-        """Return the request of the predictions after the prefixes from length `first` on.
+        """Return a request of predictions after the prefixes of `tokens` from length `first` on.
 
-        `hashes` are those of all prefixes, one more than `tokens`. Raises like `RowSet`.
+        `hashes[n]` is that of the first n tokens, n from 0. Raises as `RowSet`.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -155,13 +155,13 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether all documents have lost their weight after the prefix with that hash."""
+        """Return whether all documents have lost their weight after the prefix with this hash."""
         standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(standing.lost) and bool(standing.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many tokens of the text with these hashes need not be fed again."""
+        """Return how many of a text's tokens need no forward for predictions from `first` on."""
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

@@ -52,18 +52,18 @@ class PromptTemplate:
 
     @property
     def lead(self) -> str:
-        """Return the text between every document and its question, without white space last."""
+        """Return the text between a document and its question, without white space at its end."""
         return self.user.partition(_DOCUMENT)[2].partition(_QUESTION)[0].rstrip()
 
     def asked(self, question: str, instructions: str = "") -> str:
-        """Return the text after the gap, with the instructions, if any, and the question."""
+        """Return what follows the gap, with `instructions`, if any, and the question filled in."""
         behind = self.user.partition(_DOCUMENT)[2].lstrip()
         before = f"{instructions}\n\n" if instructions else ""
         return behind.replace(_QUESTION, f"{before}{question}", 1)
 
     @classmethod
     def read(cls, path: Path) -> "PromptTemplate":
-        """Read a TOML file with the keys of this class; only `user` is required.
+        """Read a TOML file with the keys user and, as wanted, system, refusal and stops.
 
         Raises ModelError if the file cannot be read, is not TOML, or is no template.
         """
@@ -129,17 +129,17 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """Running text. `start` is the text of the model's first token, if it expects one."""
+    """A prompt of running text. `start` is the text of the token that begins it, if any."""
 
     template: PromptTemplate = PLAIN
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Render the document without its title: the bundled models were trained so."""
+        """Return the prompt's first part, without the title: the bundled models were trained so."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Render earlier turns and the question; an answer continues its question's last line."""
+        """Return the prompt's second part: instructions, earlier turns, and the open question."""
         first = f"{instructions}\n\n" if instructions else ""
         earlier = "".join(f"{self.template.asked(q)} {a}\n" for q, a in history)
         return f"{first}{earlier}{self.template.asked(question)}"
@@ -149,21 +149,21 @@ class PlainPrompt:
 class ChatPrompt:
     """The prompt of a model with a chat template: the document opens the first user message.
 
-    What is the same before every question is read with the document.
+    The first part has all that is the same for every question, the second part the rest.
     """
 
     tokenizer: Tokenizer
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Render the chat template up to the end of the document, whose title precedes it."""
+        """Return the first part; the title precedes a text that does not begin with it."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
         titled = text if is_titled else f"{title}\n{text}"
         return f"{before}{titled}{self.template.lead}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Render the chat template after the document, up to the start of the answer."""
+        """Return the second part: earlier turns and the question, up to the start of the answer."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after.removeprefix(self.template.lead)
 
@@ -193,7 +193,7 @@ PromptFormat = PlainPrompt | ChatPrompt
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
     """Choose the chat format if the tokenizer has a chat template, else running text.
 
-    Without a `template` it is the one for models that were trained on none.
+    `template` is by default CHAT or PLAIN, for models that were not trained on a template.
     """
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)

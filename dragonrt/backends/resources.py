@@ -18,7 +18,7 @@ _UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
 
 
 def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
-    """Return OMP_NUM_THREADS, else the `usable_cores` that each of `sides` has, at most 8.
+    """Return how many threads a model gets: OMP_NUM_THREADS, else `usable_cores` / `sides`, 1 to 8.
 
     Threads of two sides that wait for each other's cores are many times slower.
     """
@@ -29,9 +29,9 @@ def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Return the physical cores that this process may use, or its CPU quota if that is less.
+    """Return how many physical cores this process may use, or its CPU quota if that is less.
 
-    Below `root` are `proc` and `sys`.
+    `root` is the directory of `proc` and `sys`.
     """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # a core may count as several processors
@@ -40,9 +40,9 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
-    """Return the default limit: a quarter of the accelerator's memory, else of this process'.
+    """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    That is the machine's or, if less, what its control groups may have. `root` holds their files.
+    RAM is the machine's or, if less, what the control groups of this process may have: see `root`.
     """
     if device_memory is not None:
         return device_memory // _SHARE
@@ -101,13 +101,13 @@ def _cgroup_values(controller: str, name: str, root: Path) -> Iterator[str]:
 
 
 class Room:
-    """Bytes that are counted until this object is deleted."""
+    """Bytes reserved in a `KvPool` until this object is deleted."""
 
 
 class KvPool:
-    """Reserves the memory of sessions at their start, so that a running one never lacks room.
+    """Reserves the memory of answers at their start, so that a running one never lacks room.
 
-    Memory is free as soon as nothing refers to it. Thread-safe.
+    Memory is free as soon as nothing refers to its `Room`. Thread-safe.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
@@ -118,7 +118,7 @@ class KvPool:
         self._lock = threading.RLock()
 
     def room(self, size: int) -> Room:
-        """Reserve `size` bytes.
+        """Reserve `size` bytes for as long as the result is referred to.
 
         Raises BusyError if there is no room now, ModelError if there never will be.
         """

@@ -10,7 +10,7 @@ LARGEST = 1024
 
 
 class RowSet:
-    """Rows in which each document is followed by the same shared tokens, and their KV."""
+    """Rows in which each document is followed by the same `length` shared tokens, and their KV."""
 
     def __init__(self, backend: Backend, documents: Sequence[Document], capacity: int) -> None:
         """`capacity` is the number of shared tokens to make room for at first.
@@ -30,20 +30,20 @@ class RowSet:
     def extend(
         self, tokens: Sequence[int], *, prompt: bool = False, hidden: bool = True
     ) -> RowLogits:
-        """Append tokens; return the logits after the last. Raises ModelError: see `reserve`."""
+        """Append token ids to all rows; return the logits after the last. Raises as `reserve`."""
         return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
 
     def extend_all(self, tokens: Sequence[int], *, hidden: bool = True) -> list[RowLogits]:
         return self._extend(tokens, every=True, hidden=hidden)
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` shared tokens. Raises ModelError if there are fewer."""
+        """Keep only the first `length` shared tokens. Raises ModelError if there are fewer."""
         if not 0 <= length <= self.length:
             raise ModelError(f"cannot cut rows of {self.length} tokens to {length}")
         self.length = length
 
     def reserve(self, tokens: Sequence[int]) -> None:
-        """Make room for tokens behind those stored.
+        """Make room for token ids that are to be appended.
 
         Raises ModelError for no tokens, an unknown one, or more than the context holds.
         """

@@ -32,29 +32,28 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the address, and the connection from it."""
+    """Return the names of a client's address and of its connection, whose shares are counted."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
 class FairShares:
-    """The lead of each address and connection over the waiting one that got least.
+    """Counts how far each address and connection is ahead of the waiting one that got least.
 
     A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
     Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
-    got least goes first. The lead is at most one forward for those that wait all the time. Others
-    are forgotten as soon as they are not ahead, so that one that comes back is the equal of the
-    least: time without requests is no credit.
+    got least goes first. Who waits all the time is at most one forward ahead. Others are forgotten
+    once they are not ahead: time without requests is no credit.
     """
 
     def __init__(self) -> None:
         self._ahead: dict[Client, float] = {}
 
     def place(self, client: Client) -> tuple[float, ...]:
-        """Return the key that sorts the client that got least to the front."""
+        """Return a sort key of a client: the smallest is that of the client that got least."""
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count a forward: what it computed for each client, and whose requests still wait."""
+        """Count a forward: `used` rows times tokens by client, and the clients still `waiting`."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -66,7 +65,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits of a client's share of one forward while another client waits."""
+    """Limits of each client's share of one forward while another client waits."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
@@ -76,7 +75,7 @@ class Portions:
         self._size = size
 
     def room(self, client: Client, most: int) -> int:
-        """Return how much of `most` the next request of that client may have."""
+        """Return how many of `most` rows times tokens the next request of a client may have."""
         return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
     def take(self, client: Client, size: int) -> None:
@@ -90,13 +89,13 @@ class Request:
     """Tokens to append to rows, of which the first `prompt` are a prompt.
 
     Attributes:
-        piece: the tokens of each row of the prompt that are always read together; 1 if any may.
+        piece: how many tokens of each row of the prompt are always read together; 1 if any may.
         done: gets the logits after the prompt, if there is one, and after each token from number
-            `every` on. Preempted or an error: the tokens of earlier forwards stay in the rows.
+            `every` on; or an exception, and then the rows keep the tokens of earlier forwards.
         in_blocks: whether a forward may carry several tokens from `every` on.
         hidden: whether hidden states are wanted, too.
-        client: who it is for.
-        read: how many tokens are in the rows.
+        client: whose fair share it uses.
+        read: how many of the tokens are in the rows already.
     """
 
     rows: RowSet
@@ -127,7 +126,7 @@ class Batch:
     used: Counter[Client] = field(default_factory=Counter)
 
     def add(self, request: Request, tokens: int) -> None:
-        """Let the forward read the next tokens of a request."""
+        """Let the forward read the next `tokens` tokens of a request."""
         rows, start = request.rows, request.read
         self.requests.append(request)
         self.feeds.append(
@@ -146,7 +145,7 @@ class Batch:
             self.used[request.client] += rows.count * tokens
 
     def leaves(self, request: Request, end: int) -> bool:
-        """Return whether the forward reads less of a request than its first `end` tokens."""
+        """Return whether some of a request's first `end` tokens stay unread after this forward."""
         if request not in self.requests:
             return request.read < end
         return request.read + len(self.feeds[self.requests.index(request)].tokens) < end
@@ -163,7 +162,7 @@ class Scheduler:
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
-        """Queue a request of a client; done at once without tokens. Raises like `reserve`."""
+        """Queue a client's request; one of no tokens is done now. Raises as `RowSet.reserve`."""
         if request.tokens:
             request.client = client
             request.rows.reserve(request.tokens)
@@ -174,11 +173,11 @@ class Scheduler:
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: the tokens of answers, then prompts in what is left.
 
-        The client that got least goes first. Each of several `clients`, those with open answers,
-        has one answer in the forward, or several of `beside_answers` rows times tokens.
+        The client that got least goes first. `clients` are those with open answers; each of several
+        has one answer in the forward, or several of `beside_answers` rows times tokens together.
         Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
-        times tokens, or more beside many answers. If answers leave the first request no room, or
-        less of a prompt than other clients have, it is read alone. Preempted requests leave.
+        times tokens, or more beside many answers. If the first request then has no room, or less of
+        a prompt than all other clients together, it is read alone. Preempted requests end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -216,7 +215,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Pass the logits of a forward, or its error, to its requests; remove finished ones."""
+        """Take what `Backend.forward` returned or raised; call `done` of requests that it ends."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})
@@ -260,7 +259,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Return the result of a request, in forwards of its own. Raises its exception."""
+    """Compute the request of `make` now, in forwards of its own; return or raise its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

@@ -40,7 +40,7 @@ _FORMAT = 1  # of stored documents
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LlamaDocument:
-    """Implements Document: the state of a sequence that holds its tokens."""
+    """A Document: the saved state of a llama.cpp sequence that has its tokens."""
 
     length: int
     state: State
@@ -50,7 +50,7 @@ class LlamaDocument:
 
 
 class LlamaRows(Rows):
-    """A sequence for each document, given back when this object is deleted."""
+    """Rows as sequences of a context, one per document, given back when this object is deleted."""
 
     def __init__(self, contexts: Contexts, documents: Sequence[Document], capacity: int) -> None:
         self._contexts = contexts
@@ -85,7 +85,7 @@ class LlamaRows(Rows):
 
 
 class LlamaLogits(RowLogits):
-    """Logits float32 [rows, vocabulary], `hidden` [rows, size] or None."""
+    """RowLogits of logits float32 [rows, vocabulary] and `hidden` [rows, size] or None."""
 
     def __init__(
         self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
@@ -235,8 +235,8 @@ def load_model(
     """Load the decoder-only model of a GGUF file.
 
     Args:
-        threads: by default this side's share of the cores.
-        adapter: a LoRA of it: a GGUF file, or a directory as PEFT writes it.
+        threads: of the processor; by default `usual_threads()`.
+        adapter: a LoRA of the model: a GGUF file, or a directory as PEFT writes it.
         library: see `load_library`.
 
     Raises ModelError if llama.cpp is missing or cannot load the file or the adapter, or if the

@@ -34,7 +34,7 @@ _HEADER, _WORD = 8, 4  # bytes of a state before the number of sequences, and of
 
 
 class Token(NamedTuple):
-    """A token of a forward; `is_wanted`: whether it has outputs."""
+    """A token id to read at a `position` of a `sequence`; `is_wanted`: return outputs after it."""
 
     token: int
     position: int
@@ -43,7 +43,7 @@ class Token(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Logits [tokens, vocabulary] and, if wanted, inputs of the output layer [tokens, size]."""
+    """For wanted tokens: logits [tokens, vocabulary], and hidden states [tokens, size] or None."""
 
     logits: Floats
     hidden: Floats | None
@@ -53,7 +53,7 @@ class Outputs(NamedTuple):
 
 
 class Context:
-    """Sequences of one model, with their KV. One thread uses it, except where noted.
+    """Numbered sequences of one model, with their KV. One thread uses it, except where noted.
 
     Attributes:
         lone_from: the position from which a forward of one token gets the bits of a larger forward
@@ -115,7 +115,7 @@ class Context:
         return self._used
 
     def open(self, rows: int) -> range | None:
-        """Return empty neighbouring sequences; None if there are too few."""
+        """Reserve `rows` empty sequences with consecutive numbers; return them, None if too few."""
         used, places = self.used(), range(self.sequences - rows + 1)
         for first in places if rows > 1 else reversed(places):  # single ones leave no gaps
             if used.isdisjoint(found := range(first, first + rows)):
@@ -126,7 +126,7 @@ class Context:
         return None
 
     def release(self, sequences: range) -> None:
-        """Give sequences back. Call from any thread."""
+        """Let `open` return these sequences again. Call from any thread."""
         self._free.append(sequences)
 
     def cut(self, sequence: int, length: int) -> None:
@@ -134,12 +134,12 @@ class Context:
         self._library.memory_seq_rm(self._memory, sequence, length, -1)
 
     def save(self, sequence: int) -> State:
-        """Return the KV of a sequence, for any context of this model."""
+        """Return the KV of a sequence as bytes, which `load` of any context of this model reads."""
         state = self._state(sequence)
         return portable(state, sequence, self.sequences) if self._is_portable else state
 
     def load(self, sequence: int, state: State) -> None:
-        """Set the KV of a sequence. Raises ModelError if it is another model's."""
+        """Replace the KV of a sequence by what `save` returned; ModelError if of another model."""
         self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
@@ -151,7 +151,7 @@ class Context:
     def forward(
         self, batch: Sequence[Token], preemptions: Sequence[Preemption], *, most: int, hidden: bool
     ) -> Outputs | None:
-        """Compute the KV of tokens, `most` at once; return the wanted outputs.
+        """Compute the KV of tokens, `most` in each forward; return the outputs of the wanted ones.
 
         Returns None if all preemptions ask to stop; the KV is then dropped. Hidden states are
         computed only if `hidden`.
@@ -273,7 +273,7 @@ class Context:
 
 
 def portable(state: State, sequence: int, sequences: int) -> State:
-    """Return the state of a sequence, saved in a context of so many, as from a context of one.
+    """Return the state of one `sequence` of a context of `sequences` as a context of one saves it.
 
     llama.cpp writes the number of the context's sequences, then the cells of each, and loads a
     state into a context of the same number only. But of all these sequences only the saved one has
@@ -290,7 +290,7 @@ def portable(state: State, sequence: int, sequences: int) -> State:
 
 
 def native(state: State, sequences: int) -> State:
-    """Return a `portable` state for a context of this many sequences. Raises ModelError."""
+    """Return a `portable` state as a context of `sequences` loads it; ModelError if damaged."""
     if not np.array_equal(state[_HEADER : _HEADER + _WORD], _words(1)):
         raise ModelError("the stored KV of a document is damaged: delete it")
     cells, others = state[_HEADER + _WORD :], [0] * (sequences - 1)
@@ -302,7 +302,7 @@ def _words(*numbers: int) -> State:
 
 
 def lone_places(sequences: Sequence[int]) -> list[int]:
-    """Return the places in a batch of the tokens that are computed alone, at most one a sequence.
+    """Return the indices in a batch of tokens computed alone, at most one of each sequence.
 
     Flash attention on CPUs has a kernel of its own for one token of one row. If the row is long
     (512 padded cells), it divides the KV among the threads (`use_split_kv_path` in

@@ -28,7 +28,7 @@ _SPARE = 4  # times the bytes of a forward: what is reserved and not used
 
 
 class Contexts:
-    """Makes, shares and frees contexts. One thread uses it."""
+    """Makes, shares and frees the contexts of one model. One thread uses it."""
 
     def __init__(self, model: LlamaModel, threads: int, adapter: int, found: Exactness) -> None:
         """`found` is of this model, with a LoRA (0: none)."""
@@ -42,7 +42,7 @@ class Contexts:
         """Each with the cells that it reserved for a row that is moved or undone."""
 
     def open(self, rows: int, cells: int) -> tuple[Context, range]:
-        """Return unused neighbouring sequences, empty, with room for `cells` tokens each.
+        """Return a context and `rows` empty sequences of it, with room for `cells` tokens each.
 
         Raises BusyError if there is no memory now, ModelError if there never will be.
         """

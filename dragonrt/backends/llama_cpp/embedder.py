@@ -30,11 +30,11 @@ def load_embedder(
 ) -> Embedder:
     """Load "default" or a GGUF file (see `file_of`); others by sentence-transformers.
 
-    A GGUF file puts no prompt before a text.
+    Unlike the others, a model of a GGUF file embeds texts without a prompt before them.
 
     Args:
-        threads: that encode documents, each a text or, in models of long texts, all one; by default
-            those of a model. A question is encoded by one. The vectors do not depend on it.
+        threads: that encode documents, a text each or, with models of over 512 tokens, all one; by
+            default `usual_threads()`. One encodes a question. The vectors do not depend on them.
         library: see `load_library`.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.

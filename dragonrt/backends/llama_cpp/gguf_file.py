@@ -41,7 +41,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Stored(NamedTuple):
-    """A tensor of a file: rows of numbers, or of the bytes of a quantised type."""
+    """A tensor to write: rows of numbers, or of the bytes of the quantised type `kind`."""
 
     name: str
     data: NDArray[Any]
@@ -94,7 +94,7 @@ def write_merged(
 
 
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
-    """Write the layers of one file with the embedding, output layer and tokenizer of another."""
+    """Write to `path` the layers of `layers`, with embedding, output and tokenizer of `base`."""
     files = GGUFReader(base), GGUFReader(layers)
     tensors = [
         _kept(tensor)
@@ -108,10 +108,10 @@ def write_with_layers(path: Path, base: Path, layers: Path) -> None:
 def write_adapter(
     path: Path, layers: Mapping[str, Factors], metadata: Callable[[str], str]
 ) -> None:
-    """Write a LoRA for llama.cpp. `layers` have their names of transformers.
+    """Write a LoRA as a GGUF file. `layers` are by their names in transformers.
 
-    `metadata` returns a value of the model's file. Raises ValueError or LookupError if it is no
-    adapter of it.
+    `metadata` returns the value of a key of the model's file. Raises ValueError or LookupError if
+    the layers are not that model's.
     """
     kind = metadata("general.architecture")
     architectures = {name: each for each, name in MODEL_ARCH_NAMES.items()}
@@ -136,7 +136,7 @@ def write_adapter(
 
 
 def write_embedder(path: Path, directory: Path) -> None:
-    """Write a BERT with mean pooling in sentence-transformers' layout, in float16."""
+    """Write the BERT of a sentence-transformers directory, with mean pooling, as float16 GGUF."""
     config = _json(directory / "config.json")
     # sentence-transformers cuts texts here; llama.cpp has as many positions as its context.
     length = int(_json(directory / "sentence_bert_config.json")["max_seq_length"])
@@ -188,9 +188,9 @@ def _json(path: Path) -> Any:
 def quantised(
     weight: NDArray[Any], kind: Type, importance: NDArray[Any] | None = None
 ) -> NDArray[np.uint8]:
-    """Round a weight [rows, columns]; return the bytes of its rows.
+    """Round a weight [rows, columns] to a type; return the bytes of the rows, [rows, bytes].
 
-    `importance` [columns] weighs the errors of a row.
+    `importance` [columns] weighs the rounding errors of the columns.
     """
     block, size = GGML_QUANT_SIZES[kind]
     weight = np.ascontiguousarray(weight, np.float32)
@@ -216,7 +216,7 @@ def _numbers(tensor: ReaderTensor) -> NDArray[np.float64]:
 
 
 def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[Stored]) -> None:
-    """Write a Llama's file of tensors, with the metadata of other files; later ones override."""
+    """Write a Llama's file of tensors, with the metadata of files, of which later ones override."""
     writer = GGUFWriter(path, "llama")
     fields = {name: field for each in metadata for name, field in each.fields.items()}
     for name, field in fields.items():
@@ -229,7 +229,7 @@ def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[St
 
 
 def finish(writer: GGUFWriter) -> None:
-    """Write a file with all that was added."""
+    """Write all that was added to a file's writer, and close it."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

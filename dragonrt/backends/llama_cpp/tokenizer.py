@@ -52,7 +52,7 @@ class LlamaTokenizer(Tokenizer):
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
-        """Return the tokens that end a text, a turn or a message."""
+        """Return the ids of the tokens that end a text, a turn or a message."""
         is_end = self._library.vocab_is_eog
         return tuple(
             number for number in range(self._model.vocabulary) if is_end(self._vocab, number)

@@ -32,7 +32,7 @@ _CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
 class TransformersTokenizer(Tokenizer):
-    """A tokenizer of the package transformers."""
+    """A Tokenizer of the package transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -76,7 +76,7 @@ class TransformersTokenizer(Tokenizer):
 
 
 class TorchLogits(RowLogits):
-    """Log-probabilities float32 [rows, vocabulary], `hidden` [rows, size]."""
+    """RowLogits of log-probabilities float32 [rows, vocabulary], and `hidden` [rows, size]."""
 
     def __init__(self, log_probabilities: Tensor, hidden: Tensor) -> None:
         self._log_probabilities, self._hidden = log_probabilities, hidden
@@ -109,9 +109,9 @@ class TorchLogits(RowLogits):
 class TransformersBackend(Backend):
     """A causal language model of transformers. Each feed has a forward of its own.
 
-    So its bits do not depend on others that share the call. They do depend on the block and on the
-    other rows, in every number type: the attention of transformers sums in another order for other
-    shapes. Hence no `exact_blocks`.
+    So the bits of a feed do not depend on others of the call. They do depend on the block and on
+    the other rows, in every number type: the attention of transformers sums in another order for
+    other shapes. Hence no `exact_blocks`.
     """
 
     def __init__(self, model: Any, tokenizer: TransformersTokenizer, fingerprint: str) -> None:

@@ -33,7 +33,7 @@ def load_model(
     threads: int | None = None,
     adapter: Path | None = None,
 ) -> TransformersBackend:
-    """Load a directory or hub id, with a directory's adapter merged; set the threads of torch.
+    """Load a directory or hub id, with an adapter's directory merged; set the threads of torch.
 
     Raises ModelError if there is no such model, it has no safetensors weights, it is no
     decoder-only language model, the adapter is another model's, or torch has no such device here.

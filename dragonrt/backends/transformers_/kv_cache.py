@@ -30,7 +30,7 @@ _TORCH_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The storage of one layer per token: `heads` keys of `key_dim` and values of `value_dim`."""
+    """What one layer stores of each token: `heads` keys of `key_dim` and values of `value_dim`."""
 
     heads: int
     key_dim: int
@@ -39,7 +39,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The sizes of a model."""
+    """The sizes of a model's KV and distributions, the KV's number type, and the device."""
 
     layers: tuple[LayerShape, ...]
     vocabulary: int
@@ -63,7 +63,7 @@ class DocumentKV:
         return int(self.keys[0].shape[1])
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return the same numbers as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
+        """Return keys and values as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
 
         bfloat16 is viewed as uint16.
         """
@@ -72,7 +72,7 @@ class DocumentKV:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
-        """Return the document that was dumped. Raises ModelError for other arrays.
+        """Return the document whose `dump` gave these arrays. Raises ModelError for other arrays.
 
         Whether the result fits a model is checked by `Backend.open`.
         """
@@ -87,7 +87,7 @@ class DocumentKV:
 
 
 class PaddedKvCache(Rows):
-    """The keys and values of rows. All documents end in the same column, `width`."""
+    """Rows as buffers with a column per token. All documents end before the column `width`."""
 
     def __init__(
         self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int, pool: KvPool
@@ -112,7 +112,7 @@ class PaddedKvCache(Rows):
     @torch.inference_mode()
     @override
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens; buffers that grow at least double."""
+        """Allocate room for `tokens` shared tokens in all; buffers that grow at least double."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
@@ -130,7 +130,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a transformers cache of `start` columns that appends new ones."""
+        """Return a transformers cache of the first `start` columns, to which a forward appends."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

@@ -28,7 +28,7 @@ TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TokenDocument:
-    """Implements Document: its tokens, of which the engine keeps or computes the KV."""
+    """A Document as its token ids, whose KV the engine keeps or computes again."""
 
     tokens: tuple[int, ...]
 
@@ -41,7 +41,7 @@ class TokenDocument:
 
 
 class TokenRows(Rows):
-    """The tokens of each document, and the shared ones."""
+    """Rows as the token ids of each document, and the shared ones."""
 
     def __init__(self, number: int, documents: Sequence[TokenDocument], room: Room) -> None:
         self.number, self.count, self._room = number, len(documents), room
@@ -50,7 +50,7 @@ class TokenRows(Rows):
 
     @override
     def reserve(self, tokens: int) -> None:
-        """Do nothing: lists grow."""
+        """Do nothing: the lists of token ids grow as needed."""
 
     @override
     def document(self, row: int, length: int) -> TokenDocument:
@@ -59,7 +59,7 @@ class TokenRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The open requests of rows, in `blocks` of KV."""
+    """The `keys` of a TokenRows' open requests, one per row, and the number of their KV blocks."""
 
     keys: list[int]
     blocks: int
@@ -68,8 +68,8 @@ class Held:
 class VllmBackend(Backend):
     """A model that vLLM's engine runs. All feeds of a call share the engine's batches.
 
-    A preempted feed leaves between two of the engine's forwards. If open requests need room, those
-    end that were not used for the longest time.
+    A preempted feed leaves between two of the engine's forwards. If requests need room, the open
+    requests end that were not used for the longest time.
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo) -> None:
@@ -109,7 +109,7 @@ class VllmBackend(Backend):
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """Compute all feeds. Raises ModelError if the engine fails, and in every later call."""
+        """Compute all feeds. Raises ModelError if the engine fails, then in every later call."""
         if self._dead:
             raise ModelError(self._dead)
         try:

@@ -35,7 +35,7 @@ def load_model(
     threads: int | None = None,
     options: Sequence[str] = (),
 ) -> Backend:
-    """Load a directory or hub id with engine arguments `name=value`; return its backend.
+    """Load a directory or hub id with engine arguments `name=value`; set environment variables.
 
     Raises ModelError if there is no such model, or vLLM refuses it or an argument.
     """
@@ -99,7 +99,7 @@ def load_model(
 
 
 def read_options(options: Sequence[str]) -> dict[str, Any]:
-    """Return engine arguments given as `name=value`; a value is JSON or a text."""
+    """Return vLLM's engine arguments by name, given as `name=value`; a value is JSON or a text."""
     found = dict[str, Any]()
     for option in options:
         name, equals, value = option.partition("=")

@@ -25,7 +25,7 @@ _OTHERS = (11, 90, 33, 64, 5)
 class Engine:
     """vLLM's core, which computes the requests of all rows, and its workers.
 
-    `most_open` are the requests that may stay open, and their blocks of KV: others need the rest.
+    `most_open` is how many requests may stay open, and how many blocks of KV these may have.
     """
 
     def __init__(self, llm: Any) -> None:
@@ -55,10 +55,10 @@ class Engine:
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
-        """Add a request of one token behind these, or continue an open one.
+        """Have token ids read and the next token predicted, by a new request or the open one `key`.
 
-        If it `stays`, it is open afterwards. Its newest `rows` are kept: so many tokens are not
-        found in vLLM's prefix cache.
+        If it `stays`, it is open afterwards. The predictions after the last `rows` tokens are kept
+        for `take`; more than one are computed anew, without vLLM's prefix cache.
         """
         turns = [(tokens, rows)]
         if stays and 1 < rows < len(tokens):  # what comes before them may be found there
@@ -86,9 +86,9 @@ class Engine:
         self._awaited -= Counter(each.request_id for each in self._core.get_output().outputs)
 
     def cut(self, key: int, length: int) -> bool:
-        """Let an open request end after its first tokens; False if full blocks of KV reach further.
+        """Cut an open request to `length` tokens; return False if full blocks of KV reach further.
 
-        Other requests may share these.
+        Then nothing is changed: other requests may share these blocks.
         """
         request = self._requests[str(key)]
         read = request.num_computed_tokens
@@ -99,26 +99,26 @@ class Engine:
         return True
 
     def abort(self, keys: Sequence[int]) -> None:
-        """Remove requests, the open ones too, as far as they are there."""
+        """End the requests with these keys, also open ones; keys without a request are ignored."""
         names = [str(key) for key in keys]
         self._core.abort_requests(names)
         for name in names:
             del self._awaited[name]
 
     def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
-        """Return what was predicted for requests, each a list of `rows.Row`; forget all others."""
+        """Return the predictions kept for each request, a list of `rows.Row`; forget all kept."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Return the most requests of a forward with the bits of requests alone; 0 if there is none.
+    """Return how many requests a forward may have so that each has the bits of one alone, or 0.
 
     Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
     made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.
 
-    Compared with a request that stays open are blocks of its text, and other texts beside them,
-    behind each of the STARTS that a text of `longest` tokens has room for.
+    One token after another of an open request is compared with blocks of the same text, and with
+    other texts beside them, at each of the STARTS for which `longest` tokens have room.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
@@ -166,5 +166,5 @@ def _exact_rows(engine: Engine, vocabulary: int, start: int) -> int:
 
 
 def line_of(error: Exception) -> str:
-    """Return the first line of what an error says, else its type."""
+    """Return the first line of an exception's message, else the name of its type."""
     return str(error).strip().partition("\n")[0] or type(error).__name__

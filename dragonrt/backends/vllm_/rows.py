@@ -26,7 +26,7 @@ class WorkerExtension:
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Keep the newest rows of each request from now on."""
+        """From now on keep the newest Rows of each request, as many as its argument KEY says."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
@@ -74,7 +74,7 @@ class WorkerExtension:
                 layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
-        """Return the rows of these requests, if this worker has them, and forget all."""
+        """Return the kept Rows of each request; None if this worker lacks some. Forget all."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()
         return found
