@@ -18,14 +18,14 @@ _UNSEEN = re.compile(
 
 
 class Heading(NamedTuple):
-    """A heading of a `level`, from 1."""
+    """A heading of a `level`, from 1, the highest."""
 
     text: str
     level: int = 1
 
 
 class Paragraph(NamedTuple):
-    """A paragraph, an `item` of a list, `code`, or the `front` matter of a document."""
+    """A paragraph of text, an `item` of a list, `code`, or the `front` matter of a document."""
 
     text: str
     item: bool = False
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Page(NamedTuple):
-    """The beginning of a page."""
+    """The beginning of a page; what follows is on that page."""
 
 
 class Title(NamedTuple):
@@ -72,14 +72,14 @@ class Document(NamedTuple):
 
     @property
     def front(self) -> str:
-        """Return the front matter, except the title."""
+        """Return the text of the front matter, without the title; empty if there is none."""
         return "".join(
             each.text for each in self.blocks if isinstance(each, Paragraph) and each.front
         )
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return the text of blocks, and where rows, what follows tables, and pages begin."""
+    """Return the text of blocks; offsets in it of rows and of what follows tables; of pages."""
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:
         is_item = isinstance(block, Paragraph) and block.item
@@ -104,7 +104,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Shorten a text to a title: one line, cut at a word if it is long."""
+    """Return a text as a title: one line, cut at a word and with "…" if it is long."""
     line = " ".join(clean(text).split())
     return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0] + "…"
 

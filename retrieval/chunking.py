@@ -27,9 +27,9 @@ _TOKENS = 3
 
 
 def pieces(document: Document, words: int = 64) -> Iterator[Piece]:
-    """Yield a document's chunks, titled by its title and the headings above: "Museum › Hours".
+    """Yield a document's chunks of at most `words` words, titled with the headings above: "A › B".
 
-    Pages count from 1; chunks of a document without pages have page 0.
+    A Piece is text, title, start, end, page. Pages count from 1; without pages it is 0.
     """
     begin = before = 0
     for path, blocks in _sections(document.blocks):
@@ -61,10 +61,10 @@ def chunk(
 ) -> list[tuple[int, int]]:
     """Return spans of at most `words` words, as characters `start:end`, that cover all words.
 
-    A chunk ends before the first of `rows` behind its first quarter, or its half if they are many:
-    the fewer rows, the more cells the bundled reader finds. Else it ends with a paragraph or
-    sentence, if there is one in its second half. A chunk of several words has at most 3 `words`
-    tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
+    A chunk ends before the first of `rows`, offsets in `text`, behind its first quarter, or half if
+    they are many: the fewer rows, the more cells the bundled reader finds. Else it ends with a
+    paragraph or sentence that ends in its second half. A chunk of several words has at most
+    3 `words` tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")

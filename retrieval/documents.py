@@ -30,7 +30,7 @@ _BASE64 = re.compile(r"(?:^[\w+/]{60,}\s?\n){3,}[\w+/=]*", re.ASCII | re.MULTILI
 
 
 def load(path: Path) -> Document:
-    """Read a trusted file in this process, without limits. Raises DocumentError."""
+    """Return the document of a trusted file, read here without limits. Raises DocumentError."""
     try:
         data = read_bytes(path, float("inf"))
     except OSError as error:
@@ -39,7 +39,7 @@ def load(path: Path) -> Document:
 
 
 def parse(data: bytes, suffix: str) -> Document:
-    """Read the content of a file of one of the `SUFFIXES`.
+    """Return the document of a file's content, by the file's suffix, one of `SUFFIXES`.
 
     Raises MemoryError, or DocumentError with a message that quotes neither name nor text.
     """
@@ -101,14 +101,14 @@ _MARKS = {
 
 
 def read_eml(data: bytes) -> Iterator[Block]:
-    """Read one message, or a page that was saved with its pictures; the title is its subject."""
+    """Yield the blocks of a message, or a page saved with its pictures, titled by its subject."""
     message = email.message_from_bytes(data, policy=email.policy.default)
     yield Title(_header(message, "Subject"))
     yield from _message(message)
 
 
 def read_mbox(data: bytes) -> Iterator[Block]:
-    """Read all messages of a mailbox, each under its subject."""
+    """Yield the blocks of all messages of a mailbox, each under its subject as a heading."""
     for part in _ENVELOPE.split(data)[1:]:
         message = email.message_from_bytes(_QUOTED.sub(b"", part), policy=email.policy.default)
         yield Heading(_header(message, "Subject") or "(no subject)")

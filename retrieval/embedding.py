@@ -31,7 +31,7 @@ _SAMPLES, _SAMPLE = 256, 4096
 class Embedder:
     """An embedding model; its weights are read when the first text is encoded.
 
-    `fingerprint` names the exact version. Some models put another prompt before `questions`.
+    `fingerprint` names the exact version. `documents` and `questions` encode texts of either kind.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Embedder:
         return cast(Vectors, _normalised(self.questions([question]))[0])
 
     def cosines(self, question: str, texts: Sequence[str]) -> list[float]:
-        """Return how near documents' texts are to a question."""
+        """Return the cosine of each document's text with a question, in the order of the texts."""
         return [float(each) for each in self.encode(texts) @ self.encode_question(question)]
 
 
@@ -93,7 +93,7 @@ def bundled_directory() -> Path:
 
 
 def fingerprint(model: Path) -> str:
-    """Return a hash of a model's files, weights in samples of 1 MiB; RetrievalError if none.
+    """Return a hash of a model's files (of weights 1 MiB in samples); RetrievalError if none.
 
     The model is a directory, or a file that holds all.
     """

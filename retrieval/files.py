@@ -59,7 +59,7 @@ def read_text(path: Path, most: float = MOST) -> str:
 
 
 def create(path: Path, *, new: bool = False) -> BinaryIO:
-    """Open a file to be overwritten (`new`: created), readable by its owner alone; OSError."""
+    """Open a file to be written anew, readable by its owner alone; `new`: OSError if it exists."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     number = os.open(path, flags, 0o600)

@@ -76,7 +76,7 @@ def stamps(found: FoundFiles) -> Stamps:
 
 
 class Changes:
-    """When to update an index, by looks at the documents' stamps. Times are in seconds.
+    """Decides when to update an index, by the `stamps` of repeated looks. Times are in seconds.
 
     Files are often written in several steps: a change is read once no other one follows until the
     next look, or at the latest after `_LATEST_S`. A file that has been read again waits.
@@ -87,7 +87,7 @@ class Changes:
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:
-        """Return whether to read the changed files now."""
+        """Return whether to update at the time `at_s`, when a look has found the stamps `now`."""
         last, self._last = self._last, now
         if not (changed := _changed(self._read, now)):
             self._latest_s = at_s + _LATEST_S
@@ -95,7 +95,7 @@ class Changes:
         return any(at_s >= self._waits.get(name, 0.0) for name in calm) or at_s >= self._latest_s
 
     def read(self, begun_s: float, at_s: float) -> None:
-        """Note that what the last look found has been read meanwhile."""
+        """Note that an update, from `begun_s` to `at_s`, has read what the last look found."""
         changed, self._latest_s = _changed(self._read, self._last), at_s + _LATEST_S
         wait_s = min((at_s - begun_s) / max(len(changed), 1) / _SHARE, _LATEST_S)
         self._waits = dict.fromkeys(changed & self._read.keys(), at_s + wait_s)
@@ -142,7 +142,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Encode texts; unless it is `idle`, for a small share of the time."""
+    """Return `documents(texts)`, computed in a small share of the time unless `idle` is set."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()
@@ -152,7 +152,7 @@ def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vect
 
 
 def main(load: Callable[[str], Embedder]) -> None:
-    """Run the program; `load` makes the embedder of the name that the order has."""
+    """Run the program; `load` makes the embedder of the name that the Order on stdin has."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
     order, idle = Order(**json.loads(sys.stdin.readline())), Event()

@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question; `score` is their cosine, `order` what the search orders by."""
+    """A chunk found for a question; `score` is their cosine, `order` what hits are sorted by."""
 
     chunk: Chunk
     score: float
@@ -47,7 +47,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` bytes of changed files, the `file` being read, `embedded` chunks."""
+    """How far an update is: at `file`, with `done` of `total` bytes read and `embedded` chunks."""
 
     file: str
     done: int
@@ -103,7 +103,7 @@ class Index:
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot in `directory`, or the database at `url`; RetrievalError."""
+        """Open the newest snapshot in `directory`, or in PostgreSQL at `url`. RetrievalError."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
 
@@ -124,15 +124,15 @@ class Index:
         return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
-        """Return the chunk with one of the `ids`."""
+        """Return the chunk with an id of `Store.ids`."""
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
-        """Iterate over the chunks whose text and title have more than `characters` characters."""
+        """Yield the chunks whose text and title together have more than `characters` characters."""
         return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
-        """Iterate over all chunks, in the order of the files."""
+        """Yield every chunk once: files in the order of their names, chunks in that of the text."""
         return self._read([*self.store.ids().values()])
 
     def _read(self, ids: Sequence[int]) -> Iterator[Chunk]:
@@ -153,11 +153,11 @@ class Index:
         """Return the `k` chunks (or fewer) that may answer a question, best first.
 
         "dense" orders by cosine, "words" by the share of the question's words that are in a chunk,
-        "hybrid" the best of both by cosine and share. Rare words and names count more. A hit's
+        "hybrid" by cosine plus half that share. Rare words and names count more. A hit's
         score is always its cosine. `vector` is the question's embedding, float32 [dimension],
         normalised; RetrievalError for another dimension.
         `within` limits the documents to search: a file, a folder/, a #tag, since:2026-01-31, or the
-        last before one of the others. RetrievalError if there is none.
+        last followed by a space and one of the others. RetrievalError if no document is left.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -192,16 +192,16 @@ class Index:
         index unchanged; the next one reuses the embeddings of the finished files.
 
         Args:
-            words: size of the chunks, see `chunking.chunk`.
+            words: the most words of a chunk, see `chunking.chunk`.
             progress: called after every file, and within long ones; its exceptions end the update.
             on_portion: called when about 256 new chunks (or a quarter of the index) have become
                 visible, or after half a minute; the update ends if it returns False.
             rebuild: ignore the present index, even one of another model.
             url: of a PostgreSQL database that has the index; `directory` then has only the KV.
             wait_s: how long to wait for another process that updates the index.
-            exclude: see `ingestion.FoundFiles`.
+            exclude: patterns of files to leave out, see `ingestion.excluded`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
-            reader: of the same `words` and `largest`, which stays for the next update.
+            reader: a Reader with these `words` and `largest`, left open; by default a new one.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
         another model made it, or the disk refuses.
@@ -233,7 +233,7 @@ def near(hits: Sequence[Hit]) -> list[Hit]:
 
 
 class Retriever:
-    """An index and the embedding model it was made with."""
+    """Finds chunks of an index with the embedding model that the index was made with."""
 
     def __init__(self, index: Index, embedder: Embedder, search: Search = "hybrid") -> None:
         """Raise RetrievalError if another embedding model made the index."""
@@ -247,7 +247,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        None: the first, and the second if it is `near`. `within` limits the documents, see
+        `k` None: the first, and the second if it is `near`. `within` limits the documents, see
         `Index.search`.
         """
         if len(self.index) == 0 or (k is not None and k < 1):

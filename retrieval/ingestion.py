@@ -28,7 +28,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FoundFiles:
-    """The `files` to index, by name; names are relative to the documents, with "/", and `shown`.
+    """The files to index: `files` has paths by name, relative to the documents, with "/", `shown`.
 
     `root` are the documents as arguments of a command line, `ignored` the files of other kinds,
     `skipped` the files and directories that are not read, with the reasons.
@@ -136,7 +136,7 @@ def _is_text(path: str) -> bool:
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:
-    """Return the name in the index of a file below (or among) `documents`."""
+    """Return by which name the index has a file that is below (or among) `documents`."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
     name = Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
     return shown(normalize("NFC", name))
@@ -182,7 +182,7 @@ def content_hash(path: Path) -> str:
 
 
 def look(path: str) -> tuple[int, str, float]:
-    """Return a file's size, a stamp that changes with its content and with `CUT`, and its time.
+    """Return a file's size in bytes, a stamp of content and `CUT`, and its time in Unix seconds.
 
     The stamp begins with "/" if the content has just changed: two changes in one tick of the file
     system's clock have one time (as in git's index). Raises DocumentError for no regular file.

@@ -33,9 +33,9 @@ _USUAL, _USUAL_SHARE = 2 * 10**9, 10
 
 
 def usual_limit(directory: Path) -> float:
-    """Return the default limit of an index in bytes: 2 GB, at most a tenth of the disk's room.
+    """Return the default limit of an index's KV in bytes: 2 GB, at most a tenth of the room.
 
-    The room is what is free or taken by the index's KV.
+    The room is what the disk has free or the index's KV takes.
     """
     place = next(each for each in (directory, *directory.parents) if each.exists())
     taken = sum(path.stat().st_size for path in directory.glob("kv/*/*.safetensors"))
@@ -56,9 +56,9 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's arrays atomically and return their bytes. Raises RetrievalError.
+        """Store a chunk's arrays atomically; return their size in bytes. Raises RetrievalError.
 
-        If they alone exceed the limit, nothing is written.
+        If they alone exceed the limit, nothing is written, and 0 is returned.
         """
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
@@ -84,15 +84,15 @@ class KvStore:
         return len(data)
 
     def room(self) -> float:
-        """Return the bytes that fit beside the KV of all models."""
+        """Return how many bytes are left of the limit beside the KV of all models."""
         return self.limit - self.taken()
 
     def taken(self) -> int:
-        """Return the bytes of the KV of all models."""
+        """Return how many bytes the index's KV of all models takes."""
         return sum(size for _, size, _ in self._files())
 
     def oldest(self) -> float:
-        """Return when what would be deleted first was read, in seconds; now if there is nothing."""
+        """Return the last use, in Unix seconds, of the file to be deleted first; now if none is."""
         return min((at for at, _, _ in self._files()), default=time.time_ns()) / 1e9
 
     def _evict(self, newest: Path) -> float:
@@ -125,11 +125,11 @@ class KvStore:
         return arrays if whole else None
 
     def stored(self) -> set[str]:
-        """Return the chunks that have a file, readable or not."""
+        """Return the digests of the chunks that have a file, readable or not."""
         return {path.stem for path in self.directory.glob("*.safetensors")}
 
     def has(self, digest: str) -> bool:
-        """Return whether a chunk has a file."""
+        """Return whether the chunk with this digest has a file."""
         return self._path(digest).exists()
 
     def _path(self, digest: str) -> Path:
@@ -137,7 +137,7 @@ class KvStore:
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
-    """Delete every model's KV of chunks that are not `live`, and what interrupted writes left.
+    """Delete every model's KV of chunks whose digest is not in `live`, and half-written files.
 
     All other files stay, and for an hour what a write may still be making.
     """

@@ -140,7 +140,7 @@ def _point(point: Any) -> str:
 
 
 def read_docx(data: bytes) -> Iterator[Block]:
-    """Read a Word document as it prints with all changes accepted, and its comments."""
+    """Yield the blocks of a Word document as it prints with all changes accepted, and comments."""
     parts = _Parts(BytesIO(data))
     yield parts.title("docProps/core.xml")
     (root,) = parts.named(r"word/document\d*\.xml")[:1] or [etree.Element("none")]
@@ -236,7 +236,7 @@ def _counted(number: int, form: str) -> str:
 
 
 def read_odt(data: bytes) -> Iterator[Block]:
-    """Read an OpenDocument text with all changes accepted."""
+    """Yield the blocks of an OpenDocument text with all changes accepted."""
     parts = _Parts(BytesIO(data))
     yield parts.title("meta.xml")
     root, around = parts.xml("content.xml"), parts.xml("styles.xml")
@@ -297,7 +297,7 @@ def _count(item: Any, styles: Mapping[str, Any], counts: dict[str, dict[int, int
 
 
 def read_pptx(data: bytes) -> Iterator[Block]:
-    """Read a presentation: a page for each slide, from top to bottom, with its notes."""
+    """Yield the blocks of a presentation: a page for each slide, from top to bottom, with notes."""
     import pptx
 
     presentation = pptx.Presentation(BytesIO(data))
@@ -340,7 +340,7 @@ def _shapes(shapes: Iterable[Any]) -> Iterator[Block]:
 
 
 def read_xlsx(data: bytes) -> Iterator[Block]:
-    """Read a table for each sheet that is not hidden, under its name, with its comments."""
+    """Yield each visible sheet of a workbook: its name as a heading, a table, and comments."""
     import openpyxl
 
     parts = _Parts(BytesIO(data))
@@ -375,7 +375,7 @@ def read_xlsx(data: bytes) -> Iterator[Block]:
 
 
 def shown(value: Any, form: str) -> str:
-    """Return a value as a cell of that format shows it."""
+    """Return a cell's value as the text that the cell shows by its number format `form`."""
     if isinstance(value, timedelta):
         minutes, seconds = divmod(round(value.total_seconds()), 60)
         return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if "s" in form else "")

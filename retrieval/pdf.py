@@ -28,7 +28,7 @@ class _Run:
 
 
 def read_pdf(data: bytes) -> Iterator[Block]:
-    """Read a PDF page by page: columns, tables, values of its form, and its notes."""
+    """Yield the blocks of a PDF page by page: columns, tables, values of form fields, and notes."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as pdf:

@@ -58,7 +58,7 @@ _MOST_SPAN = 100
 
 
 def decoded(data: bytes, declared: str | None = None) -> str:
-    """Decode UTF-8, UTF-16, `declared` or a code page that fits; else raise DocumentError."""
+    """Return the text in UTF-8, UTF-16, `declared` or a code page that fits; else DocumentError."""
     zeros, even = data.count(0), data[::2].count(0)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]
@@ -88,12 +88,12 @@ def _code_page(data: bytes) -> str:
 
 
 def read_text(data: bytes) -> Iterator[Block]:
-    """Read the text unchanged."""
+    """Yield the whole text, unchanged, as one paragraph."""
     yield Paragraph(decoded(data))
 
 
 def read_markdown_file(data: bytes) -> Iterator[Block]:
-    """Read CommonMark; the keys of its front matter, except the title, are a paragraph."""
+    """Yield the blocks of CommonMark; front matter, except its title, is a paragraph."""
     source = clean(decoded(data))
     if front := _FRONT_MATTER.match(source):
         source = source[front.end() :]
@@ -103,7 +103,7 @@ def read_markdown_file(data: bytes) -> Iterator[Block]:
 
 
 def read_org(data: bytes) -> Iterator[Block]:
-    """Read an org file as the Markdown that its headings and tables are."""
+    """Yield the blocks of an org file, whose headings and tables are read as Markdown."""
     source = clean(decoded(data))
     yield from map(Title, re.findall(r"(?im)^#\+title:[^\S\n]*(.+)$", source)[:1])
     source = re.sub(r"(?m)^\*{1,6}(?= )", lambda stars: "#" * len(stars[0]), source)
@@ -113,13 +113,13 @@ def read_org(data: bytes) -> Iterator[Block]:
 
 
 def read_html(data: bytes, charset: str | None = None) -> Iterator[Block]:
-    """Read a page in the encoding that is given or that it declares."""
+    """Yield the blocks of a page in the encoding `charset`, else in the one that it declares."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[: 2**16], re.IGNORECASE)
     return read_page(decoded(data, charset or (declared and declared[1].decode("ascii"))))
 
 
 def read_csv(data: bytes) -> Iterator[Block]:
-    """Read one table, by the separator that gives most rows one width."""
+    """Yield one table, divided by the separator with which most rows have equally many cells."""
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 
@@ -136,7 +136,7 @@ def read_csv(data: bytes) -> Iterator[Block]:
 
 
 def read_json(data: bytes) -> Iterator[Block]:
-    """Read values by their names, a line each; what is no JSON is text."""
+    """Yield one paragraph with a line for each value, "name: value"; what is no JSON is text."""
     text = decoded(data)
     with suppress(ValueError, RecursionError):
         text = "\n".join(_leaves(json.loads(text)))
@@ -153,7 +153,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
 
 
 def read_epub(data: bytes) -> Iterator[Block]:
-    """Read a book: the pages of its spine in order (EPUB 3.3, sections 4.2 and 5).
+    """Yield the blocks of a book, page by page of its spine (EPUB 3.3, sections 4.2 and 5).
 
     A page without a heading gets its title as one, unless it continues the page before.
     """
@@ -179,9 +179,9 @@ def read_epub(data: bytes) -> Iterator[Block]:
 
 
 def read_page(page: str) -> Iterator[Block]:
-    """Yield a page's title and its blocks, parsed as in a browser.
+    """Yield the title and the blocks of an HTML page, parsed as in a browser.
 
-    Pictures within the page that have no text are unread.
+    Pictures that are within the page and have no text are yielded as Unread.
     """
     tree = LexborHTMLParser(page)
     title = tree.css_first("title")
@@ -301,7 +301,7 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 
 
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
-    """Return a superscript or subscript as text that joins no number in front of it."""
+    """Return the text of a super- or subscript `mark` behind `before`: "^2", "_2" or " [2]"."""
     if is_note:
         return f" [{mark.strip('[]')}]"
     if tag == "sub":

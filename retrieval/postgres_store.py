@@ -45,7 +45,7 @@ AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT ?
 
 
 class PostgresStore(Store):
-    """The index in a PostgreSQL database with pgvector."""
+    """A Store in a PostgreSQL database with pgvector."""
 
     BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     options = " --store URL"
@@ -65,9 +65,9 @@ class PostgresStore(Store):
     @classmethod
     @contextmanager
     def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
-        """Open the index in the database for this writer alone; create it if there is none.
+        """Open the index for this writer alone, as a context; create it if there is none.
 
-        With `rebuild` an index of another format is replaced. Raises RetrievalError.
+        `rebuild` replaces an index of another format. RetrievalError if others write for `wait_s`.
         """
         with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"

@@ -71,13 +71,13 @@ def is_own(question: str) -> bool:
 
 
 def lacking(question: str, text: str) -> float:
-    """Return the share of the question's names and numbers that are no words of the text."""
+    """Return the share (0 to 1) of the question's names and numbers that the text does not have."""
     named = {word for word, weight in words_of(question).items() if weight > 1}
     return len(named.difference(re.findall(r"\w+", spaced(text.lower())))) / max(1, len(named))
 
 
 def described(name: str, front: str) -> tuple[str, str]:
-    """Return the date that front matter gives a file, or "", and the words to search for it by.
+    """Return the date that front matter gives a file, or "", and words to search for the file by.
 
     The words are its name with the folders, "#" before each tag, the front matter, and months by
     name.

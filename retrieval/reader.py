@@ -47,7 +47,7 @@ _ENVIRONMENT = (
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """Reads files in a process, started with the first file and after a death; a context ends it.
+    """Reads files in another process, started when needed; leaving the context ends the process.
 
     Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
     """
@@ -63,10 +63,10 @@ class Reader(AbstractContextManager["Reader"]):
     def read(
         self, path: Path, size: int, known: str = ""
     ) -> tuple[str, list[Piece] | None, str, str]:
-        """Return the hash of a file of about `size` bytes and its chunks; None if it is `known`.
+        """Return a file's hash, its chunks (None if the hash is `known`), and two texts.
 
-        The third value counts what the file has beside its text, as "2 pictures"; the fourth is
-        its front matter.
+        The first text counts what the file has beside its text, as "2 pictures"; the second is the
+        front matter. The limit of time grows with `size`, the file's bytes.
         Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
         """
         seconds = SECONDS + SECONDS_PER_MB * size / 1e6

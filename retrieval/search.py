@@ -27,10 +27,10 @@ _VERSION = re.compile(r"\bv?\d\w*|\b(?:version|draft|final|new|old|copy)\b|\W+")
 def search(
     store: Store, vector: Vectors, words: Mapping[str, float], k: int, by: Search, within: str = ""
 ) -> list[tuple[float, float, Chunk]]:
-    """Return `k` chunks that may answer a question, best first: cosine, order and chunk.
+    """Return (cosine, order, chunk) of `k` chunks that may answer a question, highest order first.
 
     `words` are the question's, with their weights. `within` limits the documents, see
-    `Store.within`; RetrievalError if there is none. Of chunks that say nearly the same, and have as
+    `Index.search`; RetrievalError if none is left. Of chunks that say nearly the same, and have as
     much of the question, the newest is returned.
     """
     own = store.within(within) if within else None

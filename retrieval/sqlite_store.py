@@ -59,7 +59,7 @@ COMMIT;
 
 
 class SqliteStore(Store):
-    """An index in an SQLite file in a directory."""
+    """A Store in an SQLite file in a directory."""
 
     def __init__(self, directory: Path, mode: str = "ro") -> None:
         """Open the index in `directory` for reading; use `writing` to change it."""
@@ -79,9 +79,9 @@ class SqliteStore(Store):
     def writing(
         cls, directory: Path, rebuild: bool, wait_s: float = 0.0
     ) -> Iterator["SqliteStore"]:
-        """Open the index in `directory` for this writer alone; create it if there is none.
+        """Open the index in `directory` for this writer alone, as a context; create it if missing.
 
-        With `rebuild` an index that cannot be read is replaced. Raises RetrievalError.
+        `rebuild` replaces an unreadable index. RetrievalError if others write for `wait_s` seconds.
         """
         try:
             make_directory(directory)

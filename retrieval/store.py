@@ -40,13 +40,13 @@ class Chunk:
 
     @property
     def citation(self) -> str:
-        """The chunk's title, and its page if it has one."""
+        """Return the chunk's title, and its page if it has one: "Museum › Hours, page 3"."""
         return f"{self.title}, page {self.page}" if self.page else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash, its chunks in order, its stamp with how it was read and cut.
+    """A file's content hash, its chunks in order, and its stamp (see `ingestion.look`).
 
     `unread` counts what it has beside the chunks: "2 pictures". `dated` is an ISO date, `about` has
     the words by which all chunks are found beside their own.
@@ -62,7 +62,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The settings a snapshot was made with, and its size; `snapshot` counts the changes."""
+    """The settings that a snapshot was made with, and its size; `snapshot` numbers it, from 1."""
 
     documents: str
     model: str
@@ -74,7 +74,7 @@ class Manifest:
     dimension: int = 0
 
     def settings(self) -> "Manifest":
-        """Return the settings alone."""
+        """Return a manifest with the same settings, and no snapshot: all sizes are 0."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
@@ -155,25 +155,25 @@ class Store(ABC):
     def nearest(
         self, vector: Vectors, k: int, among: Collection[int] | None = None
     ) -> dict[int, float]:
-        """Return the cosines of the `k` chunks, of all or `among` some, nearest to a vector."""
+        """Return by id the cosines of the `k` chunks nearest to a vector, `among` all or these."""
 
     @abstractmethod
     def counts(self, words: Sequence[str]) -> dict[str, int]:
-        """Return the numbers of chunks that have each of the words."""
+        """Return by word how many chunks have it."""
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
-        """Return chunks that have all the words, of all (at most 2 FREQUENT) or `among` some."""
+        """Return ids of chunks with all words: at most 2 FREQUENT, or all that are `among` ids."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
-        """Update what is searched, within the transaction that changes the rest.
+        """Update what is searched, within `commit`'s transaction; do nothing if triggers do so.
 
-        `changed` chunks have other words about them. SQLite has triggers.
+        `changed` are the ids of chunks whose words in `about` have changed.
         """
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
-        """Return an error of the database as one line for the user."""
+        """Return an error of the database as a RetrievalError of one line for the user."""
 
     def __enter__(self) -> Self:
         return self
@@ -198,20 +198,20 @@ class Store(ABC):
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Turn errors of the database into RetrievalError."""
+        """As a context, raise errors of the database as `explained`."""
         try:
             yield
         except Exception as error:
             raise self.explained(error) from error
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Run a statement with values for its "?", and return its rows."""
+        """Run an SQL statement with values for its "?", and return all its rows."""
         with self.explaining():
             cursor = self.connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
     def flush(self) -> None:
-        """Make durable what has been run."""
+        """Commit what has been run, so that it is durable."""
         with self.explaining():
             self.connection.commit()
         self._durable = time.monotonic()
@@ -222,13 +222,13 @@ class Store(ABC):
         return Manifest(*rows[0]) if rows else None
 
     def missing(self) -> RetrievalError:
-        """Return the error that there is no index."""
+        """Return (do not raise) the error that there is no index."""
         return RetrievalError(
             f"there is no index in {self.where}: make one with dragonrt index DIR{self.options}"
         )
 
     def other_format(self, found: str) -> RetrievalError:
-        """Return the error that the index is of another format."""
+        """Return (do not raise) the error that the index is of the format `found`: "format 5"."""
         return RetrievalError(
             f"the index in {self.where} is of {found}, this version reads format {FORMAT}: "
             f"rebuild it with dragonrt index DIR{self.options} --rebuild"
@@ -257,7 +257,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return the chunks with the ids `numbers`, by id, as they are `within` some documents."""
+        """Return the chunks by their ids `numbers`, each at its first place `within` documents."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -266,7 +266,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return the chunks of some documents, see `_limit`. RetrievalError if there are none."""
+        """Return ids of the chunks within documents, see `Index.search`; RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:
@@ -277,7 +277,7 @@ class Store(ABC):
         return {number for (number,) in found}
 
     def chunks_of(self, path: str) -> list[Chunk]:
-        """Return the chunks of a file in order; none if there is no such file."""
+        """Return the chunks of the file with this path in order; none if there is no such file."""
         return [chunk for _, chunk in self._placed("path = ?", "first", _key(path))]
 
     def _placed(self, which: str, order: str, *values: object) -> Iterator[tuple[int, Chunk]]:
@@ -288,17 +288,17 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return the id of every chunk by its digest: file by file, or the `likeliest` first."""
+        """Return all ids by digest: file by file; `likeliest`: early chunks of new files first."""
         order = _LIKELIEST * likeliest + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:
-        """Return the ids of the chunks whose text and title have more characters."""
+        """Return the ids of chunks whose text and title together have more `characters`."""
         sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
         return [number for (number,) in self.run(sql, characters)]
 
     def files(self) -> dict[str, tuple[str, str]]:
-        """Return the content hash and the stamp of every file, by path."""
+        """Return by path the content hash and the stamp of every file."""
         rows = self.run("SELECT path, content, stamp FROM files")
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 
@@ -313,19 +313,19 @@ class Store(ABC):
         return sorted({tag for (about,) in found for tag in re.findall(r"(?<= )#\S+(?= )", about)})
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
-        """Replace the stamps of files, by path."""
+        """Set the stamps of files, given by path, and commit."""
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
 
     def without_vector(self, fingerprint: str, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Return those of `chunks` that have no vector by a model, each once."""
+        """Return the `chunks` that have no vector of the model `fingerprint`, each digest once."""
         known = "SELECT 1 FROM vectors WHERE digest = ? AND fingerprint = ?"
         unique = {chunk.digest: chunk for chunk in chunks}
         return [chunk for name, chunk in unique.items() if not self.run(known, name, fingerprint)]
 
     def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
-        """Store the vectors of chunks, by digest; durable within a second."""
+        """Store a model's vectors of chunks by digest; commit if the last one was a second ago."""
         for digest, vector in vectors.items():
             self.run("INSERT INTO vectors VALUES (?, ?, ?)", digest, fingerprint, vector.tobytes())
         if time.monotonic() - self._durable >= _DURABLE_EVERY_S:
@@ -339,9 +339,9 @@ class Store(ABC):
         *,
         last: bool,
     ) -> Manifest:
-        """Store files, delete those that are `gone`, and return the next snapshot's manifest.
+        """Store files, `changes` by path, delete those `gone`; return the new snapshot's manifest.
 
-        Every chunk's vector is stored already. The `last` commit deletes vectors without a chunk.
+        Every chunk's vector must be stored before. The `last` commit deletes all other vectors.
         """
         self.flush()
         try:
