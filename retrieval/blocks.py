@@ -79,7 +79,7 @@ class Document(NamedTuple):
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return the text of blocks; offsets in it of rows and of what follows tables; of pages."""
+    """Return the text of blocks, and offsets in it: of rows and what follows tables; of pages."""
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:
         is_item = isinstance(block, Paragraph) and block.item

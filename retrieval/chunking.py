@@ -64,7 +64,7 @@ def chunk(
     A chunk ends before the first of `rows`, offsets in `text`, behind its first quarter, or half if
     they are many: the fewer rows, the more cells the bundled reader finds. Else it ends with a
     paragraph or sentence that ends in its second half. A chunk of several words has at most
-    3 `words` tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
+    3 * `words` tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")

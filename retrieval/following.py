@@ -142,7 +142,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Return `documents(texts)`, computed in a small share of the time unless `idle` is set."""
+    """Return `documents(texts)`; while `idle` is not set, take only a small share of the time."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()

@@ -103,7 +103,7 @@ class Index:
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot in `directory`, or in PostgreSQL at `url`. RetrievalError."""
+        """Open the newest snapshot in `directory`, or at `url`. Raises RetrievalError if none."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
 
@@ -124,7 +124,7 @@ class Index:
         return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
-        """Return the chunk with an id of `Store.ids`."""
+        """Return the chunk with this id, one of `Store.ids`."""
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:

@@ -28,10 +28,11 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FoundFiles:
-    """The files to index: `files` has paths by name, relative to the documents, with "/", `shown`.
+    """The files to index: `files` has their paths by name.
 
-    `root` are the documents as arguments of a command line, `ignored` the files of other kinds,
-    `skipped` the files and directories that are not read, with the reasons.
+    Names are relative to the documents, with "/", and printable as by `files.shown`. `root` are the
+    documents as arguments of a command line, `ignored` the names of files of other kinds, `skipped`
+    the reasons why files and directories are not read, by name.
     """
 
     def __init__(

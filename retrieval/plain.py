@@ -58,7 +58,7 @@ _MOST_SPAN = 100
 
 
 def decoded(data: bytes, declared: str | None = None) -> str:
-    """Return the text in UTF-8, UTF-16, `declared` or a code page that fits; else DocumentError."""
+    """Return bytes as text in UTF-8, UTF-16, `declared` or a fitting code page; DocumentError."""
     zeros, even = data.count(0), data[::2].count(0)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]

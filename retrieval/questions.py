@@ -66,7 +66,7 @@ def words_of(question: str) -> dict[str, int]:
 
 
 def is_own(question: str) -> bool:
-    """Return whether a question is about the asker's own things: it has I, my, we, our or like."""
+    """Return whether a question is about the asker's own things: it has "I", "my", "us" or so."""
     return _OWN.search(question) is not None
 
 
@@ -79,8 +79,7 @@ def lacking(question: str, text: str) -> float:
 def described(name: str, front: str) -> tuple[str, str]:
     """Return the date that front matter gives a file, or "", and words to search for the file by.
 
-    The words are its name with the folders, "#" before each tag, the front matter, and months by
-    name.
+    The words are its name with folders, "#" before each tag, the front matter, and month names.
     """
     words = [name]
     for tags in _TAGS.findall(front):

@@ -155,11 +155,11 @@ class Store(ABC):
     def nearest(
         self, vector: Vectors, k: int, among: Collection[int] | None = None
     ) -> dict[int, float]:
-        """Return by id the cosines of the `k` chunks nearest to a vector, `among` all or these."""
+        """Return the cosines, by id, of the `k` chunks nearest to a vector (`among`: of these)."""
 
     @abstractmethod
     def counts(self, words: Sequence[str]) -> dict[str, int]:
-        """Return by word how many chunks have it."""
+        """Return for each word how many chunks have it."""
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
@@ -198,7 +198,7 @@ class Store(ABC):
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """As a context, raise errors of the database as `explained`."""
+        """Return a context that raises errors of the database as RetrievalError (`explained`)."""
         try:
             yield
         except Exception as error:
@@ -266,7 +266,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return ids of the chunks within documents, see `Index.search`; RetrievalError if none."""
+        """Return the ids of chunks within `limit` (see `Index.search`); RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:
@@ -288,12 +288,12 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return all ids by digest: file by file; `likeliest`: early chunks of new files first."""
+        """Return chunk ids by digest: file by file; `likeliest`: beginnings of new files first."""
         order = _LIKELIEST * likeliest + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:
-        """Return the ids of chunks whose text and title together have more `characters`."""
+        """Return the ids of chunks of over `characters` characters, text and title together."""
         sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
         return [number for (number,) in self.run(sql, characters)]
 
@@ -325,7 +325,7 @@ class Store(ABC):
         return [chunk for name, chunk in unique.items() if not self.run(known, name, fingerprint)]
 
     def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
-        """Store a model's vectors of chunks by digest; commit if the last one was a second ago."""
+        """Store a model's vectors of chunks, by digest; commit at most once a second."""
         for digest, vector in vectors.items():
             self.run("INSERT INTO vectors VALUES (?, ?, ?)", digest, fingerprint, vector.tobytes())
         if time.monotonic() - self._durable >= _DURABLE_EVERY_S:

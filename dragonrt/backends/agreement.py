@@ -74,7 +74,7 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase (NONE, NAME, NUMBER, GAP + n) that a text has after one more token."""
+    """Return the phase (NONE, NAME, NUMBER, GAP + n) that follows `phase` at a token of `kind`."""
     match kind:
         case Kind.DIGIT:
             return NUMBER

@@ -39,7 +39,7 @@ class Preemption:
                 watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Have the first `request` call `watcher`, in its own thread; None: call nothing."""
+        """Have the first `request` call `watcher`, in its caller's thread; None: call nothing."""
         self._watcher = watcher
 
 
@@ -146,7 +146,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in all; those that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return the first `length` shared tokens of row `row`, whose own document is empty."""
+        """Return the first `length` shared tokens of `row` as a Document; its own must be empty."""
 
 
 class RowLogits(Protocol):

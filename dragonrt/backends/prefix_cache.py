@@ -114,7 +114,7 @@ class PrefixCache:
     ) -> Request:
         """Return a request of predictions after the prefixes of `tokens` from length `first` on.
 
-        `hashes[n]` is that of the first n tokens, n from 0. Raises as `RowSet`.
+        `hashes[n]` is that of the first n tokens, n from 0. `done` gets a list. Raises as `RowSet`.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)

@@ -156,14 +156,14 @@ class ChatPrompt:
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the first part; the title precedes a text that does not begin with it."""
+        """Return the prompt's first part; a title precedes the text unless it begins the text."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
         titled = text if is_titled else f"{title}\n{text}"
         return f"{before}{titled}{self.template.lead}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Return the second part: earlier turns and the question, up to the start of the answer."""
+        """Return the prompt's second part: instructions, earlier turns and the question."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after.removeprefix(self.template.lead)
 

@@ -42,7 +42,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
     """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    RAM is the machine's or, if less, what the control groups of this process may have: see `root`.
+    RAM is the machine's or, if less, what the control groups of this process allow, see `root`.
     """
     if device_memory is not None:
         return device_memory // _SHARE

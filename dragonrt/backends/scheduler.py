@@ -32,7 +32,7 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the names of a client's address and of its connection, whose shares are counted."""
+    """Return the two whose shares are counted: a client's address, and the connection from it."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
@@ -162,7 +162,7 @@ class Scheduler:
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
-        """Queue a client's request; one of no tokens is done now. Raises as `RowSet.reserve`."""
+        """Queue a client's request; without tokens it calls `done` now. Raises as `reserve`."""
         if request.tokens:
             request.client = client
             request.rows.reserve(request.tokens)

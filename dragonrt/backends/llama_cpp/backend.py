@@ -132,7 +132,7 @@ class LlamaLogits(RowLogits):
 
 
 class LlamaBackend(Backend):
-    """A model that llama.cpp has loaded."""
+    """A Backend that runs a GGUF file by llama.cpp."""
 
     def __init__(self, contexts: Contexts, info: ModelInfo, tokenizer: LlamaTokenizer) -> None:
         self.info, self.tokenizer, self.pool = info, tokenizer, contexts.pool

@@ -130,7 +130,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a transformers cache of the first `start` columns, to which a forward appends."""
+        """Return a transformers cache of `start` columns that a forward extends unless stopped."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))
