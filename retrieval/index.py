@@ -189,7 +189,7 @@ class Index:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
         Only new and changed text is embedded, small files first. An interrupted update leaves the
-        index unchanged; the next one reuses the embeddings of the finished files.
+        index unchanged or, with `on_portion`, as of the last portion; the next reuses embeddings.
 
         Args:
             words: the most words of a chunk, see `chunking.chunk`.
