@@ -16,7 +16,7 @@ from dragonrt.side import Side, other
 
 
 class Aggregator(StrEnum):
-    """The side that aggregates: the values of `--aggregator`."""
+    """How the aggregator of each step is chosen: the values of `--aggregator`."""
 
     BOTH = "both"
     GREEDY = "greedy"
@@ -26,13 +26,13 @@ class Aggregator(StrEnum):
     SYNC = "sync"
 
     def first(self) -> Side:
-        """Return the side that decides step 0, if one side decides."""
+        """Return the side that decides step 0; has no meaning for BOTH."""
         return "cloud" if self is Aggregator.CLOUD else "device"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The scheduler's input at a step: seconds, and acceptance rates in [0, 1]."""
+    """What the scheduler knows at a step: seconds of a draft and a round trip, and acceptances."""
 
     decode_s: dict[Side, float]
     acceptance: dict[Side, float]
@@ -49,7 +49,7 @@ def expected_latency(aggregator: Side, estimate: Estimate) -> float:
 
 
 def latency_difference(aggregator: Side, estimate: Estimate) -> float:
-    """Return ΔZ: seconds per token that handing over would save (DRAGON Eq. 8)."""
+    """Return ΔZ: seconds per token saved if `aggregator` hands over to the other side (Eq. 8)."""
     return expected_latency(aggregator, estimate) - expected_latency(other(aggregator), estimate)
 
 
@@ -91,7 +91,7 @@ class DecodeProfile:
 
     @classmethod
     def fit(cls, lengths: Sequence[float], delays_s: Sequence[float]) -> "DecodeProfile":
-        """Return the least-squares line through offline samples (t, seconds)."""
+        """Return the least-squares line through offline samples: t in tokens, delays in seconds."""
         slope, k_c = linear_regression(lengths, delays_s)
         k_b = fmean(t * t for t in lengths)
         return cls(slope * k_b, k_b, k_c)
@@ -104,16 +104,16 @@ class DecodeProfile:
     def behind(self, context: int) -> "DecodeProfile":
         """Return the same line, with t counted from the end of `context` tokens.
 
-        Its slope has the weight of PRIOR_STEP, however long the measured contexts.
+        In updates its slope weighs as a sample at PRIOR_STEP, however long the measured contexts.
         """
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
-        """Return ĉ(t) in seconds."""
+        """Return the expected seconds ĉ(t) of the draft at t = `step`, at least 0."""
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Add one measured delay: k_c is frozen, the slope follows (SPEC 1.4)."""
+        """Add the measured seconds of one draft: k_c stays, the slope follows (SPEC 1.4)."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
@@ -121,8 +121,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of both sides' decoding delays, equal on both sides.
 
-    The first ANCHORS samples of an answer shift a side's line and keep its slope. The load may have
-    changed since the profile, or there is none.
+    The first ANCHORS samples of an answer shift a side's line and keep its slope, because the load
+    may have changed since the profile was measured, or there is no profile.
     """
 
     def __init__(self) -> None:
@@ -130,11 +130,11 @@ class Estimates:
         self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
-        """Return the expected line of drafts of `side`, if known."""
+        """Return the decode profile of `side` as now estimated; None before its first sample."""
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Set the decode profile of `side`; its t is the step."""
+        """Set the decode profile of `side`, in which t is the step in the answer."""
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the scheduler's input after a step. An unknown side is as fast as the other."""
+        """Return the Estimate for step `step` + 1. An unknown side is as fast as the other."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -161,9 +161,9 @@ class Estimates:
 class RoundTrip:
     """One side's measurement of the round trip, from the times that messages carry.
 
-    A message has two times in microseconds since its side began: when it was sent, and an echo, the
-    other side's newest time plus its hold here. So clocks are not compared. `seconds` is the newest
-    round trip, None before the first echo.
+    A message has two times in microseconds: when it was sent, since its sender began; and an echo,
+    the receiver's newest such time plus the time since it arrived. So clocks are not compared.
+    `seconds` is the newest round trip, None before the first echo.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class RoundTrip:
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return the two times of a message that is sent now; an echo of 0 is none."""
+        """Return (time sent, echo) in microseconds of a message sent now; an echo of 0 is none."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -184,7 +184,7 @@ class RoundTrip:
         return self._elapsed_us(now), echo_us
 
     def received(self, time_us: int, echo_us: int, now: float) -> None:
-        """Add the times of a message that arrived now; a time of 0 is none."""
+        """Take the two times of a message that arrived now, in microseconds; 0 is none."""
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)
@@ -212,19 +212,19 @@ class _Estimator:
 
 
 class RttEstimator(_Estimator):
-    """Round-trip time in seconds."""
+    """Estimates the round-trip time in seconds."""
 
     def add(self, sent_s: float, received_s: float) -> None:
-        """Add a sample: the times of a Ping and its Pong, of the same clock."""
+        """Add a sample: the times of a Ping and its Pong in seconds, of the same clock."""
         rtt = received_s - sent_s
         if isfinite(rtt) and rtt >= 0:
             self._take(rtt)
 
 
 class BandwidthEstimator(_Estimator):
-    """Bandwidth in bit/s, from bursts."""
+    """Estimates the bandwidth in bit/s from bursts."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a burst's bytes, and the seconds by which they alone delayed its end."""
+        """Add a sample: a burst of `size` bytes, which alone made its end `interval_s` s later."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

@@ -47,7 +47,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """The state before a block is drafted.
+    """What a Controller knows before a block is drafted.
 
     Attributes:
         confidences: the probability that the draft model, after the sampler and before the codec,
@@ -56,7 +56,7 @@ class ControlState:
         next_confidence: the draft model's largest probability for the block's first token, before
             the sampler. That token is drafted in any case.
         rate: the uplink's in bit/s now, infinite if nothing limits it.
-        accepted, drafted: of the block before, up to its first rejected token; 0 before the first.
+        accepted, drafted: tokens of the last block, up to its first rejected one; at first 0.
     """
 
     confidences: tuple[float, ...]
@@ -86,7 +86,7 @@ class Static(Controller):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic(Controller):
-    """Drafts a token more after a wholly accepted block, else the accepted number (QSV V-A)."""
+    """Drafts a token more after a wholly accepted block, else as many as it accepted (QSV V-A)."""
 
     resolution: int
 
@@ -112,7 +112,7 @@ FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier
 
 
 def files(path: Path) -> tuple[Path, Path]:
-    """Return the files of weights and of the record; `path` is one of them, or has no suffix."""
+    """Return the paths of (weights, record); `path` is one of these files, or has no suffix."""
     base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
     return Path(f"{base}.safetensors"), Path(f"{base}.json")
 
@@ -120,7 +120,8 @@ def files(path: Path) -> tuple[Path, Path]:
 def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
     """Return the result of `read` on the finite float32 arrays and the record in the files.
 
-    Raises ControlError for wrong files, and for a ValueError, KeyError or TypeError of `read`.
+    `kind` is a key of FORMATS, `path` as in `files`. Raises ControlError for wrong files, and for a
+    ValueError, KeyError or TypeError of `read`.
     """
     weights_file, record_file = files(path.expanduser())
     for file in (weights_file, record_file):
@@ -150,13 +151,12 @@ _FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 
 @dataclass(frozen=True, slots=True)
 class Learned(Controller):
-    """A trained network of two layers, relu between them.
+    """A trained network of two layers, relu between them, that gives each action a value.
 
-    The inputs are the newest `confidences` confidences (-1 if there are fewer), the next one's and
+    The inputs are the newest `confidences` confidences (-1 where there is none), the next one's and
     the natural logarithm of the rate, standardized. The outputs are the values of `actions`, by
     length, then resolution. `weights` are float32 arrays hidden [H, inputs], hidden_bias [H],
-    output [actions, H] and output_bias [actions]. `trained_on` records its training data and its
-    scores.
+    output [actions, H], output_bias [actions]. `trained_on` records its training data and scores.
     """
 
     actions: tuple[Action, ...]
@@ -183,7 +183,7 @@ class Learned(Controller):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read either of the two files, or their name without suffix. Raises ControlError."""
+        """Return the controller in two files; `path` as in `files`. Raises ControlError."""
         return load("controller", path, cls._read)
 
     @classmethod
@@ -252,7 +252,7 @@ class TokenVerifier(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TrainedPair:
-    """Names and fingerprints of the models that a verifier is for."""
+    """Names and fingerprints of the draft model and the target model that a verifier is for."""
 
     draft: str
     target: str
@@ -293,7 +293,7 @@ class Verifier(TokenVerifier):
         return (1 + math.tanh(logit / 2)) / 2  # the sigmoid, of any logit
 
     def check_pair(self, draft_fingerprint: str, target_fingerprint: str) -> None:
-        """Raise ControlError if it was trained for another draft model or another target."""
+        """Raise ControlError if the verifier was trained for another draft or target model."""
         if (draft_fingerprint, target_fingerprint) != self.pair.fingerprints:
             raise ControlError(
                 f"this verifier was trained for drafts of {self.pair.draft} and the target "
@@ -302,7 +302,7 @@ class Verifier(TokenVerifier):
 
     @classmethod
     def load(cls, name: str | Path) -> Self:
-        """Read a bundled verifier by its name, or either of two files. Raises ControlError."""
+        """Return the bundled verifier `name`, or that in a file (`files`). Raises ControlError."""
         known = name in bundled.verifiers()
         path = bundled.verifier_path(str(name)) if known else Path(name)
         return load("verifier", path, cls._read)
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Return the verifier in `file`, or else `Verifier.for_pair`. Raises ControlError."""
+    """Return the verifier in `file`, or if None `Verifier.for_pair`. Raises ControlError."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

@@ -33,7 +33,7 @@ _ROUNDS = 10
 
 
 def philox_words(key: tuple[int, int], step: int, words: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the words at the places `words`, int64 [K] of 0 … 2^62, of a stream: uint64 [K].
+    """Return the words of a random stream at the places `words`, int64 [K] of 0 … 2^62: uint64 [K].
 
     The stream is that of numpy's Philox with `key` and the counter (0, `step`, 0, 0).
     """
@@ -86,7 +86,7 @@ class Purpose(IntEnum):
 
 
 class Noise:
-    """The random numbers of one session. `seed` is an unsigned 64-bit integer.
+    """The random numbers of one answer, keyed by its `seed`, an unsigned 64-bit integer.
 
     Philox is keyed with (seed, purpose and side) and its counter starts at (0, step, 0, 0), so no
     two streams overlap. May be used from several threads. Raises SamplingError for another seed.
@@ -102,7 +102,7 @@ class Noise:
     def exponentials(
         self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """Return E_t(x) ~ Exp(1), above 0, of `ids`, float64 [K], or of all tokens, float64 [V].
+        """Return E_t(x) ~ Exp(1), above 0, of step t: of `ids`, float64 [K], or all tokens, [V].
 
         A token's value does not depend on the size of the vocabulary or on the side.
         """
@@ -138,11 +138,11 @@ class Noise:
         return found[2] if found and found[:2] == (self._seed, step) else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        """Return a number uniform in [0, 1), for `side` or, if None, for both sides together."""
+        """Return a number uniform in [0, 1), of `side` or, if None, the same for both sides."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
 
     def seed_of(self, part: int) -> int:
-        """Return the seed of a question's part; that of part 0 is the question's own."""
+        """Return the seed of a question's part, counted from 0; part 0 has the question's own."""
         return int(self._stream(Purpose.PART, None, part).random_raw()) if part else self._seed
 
     def _stream(self, purpose: Purpose, side: Side | None, step: int) -> Philox:
@@ -193,7 +193,7 @@ def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
 
 
 def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """Return the winner of the race of `p` with the exponentials of `step`."""
+    """Return argmax p(x) / E(x) with the exponentials of `step`: an exact sample of `p`."""
     if p.rest == 0:
         return _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
     if p.vocabulary <= _FEW:
@@ -205,7 +205,7 @@ def race_at(noise: Noise, step: int, p: Distribution) -> int:
 
 
 def race_dense(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
-    """Return the winner of the race of all probabilities, floating [V]."""
+    """Return the same as `race_at`, given the probabilities of all tokens, floating [V]."""
     if np.count_nonzero(p > 0) > max(1, p.size // _SPARSE):
         return _winner(noise, step, p.size, None, p)
     possible = np.flatnonzero(p)

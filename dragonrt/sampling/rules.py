@@ -31,8 +31,8 @@ from dragonrt.side import Side
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     """Return η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
 
-    The relevances are log-sum-exps over each side's documents, -inf for a side without documents.
-    The bits equal `relevance_weights`. Raises SamplingError if no softmax exists.
+    The arguments are log-sum-exps over each side's documents, -inf for a side without documents.
+    The bits equal those of `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
     if not math.isfinite(difference):
@@ -81,17 +81,17 @@ class Rule(ABC):
 
     @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return what a side encodes of its locally aggregated distribution `p`, floating [V]."""
+        """Return the distribution that a side encodes, given its model's `p`; both floating [V]."""
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """Return the draft of `side`, given what the codec reconstructs of its `shape`."""
+        """Return the token that `side` drafts at `step`; `p` is what the codec makes of `shape`."""
 
     @abstractmethod
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """Return the target token, given both drafts of the step and `side_weights`."""
+        """Return the target token of `step`, given both sides' drafts and their `side_weights`."""
 
 
 class Coupled(Rule):
@@ -120,9 +120,9 @@ class Coupled(Rule):
 class Algorithm1(Rule):
     """Speculative aggregation of DRAGON (SPEC 1.1): correct each side's draft, then choose one.
 
-    Each side samples its distribution before encoding. At temperature 0 the target is the most
-    likely token of the mixture. `gamma` is the probability of choosing the device's draft; it does
-    not change the law of the target (DRAGON §4.3).
+    Each side applies the sampler before it encodes its distribution. At temperature 0 the target is
+    the most likely token of the mixture. `gamma` is the probability of choosing the device's draft;
+    it does not change the law of the target (DRAGON §4.3).
     """
 
     name = "algorithm1"
@@ -178,9 +178,10 @@ class Algorithm1(Rule):
 def expected_acceptance_algorithm1(
     p_own: Distribution, p_other: Distribution, eta_own: float, gamma_own: float = 0.5
 ) -> float:
-    """Return α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), δ = TV(p_own, p_other).
+    """Return the probability α that a side's own draft becomes the target (DRAGON Eq. 5).
 
-    DRAGON Eq. 5. γ, the share of the own corrected draft, raises α (Theorem 4.2).
+    α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), with δ = TV(p_own, p_other) and the mixture
+    p_t. γ is the probability that the own corrected draft is chosen; it raises α (Theorem 4.2).
     """
     p_target = mix((p_own, p_other), (eta_own, 1 - eta_own))
     ids = p_target.ids
@@ -221,7 +222,10 @@ def residual(p: NDArray[np.floating[Any]], q: Distribution) -> NDArray[np.float6
 def corrected(
     noise: Noise, step: int, token: int, q: Distribution, p: NDArray[np.floating[Any]]
 ) -> int:
-    """Return `token`, a sample of `q`, if it is accepted, else its replacement: a sample of `p`."""
+    """Return `token` with the probability min(1, p/q), otherwise a token drawn from max(0, p - q).
+
+    If `token` was drawn from `q`, the result is distributed as `p`, floating [V] (QSV Eq. 1, 2).
+    """
     u = noise.uniform(Purpose.ACCEPT, "cloud", step)
     if u < token_acceptance(float(p[token]), q.probability(token)):
         return token
@@ -247,9 +251,9 @@ class SpeculativeRule(ABC):
     """Drafts the tokens of a block and verifies the block.
 
     Attributes:
-        name: what `speculative_rule` builds it from.
+        name: the rule's name for `speculative_rule`.
         sends_distributions: `verify` needs the distributions that the tokens were drafted from.
-        drafts_from_quantized: `draft` needs the codec's reconstruction, not what was encoded.
+        drafts_from_quantized: `draft` takes the distribution as the codec gives it, not before it.
     """
 
     name: ClassVar[str]
@@ -260,18 +264,15 @@ class SpeculativeRule(ABC):
         self._noise, self._sampler = noise, sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return `p` after the sampler: what a side encodes or verifies with, float64 [V]."""
+        """Return a model's distribution `p` after the sampler, float64 [V], to encode or verify."""
         return self._sampler.dense(p)
 
     @abstractmethod
     def draft(self, step: int, q: Distribution) -> int:
-        """Return the drafted token of `step`."""
+        """Return the token that is drafted at `step` from `q`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """Return the drafter's best guess of the token after an accepted block.
-
-        It is argmax q(x) / E(x), with the noise that draws that token.
-        """
+        """Return the drafter's guess of the token of `step`, which follows an accepted block."""
         return race_at(self._noise, step, q)
 
     @abstractmethod
@@ -282,11 +283,11 @@ class SpeculativeRule(ABC):
         q: Sequence[Distribution] | None,
         p: Callable[[int], NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """Verify `tokens`, drafted for the steps from `first` on.
+        """Return how many of `tokens` are accepted, and the next token. They begin at step `first`.
 
-        `q` holds a distribution per token. `p(i)` is that of step `first + i`, of shape [V]: it is
-        called in order, up to the first rejected token or the one behind the block. Raises
-        SamplingError if `q` is None and the rule needs it.
+        `q` has the distribution that each token was drafted from. `p(i)` returns the verifier's of
+        step `first + i` after `shape`, [V]; it is called in order, up to the first rejected token
+        or the token behind the block. Raises SamplingError if `q` is None and the rule needs it.
         """
 
 
@@ -327,8 +328,7 @@ class Rejection(SpeculativeRule):
 class SampleQuantize(Rejection):
     """Baseline S-Q of QSV: drafts from the exact q, verifies with the quantized one.
 
-    **Biased**: the text does not follow `p`; a coarser codec biases it more. For the comparison
-    only.
+    **Biased**: the text does not follow `p`, the less so the coarser the codec. To compare only.
     """
 
     name = "sample-quantize"
@@ -338,8 +338,7 @@ class SampleQuantize(Rejection):
 class CoupledSpeculation(SpeculativeRule):
     """Both sides race with the same noise: only tokens are sent (SPEC 2, zero distributions).
 
-    Every token of the text is argmax p(x) / E(x), a function of `p` and the seed alone. `q` is not
-    used.
+    Every token is argmax p(x) / E(x), a function of `p` and the seed alone. `q` is not used.
     """
 
     name = "coupled"

@@ -20,11 +20,11 @@ TopP = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Temperature, then top-k, then top-p of the rest, then min-p.
+    """Sampling parameters: temperature, then top-k, then top-p of the rest, then min-p.
 
-    `temperature` 0 selects the most likely token; `top_k` 0, `top_p` 1 and `min_p` 0 keep
-    everything. `top_p` keeps the token that crosses it. Ties go to the lower id. Raises
-    SettingError for parameters out of range.
+    Call it with a distribution to get the one to draw from. `temperature` 0 keeps the most likely
+    token alone; `top_k` 0, `top_p` 1 and `min_p` 0 keep all. `top_p` keeps the token that crosses
+    it. Ties go to the lower id. Raises SettingError for parameters out of range.
     """
 
     temperature: Temperature = setting(
@@ -57,7 +57,7 @@ class Sampler:
         return Distribution(p.ids[kept], weights / weights.sum(), 0.0, p.vocabulary)
 
     def dense(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the distribution to draw from as probabilities: floating [V] to float64 [V]."""
+        """Return the probabilities to draw from, float64 [V], given the model's, floating [V]."""
         if self.temperature != 0 and not self._truncates:
             weights = self._heated(p)
             weights /= weights.sum()
@@ -130,8 +130,9 @@ def most_likely(p: Distribution) -> int:
 
 
 def sample(p: Distribution, u: float) -> int:
-    """Return the token at `u` in [0, 1) of the inverse cumulative distribution, listed ones first.
+    """Return the token that `p` gives for a random number `u`, uniform in [0, 1).
 
+    It is found in the cumulated probabilities, of the listed tokens by id, then of the others.
     `p` need not sum to 1.
     """
     cumulated = p.probabilities.cumsum()
