@@ -44,7 +44,7 @@ def low_bits_of(ids: NDArray[np.int64]) -> int:
 
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
-    """Return the code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    """Return the Elias-Fano code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
     if ids.size <= FEW:
         return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
@@ -59,7 +59,7 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 def decode_support(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the `count` ≥ 1 ids of the code that begins `data`, and the code's length in bytes.
+    """Return the `count` ≥ 1 ids of the code with which `data` begins, and the code's bytes.
 
     The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
     short, another number of ids, unsorted, repeated or outside of the vocabulary.
@@ -202,7 +202,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: memoryview) -> tuple[int, int]:
-    """Return the varint after the first byte, and the place of the bytes after it."""
+    """Return the varint that begins at `data[1]`, and the index behind it. Raises CodecError."""
     number = 0
     for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position
@@ -257,7 +257,7 @@ class ByteCodec(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Dense(ByteCodec):
-    """All V probabilities."""
+    """A codec that sends all V probabilities in one float format."""
 
     format: Format
 
@@ -294,11 +294,11 @@ class Dense(ByteCodec):
 
 @dataclass(frozen=True, slots=True)
 class Sparse(ByteCodec):
-    """The most likely tokens, at most `k`. Entries that fp16 rounds to zero are not listed.
+    """A codec that sends the most likely tokens, at most `k`, but none that fp16 rounds to zero.
 
-    By `kind`, TOP_P: the fewest that hold `mass`, renormalised (DRAGON, 0.8); RENORMALISED: `k`
-    (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them (SPECFED), which
-    becomes NO_RESIDUAL if that mass rounds to zero.
+    By `kind`, TOP_P: the fewest that have the mass `mass`, renormalised (DRAGON, 0.8);
+    RENORMALISED: `k` (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them
+    (SPECFED), which becomes NO_RESIDUAL if that mass rounds to zero.
     """
 
     kind: Kind

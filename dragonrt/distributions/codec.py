@@ -32,7 +32,7 @@ QS, K_SQS, C_SQS = LatticeKind
 
 
 def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
-    """Return the codec `name` over `vocabulary` tokens; CodecError lists the valid names.
+    """Return the codec `name`, one of VALID_FORMS, over `vocabulary` tokens. Raises CodecError.
 
     `tokens_by_id` sends tokens as ids. The baseline S-Q (QSV) needs it: its drafts are sampled from
     the exact distribution and may have no rank in the transmitted support.
@@ -85,7 +85,7 @@ def _resolution(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ids(Codec):
-    """Token ids alone: with coupled noise the other side needs no distribution (SPEC 2)."""
+    """The codec of token ids alone: with coupled noise no distribution need be sent (SPEC 2)."""
 
     sends_distributions: ClassVar = False
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'

@@ -79,7 +79,7 @@ def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
 
 @lru_cache(maxsize=8)
 def every_token(vocabulary: int) -> NDArray[np.int64]:
-    """Return 0 … V - 1: int64 [V], read-only."""
+    """Return all token ids, 0 … V - 1: int64 [V], read-only."""
     ids = np.arange(vocabulary)
     ids.setflags(write=False)
     return ids
@@ -112,7 +112,7 @@ def _other_vocabulary(distribution: Distribution, vocabulary: int) -> Distributi
 
 
 def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probabilities of `ids`, a superset of the listed tokens: float64 [U]."""
+    """Return the probabilities of `ids`, int64 [U], sorted, with all listed ones: float64 [U]."""
     if ids.size == distribution.ids.size:
         return distribution.probabilities
     p = np.full(ids.size, distribution.rest_density)
@@ -183,7 +183,7 @@ _THRESHOLDS = tuple(2.0**-exponent for exponent in (7, 12, 16, 22, 33))  # of th
 
 
 def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
-    """Return the indices of the `k` largest non-zero entries of `p` [V], descending.
+    """Return the indices of the `k` largest non-zero entries of `p` [V], descending by entry.
 
     Fewer than `k` if fewer entries are above zero; ties: lower index.
     """
@@ -194,7 +194,7 @@ def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
 
 
 def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
-    """Return the indices of the fewest entries of `p` [V] that sum to `mass`, descending.
+    """Return the indices of the fewest entries of `p` [V] that sum to `mass`, descending by entry.
 
     The entry that crosses `mass` is included, so one entry above zero suffices for a result. Ties:
     lower index.

@@ -49,12 +49,12 @@ def is_subset_rank(rank: int, n: int, k: int) -> bool:
 
 
 def is_composition_rank(rank: int, total: int, parts: int) -> bool:
-    """Return whether `rank` is below C(total + parts - 1, parts - 1)."""
+    """Return whether `rank`, of `composition_bits`, is below C(total + parts - 1, parts - 1)."""
     return is_subset_rank(rank, total + parts - 1, total)
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:
-    """Return the rank of the subset `ids`, strictly increasing, of 0 … n - 1."""
+    """Return the rank, from 0, of the subset `ids`, strictly increasing, of 0 … n - 1."""
     if 2 * len(ids) > n:
         ids = _complement(ids, n)
     return _rank(ids, 0, len(ids), 0, n)
@@ -71,7 +71,7 @@ def unrank_subset(rank: int, k: int, n: int) -> list[int]:
 
 
 def rank_composition(counts: NDArray[np.int64]) -> int:
-    """Return the rank of the composition `counts`, int64 [n], n ≥ 1, not negative."""
+    """Return the rank, from 0, of the composition `counts`, int64 [n], n ≥ 1, not negative."""
     total = int(counts.sum())
     stars = np.repeat(np.arange(counts.size), counts) + np.arange(total)
     return rank_subset(stars.tolist(), total + counts.size - 1)

@@ -62,7 +62,7 @@ class LatticePoint:
     vocabulary: int
 
     def distribution(self) -> Distribution:
-        """Return the distribution q̂, which lists the support only."""
+        """Return the distribution q̂, which lists only the tokens with a count above 0."""
         listed = np.flatnonzero(self.counts)
         probabilities = self.counts[listed] / self.resolution
         return Distribution(self.ids[listed], probabilities, 0.0, self.vocabulary)
@@ -71,8 +71,8 @@ class LatticePoint:
 def round_to_lattice(q: NDArray[np.float64], resolution: int) -> NDArray[np.int64]:
     """Return the counts of the lattice point nearest to `q`, float64 [K] of sum 1: SQS Alg. 2.
 
-    int64 [K], not negative, of the sum `resolution`. Among equal errors, which Alg. 2 leaves open,
-    the lower index gets the greater count.
+    They are int64 [K], not negative, of the sum `resolution`. Among equal errors, which Alg. 2
+    leaves open, the lower index gets the greater count.
     """
     scaled = resolution * q
     counts = np.floor(scaled + 0.5).astype(np.int64)
@@ -112,7 +112,7 @@ _BY_ID = 0x80
 
 @dataclass(frozen=True, slots=True)
 class LatticeCodec(Codec):
-    """Codes points of resolution ℓ on `k` tokens or, if `k` is None, on C-SQS's set.
+    """A codec of lattice points of resolution ℓ on `k` tokens or, if `k` is None, on C-SQS's set.
 
     In K-SQS ties go to the lower id, as do zeros if fewer than `k` tokens have mass. C-SQS keeps
     the tokens with at least the probability `beta`, and always the most likely one.
@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Read as `read`, but for the lattice point, which keeps the sent tokens without mass."""
+        """Do as `read`; the function builds the LatticePoint, with the tokens of count 0, too."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -218,7 +218,7 @@ class LatticeCodec(Codec):
 
 @dataclass(frozen=True, slots=True)
 class ConformalThreshold:
-    """The threshold β of one token, with the learning rate η and the wanted dropped mass α.
+    """C-SQS's threshold β at one token, with the learning rate η and the wanted dropped mass α.
 
     The defaults of η and α are those of SQS's experiments, which allow any initial β.
     """
@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first threshold; a `horizon` T divides the rates by √T (SQS App. A.3)."""
+        """Return the first threshold; a `horizon` of T tokens divides η and α by √T (SQS A.3)."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 
@@ -241,9 +241,9 @@ class ConformalThreshold:
 def backtrack(
     start: ConformalThreshold, dropped: Sequence[float], accepted: int
 ) -> ConformalThreshold:
-    """Return the threshold of the next batch's first token (SQS Alg. 1, lines 11 to 13).
+    """Return the threshold of the next block's first token (SQS Alg. 1, lines 11 to 13).
 
-    `start` is the threshold of this batch's first token, `dropped` the mass dropped at each drafted
+    `start` is the threshold of this block's first token, `dropped` the mass dropped at each drafted
     token. The first `accepted` masses count, and one more for the new token. If a draft was
     rejected, that is its mass. If all were accepted, the last mass counts twice (line 12), unless
     the caller knows the new token's mass and appends it.

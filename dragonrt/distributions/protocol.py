@@ -91,7 +91,7 @@ class BitReader:
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raise CodecError if more than `bits` bits and the padding of the last byte are left."""
+        """Raise CodecError if more is left than `bits` bits and the padding of the last byte."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
@@ -104,10 +104,10 @@ class BitReader:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The parameters of a token's codec that both sides know.
+    """A token's place in the answer, and the codec's parameters there, which both sides know.
 
-    `index` is the token's place in the answer. `resolution` and `threshold` replace the ℓ and the β
-    in a codec's name; codecs without them ignore them.
+    `index` is the place, from 0. `resolution` and `threshold` replace the ℓ and the β in a codec's
+    name; codecs without them ignore them.
     """
 
     index: int = 0
@@ -121,11 +121,11 @@ PLAIN = Step()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """A distribution as the other side will see it.
+    """A distribution as the other side will see it, made by `Codec.quantize`.
 
-    Drafts are sampled from `distribution`. It takes `bits` on the wire (the papers' formulas), and
-    a token drafted from it `token_bits`. `code` is what its codec writes. `dropped`
-    is the original mass outside of the sent tokens: α_n(X_n) of SQS Eq. (4).
+    Drafts are sampled from `distribution`. It takes `bits` bits in a payload (the papers'
+    formulas), a token drafted from it `token_bits`. `code` is for the codec that made it. `dropped`
+    is the share of the original mass outside of the sent tokens: α_n(X_n) of SQS Eq. (4).
     """
 
     distribution: Distribution
@@ -137,9 +137,9 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A code of next-token distributions over `vocabulary` tokens, and of tokens drafted from them.
+    """Base of codecs, which write distributions over `vocabulary` tokens, and tokens, as bits.
 
-    `encode_block` and `decode_block` make whole payloads of it.
+    `encode_block` and `decode_block` encode and decode whole payloads with it.
     """
 
     name: str
@@ -169,26 +169,26 @@ class Codec:
         raise NotImplementedError
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
-        """Append the payload's bits. Raises CodecError for what another codec quantized."""
+        """Append a distribution's bits. Raises CodecError for what another codec quantized."""
         raise NotImplementedError
 
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         """Consume the bits of the next distribution; return a function that builds it.
 
-        It has the sum 1 and the same bits on every machine. Expensive work waits for the call, so
-        that a payload of the wrong length is rejected first. Raises CodecError for malformed bits
-        or those of another codec.
+        The distribution has the sum 1 and the same bits on every machine. Expensive work waits for
+        the call, so that a payload of the wrong length is rejected first. Raises CodecError for
+        malformed bits or those of another codec.
         """
         raise NotImplementedError
 
     def encode(self, quantized: Quantized) -> bytes:
-        """Return the payload of a distribution without tokens. Raises CodecError as `write`."""
+        """Return the payload of one distribution without tokens. Raises CodecError as `write`."""
         writer = BitWriter(self.header)
         self.write(quantized, writer)
         return writer.to_bytes()
 
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
-        """Return the distribution of a payload without tokens.
+        """Return the distribution of a payload that has one and no tokens.
 
         Raises CodecError for other bytes, or if the codec sends no distributions.
         """
@@ -212,9 +212,9 @@ def other_codec(name: str) -> CodecError:
 
 
 def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list[Step]:
-    """Return the steps of a block's `count` tokens from `first` on.
+    """Return the Step of each of a block's `count` tokens; the first one has the index `first`.
 
-    A message names no resolutions, one for all, or one for each. Raises CodecError for another
+    `resolutions` has none, one for all tokens, or one for each. Raises CodecError for another
     number.
     """
     if len(resolutions) not in (0, 1, count):
@@ -226,8 +226,8 @@ def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list
 def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quantized]) -> bytes:
     """Return the payload of drafted tokens and the distributions that each was drafted from.
 
-    A codec that sends no distributions ignores them. Raises CodecError for a token without mass,
-    and for distributions that another codec quantized.
+    A codec that sends no distributions ignores `quantized`. Raises CodecError for a token without
+    mass, and for distributions that another codec quantized.
     """
     writer = BitWriter(codec.header)
     supports: Sequence[Distribution | None] = [None] * len(tokens)
@@ -243,7 +243,7 @@ def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quanti
 def decode_block(
     codec: Codec, data: bytes, steps: Sequence[Step]
 ) -> tuple[list[int], list[Distribution] | None]:
-    """Return the tokens and the distributions (None if none are sent) of a payload.
+    """Return (tokens, their distributions or None if none are sent) of the payload `data`.
 
     `steps`, one per token, are those of the quantization. Raises CodecError for bytes that are not
     a block of this codec.

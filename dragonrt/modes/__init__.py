@@ -21,7 +21,7 @@ MODES: dict[str, ModeEntry[Any, Any]] = {
 
 
 def mode_entry(name: str) -> ModeEntry[Any, Any]:
-    """Return the mode of that name; DragonError for one that this side does not have."""
+    """Return the entry of the mode with that name. Raises DragonError if there is none."""
     entry = MODES.get(name)
     if entry is None:
         raise DragonError(
@@ -31,15 +31,15 @@ def mode_entry(name: str) -> ModeEntry[Any, Any]:
 
 
 def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
-    """Return the mode of these settings."""
+    """Return the entry of the mode that these settings belong to."""
     return MODES[settings.mode]
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
-    """Return a question without words and the mode's settings, of field values by name.
+    """Return (question, the mode's settings), with the values of their fields by name.
 
     A field that is left out has its default. Raises DragonError for a value that its field does not
-    take, and for a name that has no meaning in this mode.
+    take, and for a name that is a field of neither.
     """
     settings = mode_entry(mode).settings
     asked, how = ({entry.name for entry in entries(cls)} for cls in (Question, settings))

@@ -34,7 +34,7 @@ REMEMBERED_CONFIDENCES = 32
 def rule_and_codec(
     question: Question, settings: Settings, resources: Resources
 ) -> tuple[SpeculativeRule, Codec]:
-    """Return what both sides draft, code and verify blocks with."""
+    """Return what drafts and verifies a question's blocks, and what encodes them, on both sides."""
     rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
     by_id = not rule.drafts_from_quantized
     return rule, codec(settings.codec, resources.vocabulary, tokens_by_id=by_id)
@@ -45,10 +45,10 @@ def rule_and_codec(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedToken:
-    """A drafted token and how it is sent.
+    """A drafted token, and its distribution as it is sent.
 
-    `q` float64 [V], what it was drafted from before the codec, is kept for a controller only.
-    `threshold` is C-SQS's β at this token.
+    `q` float64 [V], the distribution before the codec, is kept for a controller only. `threshold`
+    is C-SQS's when this token was drafted, None with other codecs.
     """
 
     token: int
@@ -58,13 +58,13 @@ class DraftedToken:
 
     @property
     def bits(self) -> int:
-        """The bits of the token in a block, with its distribution."""
+        """The bits of the token and its distribution in a block's payload."""
         return self.quantized.bits + self.quantized.token_bits
 
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """The state between blocks: a pure function of the decided tokens.
+    """What is carried from block to block: a pure function of the decided tokens.
 
     `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
     of ControlState. Nothing may depend on tokens behind a rejected one: their noise is used again.
@@ -76,11 +76,11 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return what a controller sees at the first token of the next block."""
+        """Return what a controller is given before the next block; see ControlState."""
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
-        """Return the state of the next block, given the verdict on `block`, which began in this."""
+        """Return the state after `block`, which began in this: `accepted` tokens, then `token`."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
         threshold = self.threshold
@@ -98,12 +98,12 @@ class Block:
     """A block on the device: `tokens` drafted after the text of `step` tokens with `prefix_hash`.
 
     Attributes:
-        longest: the most tokens it takes.
-        resolution: a controller's, in place of the codec's own; `resolutions` travel.
-        start: the state that the blocks before it left.
-        payload: the encoded tokens, once it is complete.
-        decided: tokens before `step` that the cloud does not know.
-        round: its number, once it is sent at `sent_s`.
+        longest: the number of tokens at which the block is complete.
+        resolution: the ℓ that a controller chose, else None; `resolutions` are sent.
+        start: the state after the block before.
+        payload: the encoded tokens and distributions, once the block is complete.
+        decided: decided tokens before `step` that the cloud does not have yet.
+        round: the block's number in its session, from 1, once it is sent at `sent_s` seconds.
     """
 
     step: int
@@ -124,26 +124,26 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The step behind the block."""
+        """The step of the token that follows the block."""
         return self.step + len(self.tokens)
 
     @property
     def bits(self) -> int:
-        """The bits of the payload by the papers' formulas."""
+        """The bits of the block's tokens and distributions by the papers' formulas."""
         return sum(each.bits for each in self.tokens)
 
     @property
     def threshold(self) -> ConformalThreshold | None:
-        """C-SQS's β of the next token to be drafted."""
+        """C-SQS's threshold for the next token of the block; None with other codecs."""
         last = self.tokens[-1] if self.tokens else None
         if last is None or last.threshold is None:
             return self.start.threshold
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return (step, β, dropped mass) of each update that remains after `accepted` tokens.
+        """Return (step, β, dropped mass) of each token whose threshold update a verdict keeps.
 
-        Behind a block that is accepted whole, its last token's update is repeated (SQS Alg. 1).
+        They are the `accepted` ones and the next; if all are, the last is repeated (SQS Alg. 1).
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -156,7 +156,7 @@ class Block:
         return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
     def message(self, session: int) -> BlockMessage:
-        """Return the message that sends the block."""
+        """Return the message that sends this block in the session with that number."""
         place = self.step, self.prefix_hash & LOW_BITS, self.count
         return BlockMessage(
             session, self.round, *place, self.resolutions, self.decided, self.payload
@@ -164,7 +164,7 @@ class Block:
 
 
 class Decided(NamedTuple):
-    """The next token of the answer.
+    """A token that has become the next one of the answer.
 
     `stands` is True for an accepted draft, False for the token in place of a rejected draft, None
     where nothing was drafted.
@@ -176,10 +176,10 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The effect of one prediction or one verdict: tokens `decided`, a `block` to send.
+    """What a result or a message has changed: tokens are `decided`, a `block` is to be sent.
 
-    With `cut` the blocks under way follow another text now, and will not be answered. `verdicts`
-    has (tokens, accepted, token) of the oldest blocks sent that no verdict had to verify.
+    With `cut` drafts were dropped, and blocks under way will get no answer. `verdicts` has (tokens,
+    accepted, next token) of the oldest blocks sent, if a Target gave their outcome, not a Verdict.
     """
 
     decided: tuple[Decided, ...] = ()
@@ -193,9 +193,9 @@ class Advance:
 
 @dataclass(slots=True)
 class ReadBlock:
-    """A block as the cloud reads it: `tokens` from `step` on.
+    """A block that the cloud has decoded: its `tokens`, of which the first is that of `step`.
 
-    `q` are the distributions that they were drafted from, if those travel.
+    `q` are the distributions that they were drafted from, None if the codec sends none.
     """
 
     step: int
@@ -205,9 +205,9 @@ class ReadBlock:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """A worker's answer to a block: an encoded distribution for each drafted token, and one more.
+    """A worker's answer to a block: encoded distributions, of each drafted token and the next one.
 
-    `relevance` is the log-sum-exp of the relevances of the documents that they rest on.
+    `relevance` is the worker's h̃: the log-sum-exp of the relevances of its documents.
     """
 
     relevance: float
@@ -221,7 +221,7 @@ Judged = VerifyResult | Uploads
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the numbers of a mode that drafts blocks."""
+    """Return the statistics of an answer that was decided by blocks, by name."""
     return {
         "acceptance": acceptance(answer, "device"),
         "blocks": answer.blocks,

@@ -27,10 +27,10 @@ from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
-    """Drafts blocks in one mode. `prefix` holds the decided tokens, then the drafted ones.
+    """A device's drafting in one mode: what it computes, and what results and messages change.
 
-    `sent` are the blocks that await their verdicts. Postprocessing reads the prediction after the
-    prefix; its result comes back by `take_draft` or `decide_alone` unless the prefix has changed.
+    `prefix` has the `decided` tokens, then drafts; `sent` are the blocks that await verdicts. While
+    the prefix is the same, results of `work` go to `take_draft`; without a cloud, `decide_alone`.
     """
 
     hidden = False
@@ -47,7 +47,7 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Note the prompt and the documents that this side has read."""
+        """Take the prompt and the documents that this side has read; by default nothing is kept."""
         return
 
     @property
@@ -56,41 +56,41 @@ class Drafting(ABC):
         """Whether the next draft can be computed; otherwise a verdict must come first."""
 
     def work(self, rate: float) -> Work:
-        """Return what to compute next; `rate` is the uplink's in bit/s."""
+        """Return the Work of the next draft; `rate` is the uplink's in bit/s, if unknown inf."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
-        """Return the postprocessing of the prediction after the prefix."""
+        """Return the Work that applies `postprocess` to the prediction after the prefix."""
         length = len(self.prefix)
         return Work(postprocess, Span.of(self.prefix, length, length, hidden=self.hidden))
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the postprocessing of the model's next draft; `rate` is the uplink's in bit/s."""
+        """Return the function that drafts from a prediction; `rate` is the uplink's in bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Apply the result of `work` to the prefix and the open block."""
+        """Add what `work` drafted to the prefix and to the block that is not complete yet."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Apply the verdict on the oldest block sent. Raises ModeError if it is impossible."""
+        """Decide tokens by the Verdict on the oldest block sent. Raises ModeError if it misfits."""
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Apply a token that the cloud decoded. Raises ModeError if it is impossible."""
+        """Decide the token of a Target. Raises ModeError if it does not fit; by default always."""
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
     def postprocess_alone(self) -> Postprocess:
-        """Return what to compute to decide the next token without the cloud."""
+        """Return the function that decides the next token by a prediction, without the cloud."""
 
     def decide_alone(self, result: int) -> Advance:
-        """Decide the next token without the cloud; nothing is drafted behind the decided text."""
+        """Append the token `result` and decide it without the cloud. No draft may be undecided."""
         self.prefix.append(result)
         return Advance(self.decide([Decided(result, None)]))
 
     def rewind(self) -> None:
-        """Drop all undecided drafts, because the cloud is gone."""
+        """Drop all undecided drafts and the blocks sent, because the cloud is gone."""
         self.prefix.cut(self.decided)
         self.sent.clear()
 
@@ -101,11 +101,11 @@ class Drafting(ABC):
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:
-        """Return why an answer of that many tokens of the prefix is complete, or None."""
+        """Return why an answer of the prefix's first `length` tokens is complete, or None."""
         return finish_of(self.question, self.prefix.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
-        """Decide tokens that are on the prefix; return those up to the answer's end."""
+        """Count the next tokens of the prefix as decided; return those up to the answer's end."""
         taken = []
         for each in tokens:
             if self.finish is not None:
@@ -116,7 +116,7 @@ class Drafting(ABC):
 
 
 class BlockDrafter(Peered):
-    """Implements Mode for the device. The uplink's rate is probed for where it is not known."""
+    """The Mode of a device: sends the blocks of a Drafting to one cloud, and takes its verdicts."""
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__()

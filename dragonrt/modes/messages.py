@@ -31,10 +31,10 @@ M = TypeVar("M", bound=SessionMessage)
 def message(
     code: int, *, discloses: Discloses, early: bool = False
 ) -> Callable[[type[M]], type[M]]:
-    """Return a decorator that registers a mode's message.
+    """Return a decorator that registers a class of a mode's messages by its number `code`.
 
-    `discloses` is its entry in the ledger. It may come `early`, before the other side
-    has opened the session.
+    `discloses` gives a message's entry in the ledger. With `early` a message may be sent before the
+    other side has answered the opening of the session.
     """
 
     def registered(kind: type[M]) -> type[M]:
@@ -50,7 +50,7 @@ def message(
 
 @message(8, discloses=lambda message, marker: {"tokens": int(message.token not in marker)})
 class Target(SessionMessage, frozen=True):
-    """The decided token of `step`, after the prefix of that hash, and who aggregates next.
+    """The decided token of `step`, after the prefix of that hash, and who decides the next step.
 
     The times are those of a Draft. In mode "speculative" it is a token, without times, that the
     cloud decoded while no block waited.
@@ -85,8 +85,7 @@ class Block(SessionMessage, frozen=True):
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
     `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
-    them. `resolutions` are those of the lattice: none without a lattice, one for all tokens, or one
-    each.
+    them. `resolutions` replace the ℓ of a lattice codec: none, one for all tokens, or one each.
     """
 
     round: U32
@@ -110,10 +109,10 @@ class Block(SessionMessage, frozen=True):
 
 @message(11, discloses=lambda message, marker: {"tokens": 1})
 class Verdict(SessionMessage, frozen=True):
-    """The answer to the Block of that round: accepted tokens, and the token that follows them.
+    """The answer to the Block of that round: how many tokens are accepted, and what follows them.
 
     In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
-    `verify_us` is the time of the forward over the block.
+    `verify_us` is the time of the forward over the block, in microseconds.
     """
 
     round: U32
@@ -131,7 +130,7 @@ class Upload(SessionMessage, frozen=True):
     """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
 
     There is one payload per drafted token and one for the token after them. `relevance` is the
-    log-sum-exp of the relevances of the worker's documents.
+    worker's h̃, `verify_us` the time of the forward over the block, in microseconds.
     """
 
     round: U32

@@ -29,7 +29,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class ModeError(DragonError):
-    """The other side sent what this answer cannot use: its session ends, nothing else."""
+    """The other side sent what this answer cannot use; only the session with it ends."""
 
 
 OnLoss = Literal["alone", "wait"]
@@ -37,7 +37,7 @@ OnLoss = Literal["alone", "wait"]
 
 
 class Finish(StrEnum):
-    """The reason for which an answer ended."""
+    """Why an answer ended: a stop token, the most tokens, or a cancellation."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -45,7 +45,7 @@ class Finish(StrEnum):
 
 
 def finish_of(question: Question, tokens: Sequence[int], length: int) -> Finish | None:
-    """Return why an answer of the first `length` tokens is complete, or None."""
+    """Return why an answer of the first `length` of `tokens` is complete; None if it is not."""
     if length and tokens[length - 1] in question.stop_tokens:
         return Finish.STOP
     return Finish.LENGTH if length >= question.max_tokens else None
@@ -64,22 +64,22 @@ class Prediction(Protocol):
 
     @property
     def kept(self) -> float:
-        """The logarithm of the share of its weight that this side keeps in a value: at most 0."""
+        """κ, the log of the share of its weight that this side keeps in a value: at most 0."""
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The input of the output layer [hidden], rows weighed alike. Only if the Span wants it."""
+        """The output layer's input [hidden], mixed by `weights`. Only if the Span has `hidden`."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight of each document's row: [rows]."""
+        """ω̃, the weight in `p` of each row, which reads one document: [rows]."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
+        """Return the weight ω̃ of each row times its probability of each token: [rows, tokens]."""
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return the leave-one-out evidence in bits of each file for a token that its side decided."""
+    """Return the bits of evidence of each own file for `token`, which this side decides alone."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -91,9 +91,9 @@ Postprocess = Callable[[Sequence[Prediction]], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The prefixes of a text of length `first` … `len(tokens)`.
+    """The prefixes of a text after which to predict, of the lengths `first` … `len(tokens)`.
 
-    `hashes` are those of all prefixes, one more than `tokens`. Both are copies. `hidden`: whether
+    `hashes[n]` is the prefix hash of the first n tokens. Both lists are copies. `hidden`: whether
     `Prediction.hidden` is wanted.
     """
 
@@ -104,7 +104,7 @@ class Span:
 
     @classmethod
     def of(cls, text: TokenPrefix, first: int, last: int, *, hidden: bool = False) -> "Span":
-        """Return the prefixes of a text from length `first` to `last`."""
+        """Return the prefixes of a text from length `first` to `last`, both included."""
         return cls(text.tokens[:last], text.hashes[: last + 1], first, hidden)
 
 
@@ -114,8 +114,8 @@ class Work:
 
     Attributes:
         span: None if it reads no predictions and does not wait for the model.
-        guess: tokens read behind the span in the same forward.
-        peer: the side whose input is computed on: a DragonError then ends its session.
+        guess: tokens read behind the span in the same forward, with a prediction after each.
+        peer: the side whose message is computed on; a DragonError ends the session with it.
         following: given the result, the Work wanted next unless an input comes in between.
             Pure, as it is called beside the loop.
     """
@@ -129,7 +129,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A session that this side ends; with `again` it is opened anew from the decided tokens."""
+    """An effect: end the session with `peer`; if `again`, open it anew from the decided tokens."""
 
     peer: str
     end: End
@@ -138,9 +138,9 @@ class Leave:
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of one input, in the order in which the driver executes them.
+    """What one input leads to, in the order in which the driver executes it.
 
-    `preempt` stops the forward under way as soon as possible; `failed` says why there is no answer.
+    `send` has (peer, message). `preempt` stops the forward under way; `failed` ends the answer.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -153,11 +153,11 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """This side has read the question.
+    """An input: this side has read the question.
 
-    If `exact_blocks`, several tokens in one forward give the same bits as one by one. `texts` are
-    the tokens of each row's document, of the own file `files[row]`, `question` those of the prompt
-    behind it. `context` counts the tokens before the answer, with the longest document.
+    If `exact_blocks`, several tokens in one forward give the same bits as one by one. Row n read
+    the document of the tokens `texts[n]`, from the own file with the index `files[n]`, then the
+    prompt `question`. `context` counts the tokens before the answer, with the longest document.
     """
 
     exact_blocks: bool = True
@@ -169,7 +169,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A session of that number is open with `peer`."""
+    """An input: a session with `peer` is open, which has the number `session`."""
 
     peer: str
     session: int
@@ -177,7 +177,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The session with `peer` is over. If it `returns`, another one may follow."""
+    """An input: the session with `peer` is over. If it `returns`, another one may follow."""
 
     peer: str
     end: End
@@ -186,7 +186,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`peer` sent a message of its session. A ModeError ends that session."""
+    """An input: `peer` sent a message in its session, which a ModeError of `handle` ends."""
 
     peer: str
     message: SessionMessage
@@ -194,7 +194,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The smoothed round trip to `peer` in seconds, and the bandwidth if it is known."""
+    """An input: the smoothed round trip to `peer` in seconds, and the bandwidth if it is known."""
 
     peer: str
     rtt_s: float
@@ -203,7 +203,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """Postprocessing `work` gave `result`; `seconds` is the time of its forward."""
+    """An input: postprocessing `work` gave `result`, after a forward of `seconds`."""
 
     work: Work
     result: Any
@@ -212,7 +212,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The forward of `work` was stopped after `seconds`, or could not be postprocessed."""
+    """An input: the forward of `work` was stopped after `seconds`, or its postprocessing failed."""
 
     work: Work
     seconds: float
@@ -220,12 +220,12 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The deadline has passed."""
+    """An input: the time has come that `Mode.deadline` gave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The user stopped the answer."""
+    """An input: the user stopped the answer."""
 
     reason: Finish
 
@@ -236,8 +236,8 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """One side's part of one answer: a method for each input, and Effects collected in `_out`.
 
-    `moved` is the evidence behind the decided tokens, as far as this side knows. If `ready`, it
-    has read the question; `finish` is why the answer is complete, once it is.
+    `moved` is the evidence behind the decided tokens, as far as this side knows. If `ready`, this
+    side has read the question; `finish` is why the answer is complete, once it is.
     """
 
     times_bandwidth = False
@@ -251,23 +251,23 @@ class Mode:
 
     @property
     def decided(self) -> Sequence[int]:
-        """The tokens decided so far, the accepted ones included."""
+        """The tokens decided so far, those of a resumed answer (`Question.accepted`) included."""
         raise NotImplementedError
 
     def wanted(self) -> Work | None:
-        """Return the next Work, which is under way from now on; None if there is none."""
+        """Return the next Work, which is under way from now on; None, the default, for none."""
         return None
 
     def deadline(self) -> float | None:
-        """Return when TimedOut is due, or None."""
+        """Return the time in seconds at which TimedOut is due; None, the default, for never."""
         return None
 
     def disclosed(self, question: Question) -> Question:
-        """Return the question as it is sent to another side now, with the decided tokens."""
+        """Return `question` as it is sent to another side now, with the decided tokens."""
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:
-        """Process one input. Raises ModeError for a message that ends its session."""
+        """Return the effects of an input at `now`. Raises ModeError if its session must end."""
         match happened:
             case Prepared():
                 self._prepared(happened, now)
@@ -310,14 +310,14 @@ class Mode:
             self._out.preempt = True
 
     def send_to(self, peer: str, message: SessionMessage) -> None:
-        """Send a message of the session with that side."""
+        """Add to the effects that `message` is sent in the session with `peer`."""
         self._out.send.append((peer, message))
 
     def leave(self, left: Leave) -> None:
         self._out.leave.append(left)
 
     def emit(self, *found: Event) -> None:
-        """Publish events of this answer."""
+        """Add events of this answer to the effects; the driver publishes them."""
         self._out.events += found
 
     def _notice(self, kind: NoticeKind, text: str, reason: Reason | None = None) -> None:

@@ -18,12 +18,12 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class Peering:
-    """The state of the session with one peer.
+    """The session of a mode with its one peer, from joining to loss, and how long it is waited for.
 
-    `peer` is its name while connected, `session` the newest number. If `alone`, the mode decides
-    without it. The mode says when the answer goes on (`progress_s`), and that this session was
-    `useful`, as a decision came of it. `useless` and `alone_as` are words for
-    a peer that does nothing and for what answers without it.
+    `peer` is the name while connected, `session` the newest number. If `alone`, the mode decides
+    without the peer. The mode sets `progress_s`, when the answer last went on, and `useful`, once
+    this session has led to a decision. Notices say `useless` for a peer that does nothing, and
+    `alone_as` for what answers without it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Peering:
         self._began_again = False
 
     def joined(self, peer: str, session: int, now: float) -> None:
-        """Note a session that is open from now on."""
+        """Note that the session with that number is open with `peer` from `now` on."""
         if self._mode.ready:
             self._mode.emit(events.Rejoined(len(self._mode.decided)))
         self.peer, self.session, self._name = peer, session, peer
@@ -59,7 +59,7 @@ class Peering:
         self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
-        """Note the end of a session; wait for the peer if it `returns`."""
+        """Note the session's end; wait for the peer if it `returns`, otherwise continue alone."""
         self.peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return
@@ -71,7 +71,7 @@ class Peering:
             self._miss(now)
 
     def begin(self, now: float) -> None:
-        """Begin the answer: this side has read the question."""
+        """Begin the answer at `now`: this side has read the question."""
         self._mode.ready = True
         self.progress_s = self._owed_s = now
         if self._waiting_since_s is not None:
@@ -102,7 +102,7 @@ class Peering:
             self._mode.go_on_alone(now)
 
     def begin_again(self, end: End) -> None:
-        """Open the session again from the decided text; the second time, continue alone."""
+        """End the session and open it from the decided text; the second time, continue alone."""
         again, self._began_again = not self._began_again, True
         self._mode.leave(Leave(self._name, end, again=again))
         self.peer, self._waiting_since_s = None, self.progress_s
@@ -110,7 +110,7 @@ class Peering:
             self.leave_alone(End(end.reason, f"{end} twice"), self.progress_s)
 
     def dismiss(self, told: End, end: End, now: float) -> None:
-        """Leave the newest peer for good, with `told` as the reason that it receives."""
+        """End the session for good and go on alone; `told` tells the peer why, `end` the user."""
         self._mode.leave(Leave(self._name, told))
         if self.alone:
             self._mode.emit(events.Noticed(NoticeKind.PARTED, end.text, end.reason))
@@ -118,21 +118,21 @@ class Peering:
             self.leave_alone(end, now)
 
     def send(self, message: SessionMessage) -> None:
-        """Send a message to the peer, if it is there."""
+        """Send a message to the peer if it is connected."""
         if self.peer is not None:
             self._mode.send_to(self.peer, message)
 
     def asked(self, now: float) -> None:
-        """Expect the peer's message from now on."""
+        """Count from `now` on how long the peer owes its next message."""
         self._owed_s = now
 
     def works(self, now: float) -> None:
-        """Wait anew, within a bound: the peer reports that it reads, or has read, the question."""
+        """Restart the waiting time, as the peer reads the question; not after `Timeouts.read_s`."""
         if now < self._read_by_s:
             self.progress_s = self._owed_s = now
 
     def due(self) -> float | None:
-        """Return when waiting for the peer ends, or None."""
+        """Return the time at which the peer is given up if nothing comes; None if it never is."""
         return min(self._limits(), default=(None, 0.0))[0]
 
     def _limits(self) -> list[tuple[float, float]]:
@@ -151,7 +151,7 @@ class Peering:
         return limits
 
     def timed_out(self, now: float) -> None:
-        """Give the peer up if waiting for it has ended."""
+        """Give the peer up and continue alone, if the time of `due` has come."""
         limit_s, seconds = min(self._limits(), default=(now + 1.0, 0.0))
         if now < limit_s:
             return
@@ -166,14 +166,14 @@ class Peering:
 
 
 class Peered(Mode):
-    """A mode with one other side, whose `_peering` says when it is waited for."""
+    """A Mode with one other side; `_peering` has the session with it, and how long to wait."""
 
     _peering: Peering
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether nothing can be done before a message of the peer."""
+        """Whether nothing can be computed before a message of the peer comes."""
 
     @property
     @abstractmethod
@@ -181,10 +181,10 @@ class Peered(Mode):
         """Whether the next token needs nothing but a message of the peer."""
 
     def part(self, now: float) -> None:
-        """Drop what depends on a peer that is gone."""
+        """Drop what depends on a session that is lost. By default nothing is dropped."""
 
     def go_on_alone(self, now: float) -> None:
-        """Decide without the peer from now on."""
+        """Begin to decide without the peer, which is given up. By default nothing is done."""
 
     @override
     def deadline(self) -> float | None:

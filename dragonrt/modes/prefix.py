@@ -13,19 +13,19 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """Return the prefix hash of the empty answer of a question with this seed."""
+    """Return the prefix hash of an answer without tokens, for a question with this seed."""
     name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
     return int.from_bytes(name.digest(), "little")
 
 
 def extend_hash(prefix_hash: int, token: int) -> int:
-    """Return the prefix hash after one more token."""
+    """Return the prefix hash of a text after one more token, given that before it."""
     text = prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
-    """Return the prefix hashes of a text after more tokens."""
+    """Return `hashes`, the prefix hashes of a text, continued by one for each of `tokens`."""
     longer = list(hashes)
     for token in tokens:
         longer.append(extend_hash(longer[-1], token))
@@ -33,7 +33,7 @@ def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
 
 
 class TokenPrefix:
-    """The tokens a side drafts along, with the prefix hash before every one of them.
+    """A text as tokens that are appended and cut, with the hash of each of its prefixes.
 
     `hashes[n]` is the hash of the first `n` tokens, so it always has one entry more than `tokens`.
     """
@@ -57,12 +57,12 @@ class TokenPrefix:
         self.hashes.append(extend_hash(self.hashes[-1], token))
 
     def cut(self, length: int) -> None:
-        """Keep the first `length` tokens."""
+        """Keep only the first `length` tokens."""
         del self.tokens[length:]
         del self.hashes[length + 1 :]
 
     def replace_from(self, step: int, tokens: Sequence[int]) -> None:
-        """Cut back to `step` and append `tokens`."""
+        """Keep the first `step` tokens, and append `tokens`."""
         self.cut(step)
         for token in tokens:
             self.append(token)
@@ -79,8 +79,8 @@ ROWS = 4
 class Lookup:
     """Finds what followed the newest tokens of an answer where they occurred before.
 
-    The longest match counts; of several the newest in the answer, then the first in `texts`. A
-    guess is read along by a model of so many `rows`, one for each document.
+    The longest match counts; of several the newest in the answer, then the first in `texts`. `rows`
+    is the number of documents that the model reads side by side: with more, guesses are shorter.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
@@ -91,7 +91,7 @@ class Lookup:
                 self._places.setdefault(token, []).append((text, end))
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Return the length of the match and all that follows it; (0, ()) without a match."""
+        """Return (tokens of the match, all tokens that follow it); (0, ()) without a match."""
         newest = tokens[-1] if tokens else None
         ends = range(len(tokens) - 1, 0, -1)
         places = [(tokens, end) for end in ends if tokens[end - 1] == newest]
@@ -102,9 +102,9 @@ class Lookup:
         return longest, text[end:]
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
-        """Return what to read along in the next forward: at most `room` tokens, and no stop.
+        """Return at most `room` tokens that may follow `tokens`, to be read in the same forward.
 
-        A forward over all rows and positions stays within ROWS.
+        None of them is a stop token. A forward over all rows and positions stays within ROWS.
         """
         matched, following = self.find(tokens)
         if matched < LEAST_MATCH:

@@ -32,10 +32,10 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and the settings of its answer.
 
-    `accepted` are the tokens of a resumed answer. `shown` is what a cloud may read of the latest
-    answers in the history, where that is less. If `relevance_floor` is None, the mode chooses it.
-    Of a `document` one `chunk` may be read alone. With `top_logprobs` each token has its
-    probability and this many of the likeliest. Raises SettingError for values out of range.
+    `accepted` are the tokens of a resumed answer. `shown` are the latest answers of the history as
+    a cloud may read them, where that is less. If `relevance_floor` is None, the mode chooses it.
+    With `chunk` only that chunk of `document` is read, from 0. With `top_logprobs` each token has
+    its probability and so many of the likeliest. Raises SettingError for values out of range.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -92,7 +92,7 @@ class Question:
 
     @property
     def most_documents(self) -> int:
-        """Return how many chunks a side reads at most."""
+        """Return the most chunks that a side reads."""
         return 2 if self.documents is None else self.documents
 
     def check_vocabulary(self, vocabulary: int) -> None:
@@ -102,17 +102,17 @@ class Question:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
-        """Return the question as another side may read it, resumed from these tokens.
+        """Return the question as another side may read it, resumed after the `accepted` tokens.
 
-        It reads what was shown of an earlier answer, otherwise the `mark`, or with None all of it.
+        Earlier answers are as `shown`; those without are `mark`, or as they are if that is None.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
-        """Return it as a cloud may read it that receives the `accepted` tokens alone.
+        """Return the question for a cloud that receives only the `accepted` tokens of the answer.
 
-        The `mark` is the `marker`'s text.
+        `mark`, the text of the tokens `marker`, replaces earlier answers that were not shown.
         """
         return replace(
             self.resumed(tuple(accepted), mark),
